@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from diffusers_dp.methods.moments import MomentsConfig
     from diffusers_dp.models.gaussian_mixture import GaussianMixture
-    from diffusers_dp.queries.moments import PartQuery
+    from diffusers_dp.queries.moments import MomentQuery, PartQuery
     from diffusers_dp.runs.run import TrainingRun
 
     Run = TrainingRun[MomentsConfig]
@@ -79,7 +79,7 @@ def ask_for_mixture(run: "Run") -> "tuple[GaussianMixture, torch.Tensor]":
     from diffusers_dp.models.gaussian_mixture import GaussianMixture, shrunk, symmetric
 
     config, sums = run.config, run.ask(run.config.class_moments)
-    counts = sums[:, -2].clamp_min(1)
+    counts = sums[:, -2].clamp_min(least_count(run, config.class_moments))
     means = (sums[:, :-2] / counts[:, None])[:, None]  # [classes, 1, D]
     between = float((counts * means.square().sum((1, 2))).sum() / counts.sum())
     energy = max(float(sums[:, -1].sum() / counts.sum()) - between, LEAST_ENERGY * between)
@@ -120,8 +120,14 @@ def ask_about_parts(
     query = replace(query, centres_sha256=hash_tensor(torch.cat([centres.flatten(), torch.tensor([clip])])))
     counts, sums = query.parts_of(run.ask(query, query.rows(centres, clip)), clip)
     noise = run.plan.rows[query.name].noise_multiplier * math.hypot(1, COUNT)
-    sizes = counts.clamp_min(max(1.0, ENOUGH * noise / COUNT))
-    return sums, sizes, noise * clip
+    return sums, counts.clamp_min(least_count(run, query)), noise * clip
+
+
+def least_count(run: "Run", query: "MomentQuery") -> float:
+    """The least number of images that an answer is divided by."""
+    from diffusers_dp.queries.moments import COUNT
+
+    return max(1.0, ENOUGH * run.plan.rows[query.name].noise_multiplier / COUNT)
 
 
 def draw_release(
