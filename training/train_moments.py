@@ -84,25 +84,21 @@ def ask_for_mixture(run: "Run") -> "tuple[GaussianMixture, torch.Tensor]":
     between = float((counts * means.square().sum((1, 2))).sum() / counts.sum())
     energy = max(float(sums[:, -1].sum() / counts.sum()) - between, LEAST_ENERGY * between)
 
-    # A class with few images has fewer parts: its other centres lie on the first one, which is then nearer by order.
-    taken = torch.arange(config.parts) < (counts / config.images_of_a_part).clamp_min(1)[:, None]
     centres = means.repeat(1, config.parts, 1)
     if config.part_means:
         generator, spectrum = torch.Generator().manual_seed(config.seed), config.class_moments.spectrum
         spread = (energy / float(spectrum.weights.pow(-2).sum())) ** 0.5 / spectrum.weights
         centres = centres + FIRST_SPREAD * spread * torch.randn(centres.shape, generator=generator)
-        centres = torch.where(taken[..., None], centres, centres[:, :1])
         for query in config.part_means:
             sums, sizes, noise = ask_about_parts(run, query, centres, config.moment_clip * energy**0.5)
             centres = centres + shrunk(sums / sizes[..., None], noise / sizes)
-            centres = torch.where(taken[..., None], centres, centres[:, :1])
-        apart = (sizes * taken / sizes.sum())[..., None] * (centres - means).square()
+        apart = (sizes / sizes.sum())[..., None] * (centres - means).square()
         energy = max(energy - float(apart.sum()), LEAST_ENERGY * energy)
     sums, sizes, _ = ask_about_parts(run, config.covariances, centres, config.moment_clip * energy**0.5)
     of_class = sums.sum(1, keepdim=True) / sizes.sum(1)[:, None, None]
     borrowed = BORROWED * run.plan.rows[config.covariances.name].noise_multiplier
     pairs = (sums + borrowed * of_class) / (sizes + borrowed)[..., None]
-    return GaussianMixture(sizes * taken, centres, symmetric(pairs)), counts
+    return GaussianMixture(sizes, centres, symmetric(pairs)), counts
 
 
 def ask_about_parts(

@@ -31,8 +31,8 @@ class MomentFlags:
     )
     num_parts: int | None = flag(
         None,
-        "Parts of a class, each with a mean and a covariance; a class with few images, by its noisy count, has fewer. "
-        "Unset: one for 300 images of a class at epsilon 10, and in proportion to epsilon, at most 8.",
+        "Parts of each class, each with a mean and a covariance. Unset: one for 300 images of a class at "
+        "epsilon 10, and in proportion to epsilon, at most 8.",
         at_most=64,
     )  # fmt: skip
     part_rounds: int = flag(3, "Rounds of noisy k-means that find the parts.", rare=True)
@@ -67,17 +67,12 @@ class MomentsConfig(MomentFlags, ResultFlags, NetworkFlags, TrainingConfig):
 
     @property
     def parts(self) -> int:
-        """`--num_parts` with its default filled in, from declared numbers. A class may have fewer, see
-        `images_of_a_part`."""
+        """`--num_parts` with its default filled in, from declared numbers. The noise on a covariance is proportional
+        to 1 / (epsilon n), so fewer parts are left at a smaller epsilon."""
         if self.num_parts is not None:
             return self.num_parts
         per_class = (self.num_train_units or self.num_train_images or 0) / len(self.declared_class_names or ("",))
-        return max(1, min(8, int(per_class / self.images_of_a_part)))
-
-    @property
-    def images_of_a_part(self) -> float:
-        """The number of images that a part needs: the noise on its covariance is proportional to 1 / (epsilon n)."""
-        return IMAGES_OF_A_PART * 10 / min(self.target_epsilon, 10.0)
+        return max(1, min(8, int(per_class * min(self.target_epsilon, 10.0) / 10 / IMAGES_OF_A_PART)))
 
     @property
     def class_moments(self) -> ClassMoments:
