@@ -61,7 +61,7 @@ CHOICES = (
         """own = self.centres.to(images)[labels if labels is not None else [0] * len(images)]
         apart = (self.spectrum(images)[:, None] - own).norm(dim=2)
         chosen = (torch.arange(own.shape[1]) == apart.argmin(1)[:, None]).float()""",
-        ("queries/test_moments.py::test_an_image_chooses_its_part_alone_and_moves_a_sum_by_one",),
+        (f"{OF_ONE_IMAGE}test_an_image_chooses_its_part_of_moments_alone",),
     ),
     Fault(
         "a stored answer about parts is taken for that about other centres",

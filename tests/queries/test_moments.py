@@ -4,14 +4,11 @@
 import math
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 
 from diffusers_dp.models.gaussian_mixture import GaussianMixture, in_levels, shrunk, symmetric
 from diffusers_dp.queries.moments import ClassMoments, Frequencies, GreyLevels, PartCovariances, PartMeans
-from queries.test_one_image import CLASSES, SIDE, door_of, symmetric, write
-from support.doors import Noiseless
 
 
 SHAPES = [(1, 8, 8), (3, 8, 6), (2, 5, 9)]
@@ -95,43 +92,6 @@ def test_a_far_image_is_cut_to_the_clip():
     counts, sums = query.parts_of(query.rows(centres, 0.1)(torch.ones(1, 1, 8, 8), None)[None], 0.1)
     torch.testing.assert_close(symmetric(sums[0, 0]).trace(), torch.tensor(0.01))
     torch.testing.assert_close(counts, torch.ones(1, 1))
-
-
-def test_an_image_chooses_its_part_alone_and_moves_a_sum_by_one(tmp_path):
-    """Through the real loader. Two centres are mirror images, and as near to each image, so that rounding would
-    choose."""
-    count, shape = 13, (1, SIDE, SIDE)
-    images, labels = symmetric(count), np.arange(count) % 3
-    write(tmp_path / "images", images, labels)
-    query = asked(PartMeans, shape, num_parts=4, number=1)
-    drawn = torch.randn(len(CLASSES) * 2, query.num_dimensions, generator=torch.Generator().manual_seed(3))
-    mirrored = query.spectrum(query.spectrum.images(drawn).flip(-1))
-    centres = torch.stack([drawn, mirrored], 1).view(len(CLASSES), 4, -1)
-
-    def answer(kind, cache):
-        door = door_of(tmp_path / "images", tmp_path / cache, count)
-        door._generator = Noiseless()
-        query = asked(kind, shape, num_parts=4, **({"number": 1} if kind is PartMeans else {}))
-        return query.ask(door, query.rows(centres, 0.5), noise_multiplier=1.0)[0].double()
-
-    everybody = [answer(kind, "all") for kind in (PartMeans, PartCovariances)]
-    for number in (0, 1, 5, 12):
-        path = tmp_path / "images" / CLASSES[labels[number]] / f"{number:03}.png"
-        content = path.read_bytes()
-        path.unlink() if number % 2 else path.write_bytes(b"\x89PNG\r\n\x1a\n and then nothing")
-        for whole, kind in zip(everybody, (PartMeans, PartCovariances), strict=True):
-            moved = whole - answer(kind, f"cache-{number}")
-            assert moved.norm().item() == pytest.approx(1, abs=1e-5)
-            parts = moved[labels[number]].unflatten(0, (4, -1)).norm(dim=1) > 1e-3
-            assert parts.sum() == 1, "its own part"
-        path.write_bytes(content)
-
-    images, labels = torch.from_numpy(symmetric(48)).float() / 255, torch.arange(48) % 4
-    rows = query.rows(centres, 0.5)
-    together = rows(images, labels)
-    for size in (1, 2, 7, 31):
-        found = [rows(x, y) for x, y in zip(images.split(size), labels.split(size), strict=True)]
-        torch.testing.assert_close(torch.cat(found), together, atol=1e-5, rtol=0)
 
 
 def test_a_stored_answer_is_about_these_frequencies_and_centres():

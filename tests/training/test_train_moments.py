@@ -120,7 +120,7 @@ def test_the_pre_flight_tries_every_question(script, flags, tmp_path):
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ("--num_parts 64 --num_frequencies 400 --resolution 32", "--num_parts 64 of 400 coefficients in 3 classes have more than"),
+        ("--num_parts 64 --num_frequencies 400 --resolution 32", "64 of 400 coefficients in 3 classes have more than"),
         ("--num_frequencies 400 --resolution 1024", "400 waves of images of 1x1024x1024 take too much memory"),
         ("--part_rounds 101", "--part_rounds is 101; give an integer that is at least 1 and at most 100"),
         ("--evaluation_reserve 0.1", "--evaluation_reserve is about a finished model"),
