@@ -140,11 +140,13 @@ def draw_release(
     shares = tuple((shares / shares.sum()).tolist())
     labels = torch.from_numpy(balanced_labels(shares, config.images_per_class * len(counts)).copy())
     coefficients = mixture.draw(labels, torch.Generator().manual_seed(config.seed))
-    images = config.class_moments.spectrum.images(coefficients)
+    spectrum, images = config.class_moments.spectrum, torch.empty(len(labels), *config.image_shape, dtype=torch.uint8)
     for label in labels.unique():
+        drawn = spectrum.images(coefficients[labels == label])
         for channel, found in enumerate(levels[label]):
-            images[labels == label, channel] = in_levels(images[labels == label, channel], found)
-    return images.mul(255).round().byte(), labels
+            drawn[:, channel] = in_levels(drawn[:, channel], found)
+        images[labels == label] = drawn.mul(255).round().byte()
+    return images, labels
 
 
 def main(argv: list[str] | None = None) -> None:

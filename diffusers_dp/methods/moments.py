@@ -2,6 +2,7 @@
 """Moments: a few questions about the low frequencies of the images of each class, and images drawn from Gaussians that
 have these moments. The release is a data set. No torch."""
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -16,8 +17,10 @@ from .private_evolution import ResultFlags
 
 
 BALANCES = ("uniform", "released")  # as `sample --class_balance` has them
-MOST_VALUES = 2_000_000  # of an answer about covariances
-IMAGES_OF_A_PART = 300.0  # at epsilon 10
+#: Most values of an answer about covariances, of all classes, and most values of all waves.
+MOST_VALUES, MOST_WAVE_VALUES = 5_000_000, 200_000_000
+#: A rule for the number of parts: see `MomentsConfig.parts`.
+IMAGES_OF_A_PART = 300.0
 
 
 @dataclass
@@ -35,7 +38,7 @@ class MomentFlags:
         "epsilon 10, and in proportion to epsilon, at most 8.",
         at_most=64,
     )  # fmt: skip
-    part_rounds: int = flag(3, "Rounds of noisy k-means that find the parts.", rare=True)
+    part_rounds: int = flag(3, "Rounds of noisy k-means that find the parts.", rare=True, at_most=100)
     moment_clip: float = flag(
         1.4,
         "Longest difference of an image to the centre of its part that counts in full, in root mean squares.",
@@ -86,10 +89,9 @@ class MomentsConfig(MomentFlags, ResultFlags, NetworkFlags, TrainingConfig):
     def part_means(self) -> tuple[PartMeans, ...]:
         """One for each round."""
         rounds = self.part_rounds if self.parts > 1 else 0
-        asked = [self._asked(0.4 / rounds) for _ in range(rounds)]
         return tuple(
-            PartMeans(number=number + 1, num_parts=self.parts, **self._spectrum, **each)
-            for number, each in enumerate(asked)
+            PartMeans(number=number, num_parts=self.parts, **self._spectrum, **self._asked(0.4 / rounds))
+            for number in range(1, rounds + 1)
         )
 
     @property
@@ -121,15 +123,29 @@ class MomentsConfig(MomentFlags, ResultFlags, NetworkFlags, TrainingConfig):
     @property
     def training_facts(self) -> dict[str, Any]:
         """What the receipt says of the moments."""
-        names = ("num_frequencies", "moment_clip", "images_per_class", "class_balance", "seed")
+        names = ("num_frequencies", "part_rounds", "moment_clip", "images_per_class", "class_balance", "seed")
         return {"num_parts": self.parts} | {name: getattr(self, name) for name in names}
 
-    def check(self) -> None:
-        dimensions = self.covariances.num_dimensions
-        if self.parts * dimensions * (dimensions + 1) // 2 > MOST_VALUES:
+    def check_facts(self, class_names: tuple[str, ...] | None) -> None:
+        """The rule for parts does not know what metadata alone tell."""
+        known = self.num_train_images is not None and (class_names is None or self.class_names is not None)
+        if self.num_parts is None and not known and not self.uses_digits:
             raise UsageError(
-                f"--num_parts {self.parts} of {dimensions} coefficients have more than {MOST_VALUES:,} covariances: "
-                "lower --num_frequencies or --num_parts."
+                "--num_parts is not given, and what it is then follows from --num_train_images and --class_names: "
+                "give both, or --num_parts."
+            )
+
+    def check(self) -> None:
+        dimensions, classes = self.covariances.num_dimensions, len(self.declared_class_names or ("",))
+        if classes * self.parts * dimensions * (dimensions + 1) // 2 > MOST_VALUES:
+            raise UsageError(
+                f"--num_parts {self.parts} of {dimensions} coefficients in {classes} classes have more than "
+                f"{MOST_VALUES:,} covariances: lower --num_frequencies or --num_parts."
+            )
+        if dimensions * math.prod(self.image_shape) > MOST_WAVE_VALUES:
+            raise UsageError(
+                f"{dimensions} waves of images of {'x'.join(map(str, self.image_shape))} take too much memory: lower "
+                "--num_frequencies or --resolution."
             )
         if self.evaluation_reserve is not None:
             raise UsageError("--evaluation_reserve is about a finished model, and this releases images: leave it out.")

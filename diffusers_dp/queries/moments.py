@@ -47,14 +47,15 @@ class Frequencies:
         down, across = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
         radius = (down.square() + across.square()).double().sqrt().flatten()
         lowest = radius.argsort(stable=True)[:number]
-        tall, wide = _cosines(height)[down.flatten()[lowest]], _cosines(width)[across.flatten()[lowest]]
+        tall = _cosines(height).float()[down.flatten()[lowest]]
+        wide = _cosines(width).float()[across.flatten()[lowest]]
         waves = torch.einsum("ky,kx->kyx", tall, wide)
         colours = _colours(channels)
         kept = [len(lowest), *[max(1, number // CHROMA_SHARE)] * (channels - 1)]
         self.waves = torch.cat([
             torch.einsum("c,kyx->kcyx", colour, waves[:size]).flatten(1)
             for colour, size in zip(colours, kept, strict=True)
-        ]).float()  # fmt: skip
+        ])  # fmt: skip
         self.weights = torch.cat([1 + radius[lowest[:size]] for size in kept]).sqrt().float()
 
     def __call__(self, images: "torch.Tensor") -> "torch.Tensor":
@@ -83,8 +84,8 @@ def _colours(channels: int) -> "torch.Tensor":
     import torch
 
     if channels != 3:
-        return torch.eye(channels).double()
-    rows = torch.tensor([[1.0, 1, 1], [1, 0, -1], [1, -2, 1]]).double()
+        return torch.eye(channels)
+    rows = torch.tensor([[1.0, 1, 1], [1, 0, -1], [1, -2, 1]])
     return rows / rows.norm(dim=1, keepdim=True)
 
 
@@ -115,6 +116,10 @@ class MomentQuery(Query):
     @property
     def facts(self) -> dict[str, Any]:
         return {"num_frequencies": self.num_frequencies}
+
+    @property
+    def meaning(self) -> dict[str, Any]:
+        return self.facts
 
     @property
     def num_dimensions(self) -> int:
@@ -291,6 +296,10 @@ class GreyLevels(Query):
     @property
     def facts(self) -> dict[str, Any]:
         return {"num_levels": self.num_levels}
+
+    @property
+    def meaning(self) -> dict[str, Any]:
+        return self.facts
 
     def features(self, images: "torch.Tensor", labels: "torch.Tensor | None") -> "torch.Tensor":
         import torch

@@ -55,6 +55,30 @@ CHOICES = (
         (f"{OF_ONE_IMAGE}test_what_an_image_looks_like_does_not_depend_on_the_batch",),
     ),
     Fault(
+        "an image chooses its part beside others",
+        "diffusers_dp/queries/moments.py",
+        "chosen = self.nearest(images, labels)  # [b, P], 1 for the nearest",
+        """own = self.centres.to(images)[labels if labels is not None else [0] * len(images)]
+        apart = (self.spectrum(images)[:, None] - own).norm(dim=2)
+        chosen = (torch.arange(own.shape[1]) == apart.argmin(1)[:, None]).float()""",
+        (f"{OF_ONE_IMAGE}test_an_image_chooses_its_part_of_moments_alone",),
+    ),
+    Fault(
+        "a stored answer about parts is taken for that about other centres",
+        "diffusers_dp/queries/moments.py",
+        'return {**self.facts, "centres_sha256": self.centres_sha256}',
+        "return self.facts",
+        ("training/test_train_moments.py::test_a_stopped_run_asks_nothing_twice",),
+    ),
+    Fault(
+        "classes without images are left out of drawn images",
+        "training/train_moments.py",
+        "    coefficients = mixture.draw(",
+        "    labels = labels[run.images._labels.bincount(minlength=len(counts))[labels] > 0]\n"
+        "    coefficients = mixture.draw(",
+        ("training/test_train_moments.py::test_a_data_set_is_released",),
+    ),
+    Fault(
         "a gradient that jumps is computed beside others",
         "diffusers_dp/queries/tangent.py",
         "        return one_by_one(features, images)\n",

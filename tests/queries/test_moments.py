@@ -2,6 +2,7 @@
 """Moments: frequencies of an image, and rows whose sums are counts, means, covariances and grey levels."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -91,6 +92,14 @@ def test_a_far_image_is_cut_to_the_clip():
     counts, sums = query.parts_of(query.rows(centres, 0.1)(torch.ones(1, 1, 8, 8), None)[None], 0.1)
     torch.testing.assert_close(symmetric(sums[0, 0]).trace(), torch.tensor(0.01))
     torch.testing.assert_close(counts, torch.ones(1, 1))
+
+
+def test_a_stored_answer_is_about_these_frequencies_and_centres():
+    for kind, more in ((ClassMoments, {}), (PartMeans, {"num_parts": 2, "number": 1})):
+        query = asked(kind, **more)
+        assert replace(query, num_frequencies=9).meaning != query.meaning
+    assert replace(query, centres_sha256="0" * 64).meaning != query.meaning
+    assert GreyLevels(num_levels=16).meaning != GreyLevels().meaning
 
 
 def test_grey_levels_are_the_values_of_the_pixels():

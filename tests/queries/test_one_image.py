@@ -9,6 +9,7 @@ from PIL import Image
 from diffusers_dp import PrivacyLedger, SensitiveImages
 from diffusers_dp.data.images import load_images, public_facts
 from diffusers_dp.data.source import DataSource
+from diffusers_dp.queries.moments import PartCovariances, PartMeans
 from diffusers_dp.queries.one_image import largest, one_by_one
 from diffusers_dp.queries.semantic import PublicClassifier, SemanticQuery
 from diffusers_dp.queries.tangent import TangentFeatures
@@ -201,6 +202,44 @@ def test_the_votes_of_an_image_do_not_depend_on_the_batch(embedding, votes):
     ):
         mixed = features(torch.where(kept[:, None, None, None], images, mates), torch.where(kept, labels, classes))
         assert torch.equal(mixed[kept], together[kept])
+
+
+def test_an_image_chooses_its_part_of_moments_alone(tmp_path):
+    """Through the real loader. Two centres are mirror images, and as near to each image, so that rounding would
+    choose."""
+    count, shape = 13, (1, SIDE, SIDE)
+    asked = {"image_shape": shape, "num_frequencies": 12, "num_parts": 4}
+    images, labels = symmetric(count), np.arange(count) % 3
+    write(tmp_path / "images", images, labels)
+    query = PartMeans(number=1, **asked)
+    drawn = torch.randn(len(CLASSES) * 2, query.num_dimensions, generator=torch.Generator().manual_seed(3))
+    mirrored = query.spectrum(query.spectrum.images(drawn).flip(-1))
+    centres = torch.stack([drawn, mirrored], 1).view(len(CLASSES), 4, -1)
+
+    def answer(query, cache):
+        door = door_of(tmp_path / "images", tmp_path / cache, count)
+        door._generator = Noiseless()
+        return query.ask(door, query.rows(centres, 0.5), noise_multiplier=1.0)[0].double()
+
+    questions = query, PartCovariances(**asked)
+    everybody = [answer(each, "all") for each in questions]
+    for number in (0, 1, 5, 12):
+        path = tmp_path / "images" / CLASSES[labels[number]] / f"{number:03}.png"
+        content = path.read_bytes()
+        path.unlink() if number % 2 else path.write_bytes(b"\x89PNG\r\n\x1a\n and then nothing")
+        for whole, each in zip(everybody, questions, strict=True):
+            moved = whole - answer(each, f"cache-{number}")
+            assert moved.norm().item() == pytest.approx(1, abs=1e-5)
+            parts = moved[labels[number]].unflatten(0, (4, -1)).norm(dim=1) > 1e-3
+            assert parts.sum() == 1, "its own part"
+        path.write_bytes(content)
+
+    images, labels = torch.from_numpy(symmetric(48)).float() / 255, torch.arange(48) % 4
+    rows = query.rows(centres, 0.5)
+    together = rows(images, labels)
+    for size in (1, 2, 7, 31):
+        found = [rows(x, y) for x, y in zip(images.split(size), labels.split(size), strict=True)]
+        torch.testing.assert_close(torch.cat(found), together, atol=1e-5, rtol=0)
 
 
 def test_of_tied_candidates_the_first_ones_get_the_votes():

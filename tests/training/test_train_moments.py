@@ -71,8 +71,12 @@ def test_colour(more, classes, script, tmp_path, capsys):
     assert images.num_rows == 40 * classes and images[0]["image"].mode == "RGB"
     green = np.stack([np.asarray(image)[..., 1] for image in images["image"]])
     assert green.mean() < 30, "little noise is left at this epsilon"
+    card = (tmp_path / "run" / "release" / "README.md").read_text()
     if "released" in more:
+        assert "in the shares of noisy counts" in card and "the same number" not in card and "is private." not in card
         assert 0.7 < np.mean(np.asarray(images["label"]) == 0) < 0.9, "four of five"
+    else:
+        assert ("the same number of each" in card and "how frequent the classes are" in card) == (classes > 1)
 
 
 def test_a_stopped_run_asks_nothing_twice(script, flags, tmp_path, monkeypatch):
@@ -92,6 +96,11 @@ def test_a_stopped_run_asks_nothing_twice(script, flags, tmp_path, monkeypatch):
     assert verify.report(tmp_path / "run" / "release") == 0 and len(read_ledger(tmp_path / "run")[1]) == len(STAGES)
     with pytest.raises(UsageError, match="--num_parts is 3, and this run began with 2"):
         script.main([*flags, "--resume_from_checkpoint", "latest", "--num_parts", "3"])
+    with pytest.raises(UsageError, match="--part_rounds is 3, and this run began with 2"):
+        script.main([*flags, "--resume_from_checkpoint", "latest", "--part_rounds", "3"])
+    monkeypatch.setattr(script, "FIRST_SPREAD", 0.1)
+    with pytest.raises(UsageError, match="part_means_1 was asked for with centres_sha256"):
+        script.main([*flags, "--resume_from_checkpoint", "latest"])
 
 
 def test_two_processes_ask_as_one_does(tmp_path):
@@ -111,7 +120,9 @@ def test_the_pre_flight_tries_every_question(script, flags, tmp_path):
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ("--num_parts 64 --num_frequencies 400 --resolution 32", "--num_parts 64 of 400 coefficients have more than"),
+        ("--num_parts 64 --num_frequencies 400 --resolution 32", "64 of 400 coefficients in 3 classes have more than"),
+        ("--num_frequencies 400 --resolution 1024", "400 waves of images of 1x1024x1024 take too much memory"),
+        ("--part_rounds 101", "--part_rounds is 101; give an integer that is at least 1 and at most 100"),
         ("--evaluation_reserve 0.1", "--evaluation_reserve is about a finished model"),
         ("--moments_budget_share 1.5", "--moments_budget_share is 1.5"),
         ("--num_frequencies 0", "--num_frequencies is 0; give an integer that is at least 4"),
@@ -129,3 +140,15 @@ def test_parts_follow_from_public_numbers():
         return MomentsConfig(class_names="a,b", num_train_images=images, target_epsilon=epsilon).parts
 
     assert [parts(12_000, 10), parts(12_000, 1), parts(1_000_000, 10), parts(100, 10)] == [8, 2, 8, 1]
+
+
+def test_parts_need_declared_numbers():
+    """What metadata alone tell, the rule does not know: ten classes would get the parts of one."""
+    named, found = {"dataset_name": "somebody/images"}, ("a", "b")
+    for given in ({"num_train_images": 6000}, {"class_names": "a,b"}):
+        with pytest.raises(UsageError, match="--num_train_images and --class_names: give both, or --num_parts"):
+            MomentsConfig(**named, **given).check_facts(found)
+        MomentsConfig(**named, **given, num_parts=1).check_facts(found)
+    MomentsConfig(**named, num_train_images=6000, class_names="a,b").check_facts(found)
+    MomentsConfig(**named, num_train_images=6000).check_facts(None)
+    MomentsConfig().check_facts(tuple("0123456789"))
