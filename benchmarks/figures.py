@@ -3,7 +3,7 @@
 `python benchmarks/rows.py docs` writes every block between `<!-- rows: CASE, CASE -->` and `<!-- /rows -->` again,
 from `results/rows.jsonl`. Other figures name the file and the row that they stand in, as inline code:
 `rows: FILE NAME`. NAME is a recipe's hash in `quality_cpu.jsonl`, and the `name` of a line in
-`measured_before.jsonl`, which has the figures that were measured before there were rows.
+`measured_before.jsonl`, which has the figures that were measured without `rows.py`.
 
 The rule: a paragraph or a table states a figure of ours where it has a word of `WORDS` and a number of per cent or of
 points, or a word of `MEASURES` and a number with a decimal point. For a table, the paragraph before or after it may

@@ -3,7 +3,6 @@
 loaded."""
 
 import argparse
-import difflib
 import os
 import sys
 from collections.abc import Callable
@@ -13,7 +12,7 @@ from importlib import import_module
 from . import __version__
 from .distributed.launcher import leave, let_go_of_closed_pipes, let_threads_sleep
 from .errors import DiffusersDPError, Interrupted, UsageError
-from .methods.command_line import Help, OneSentence
+from .methods.command_line import Help, OneSentence, nearest
 
 
 CLOSED_PIPE = 141  # as a shell has it of a program that SIGPIPE ends
@@ -70,8 +69,7 @@ def _parse(argv: list[str]) -> Callable[[], None]:
     parser.add_argument("--version", action="version", version=f"diffusers_dp {__version__}")
     parser.add_argument("command", choices=COMMANDS, metavar="COMMAND", help="one of the above")
     if argv and argv[0] not in COMMANDS and not argv[0].startswith("-"):
-        nearest = difflib.get_close_matches(argv[0], COMMANDS, n=1, cutoff=0.0)[0]
-        raise UsageError(f"There is no command '{argv[0]}'; the nearest is '{nearest}'.")
+        raise UsageError(f"There is no command '{argv[0]}'; the nearest is '{nearest(argv[0], COMMANDS)}'.")
     name = parser.parse_args(argv[:1]).command
     command = import_module(f"{__package__}.commands.{name}")
     arguments = OneSentence(

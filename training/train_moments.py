@@ -11,7 +11,7 @@ An image is described by its low frequencies. The questions are counts and means
 split a class into parts, covariances of the parts, and how many pixels have which value. Only they touch the images,
 through `SensitiveImages`; each writes its row to the ledger first. No network is trained, and a run takes a minute.
 
-Stages: counts and means -> (means of parts) for each round -> covariances -> grey levels -> images -> release/ (->
+Stages: grey levels -> counts and means -> (means of parts) for each round -> covariances -> images -> release/ (->
 model/release/, with `--train_on_result`). `docs/moments.md` has more.
 """
 
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from diffusers_dp.audit.preflight import preflight
 from diffusers_dp.methods.registry import METHODS
+from diffusers_dp.queries.class_counts import ENOUGH
 from diffusers_dp.runs.launch import launch, run_method
 
 
@@ -36,13 +37,12 @@ if TYPE_CHECKING:
 PURPOSE = "They are drawn from Gaussians that have noisy moments of the sensitive images; fine detail is not there."
 FIRST_SPREAD = 0.7  # of centres around the mean of their class, in standard deviations of an image
 LEAST_ENERGY = 0.1  # of an image about its centre, as a share of what is left without the parts
-ENOUGH = 3  # standard deviations of a noisy count: a part with fewer images is taken to have so many
 BORROWED = 150  # images with the covariance of its class that a part is given, for a noise multiplier of 1
 
 
 def train(run: "Run") -> None:
     from diffusers_dp.release.dataset_release import DatasetArtefact
-    from diffusers_dp.runs.result_model import ReleasedImages, model_of_images
+    from diffusers_dp.runs.result_model import model_of_release
 
     config, names = run.config, run.facts.class_names
 
@@ -55,14 +55,7 @@ def train(run: "Run") -> None:
     run.done("images")
 
     # 3. A model of them, which looks at nothing else.
-    pipeline = None
-    if config.train_on_result:
-        pipeline = model_of_images(
-            lambda: ReleasedImages(images, labels), run.facts, config.network, num_steps=config.diffusion_steps,
-            batch_size=config.diffusion_batch_size, learning_rate=config.diffusion_learning_rate,
-            processes=run.processes,
-        )  # fmt: skip
-        run.done("diffusion model")
+    pipeline = model_of_release(run, images, labels)
 
     # 4. The releases.
     facts = config.training_facts

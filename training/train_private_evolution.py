@@ -43,7 +43,7 @@ PURPOSE = "They are variations of what is public, chosen by noisy votes of the s
 def train(run: "Run") -> None:
     from diffusers_dp.release.dataset_release import DatasetArtefact
     from diffusers_dp.runs.evolution import embedding_of, proposer_of
-    from diffusers_dp.runs.result_model import ReleasedImages, model_of_images
+    from diffusers_dp.runs.result_model import model_of_release
 
     config, names = run.config, run.facts.class_names
 
@@ -56,14 +56,7 @@ def train(run: "Run") -> None:
     run.done("images")
 
     # 3. A model of them, which looks at nothing else.
-    pipeline = None
-    if config.train_on_result:
-        pipeline = model_of_images(
-            lambda: ReleasedImages(images, labels), run.facts, config.network, num_steps=config.diffusion_steps,
-            batch_size=config.diffusion_batch_size, learning_rate=config.diffusion_learning_rate,
-            processes=run.processes,
-        )  # fmt: skip
-        run.done("diffusion model")
+    pipeline = model_of_release(run, images, labels)
 
     # 4. The releases.
     facts = {**config.training_facts, **proposer.facts}

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from ..data.images import PublicFacts, public_facts
 from ..errors import UsageError
-from ..methods.config import CONFIGS, SamplingFacts, chosen_method, load_config, nearest
+from ..methods.command_line import nearest
+from ..methods.config import CONFIGS, SamplingFacts, chosen_method, load_config
 from ..methods.flags import TrainingConfig
 from ..runs.launch import how_long, planned_model
 from ..runs.plan import Plan, plan_run

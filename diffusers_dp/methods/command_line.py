@@ -3,14 +3,23 @@
 typo is refused at once."""
 
 import argparse
+import difflib
 import types
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import Field, fields
 from typing import Any, NoReturn, Union, get_args, get_origin, get_type_hints
 
 from ..errors import UsageError
 
 
+#: What other libraries call our flags, which no spelling would find.
+OTHER_NAMES = {
+    "batch_size": "train_batch_size", "center_crop": "augmentations", "clip_norm": "max_grad_norm",
+    "data_dir": "train_data_dir", "dataset": "dataset_name", "delta": "target_delta", "eps": "target_epsilon",
+    "epsilon": "target_epsilon", "image_size": "resolution", "lr": "learning_rate", "max_steps": "max_train_steps",
+    "num_epochs": "max_train_steps", "num_train_epochs": "max_train_steps", "output": "output_dir",
+    "random_flip": "augmentations", "size": "resolution", "steps": "max_train_steps",
+}  # fmt: skip
 #: Groups of flags that come first, in the order in which a user decides; the method's own follow in theirs.
 FIRST = ("data", "privacy", "run", "DP-SGD")
 #: Groups of which `--help` shows nothing.
@@ -18,6 +27,13 @@ LATER = ("Hub", "run of DP-SGD")
 SHORT_HELP = "Show the flags that most runs need, and exit."
 LONG_HELP = "Show all flags, and exit."
 _WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+
+
+def nearest(name: str, names: Collection[str]) -> str:
+    """The known name that another library's name stands for, or that a misspelt one comes closest to."""
+    if (ours := OTHER_NAMES.get(name)) is not None and ours in names:
+        return ours
+    return difflib.get_close_matches(name, list(names), n=1, cutoff=0.0)[0]
 
 
 class Help(argparse.ArgumentDefaultsHelpFormatter):

@@ -1,18 +1,17 @@
 """From the command line and a recipe to one checked configuration. Nothing here reads an image or writes a file."""
 
 import argparse
-import difflib
 import math
 import sys
 import types
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints, overload
 
 from ..accounting.epsilon import truncated_batch_size
 from ..errors import UsageError
-from .command_line import parser_of, value_type
+from .command_line import nearest, parser_of, value_type
 from .feta_pro import FETAProConfig
 from .flag import excluding, parse_rate, refuse_two_ways, refuse_without_effect, validate
 from .flags import DPSGDConfig, TrainingConfig
@@ -27,14 +26,6 @@ from .registry import METHODS
 CONFIGS = {name: method.config for name, method in METHODS.items() if method.config is not None}
 #: Flags that choose a method by their value.
 CHOOSERS = {"features": FEATURES, "train": TRAINED}
-#: What other libraries call our flags, which no spelling would find.
-OTHER_NAMES = {
-    "batch_size": "train_batch_size", "center_crop": "augmentations", "clip_norm": "max_grad_norm",
-    "data_dir": "train_data_dir", "dataset": "dataset_name", "delta": "target_delta", "eps": "target_epsilon",
-    "epsilon": "target_epsilon", "image_size": "resolution", "lr": "learning_rate", "max_steps": "max_train_steps",
-    "num_epochs": "max_train_steps", "num_train_epochs": "max_train_steps", "output": "output_dir",
-    "random_flip": "augmentations", "size": "resolution", "steps": "max_train_steps",
-}  # fmt: skip
 Config = TypeVar("Config", bound=TrainingConfig)
 _UNSET = object()
 
@@ -238,13 +229,6 @@ def _recipe_value(path: str, key: str, value: Any, hint: Any) -> Any:
 
 def _is_text_or_number(value: Any) -> bool:
     return isinstance(value, (str, int, float)) and not isinstance(value, bool)
-
-
-def nearest(name: str, names: Collection[str]) -> str:
-    """The known name that another library's name stands for, or that a misspelt one comes closest to."""
-    if (ours := OTHER_NAMES.get(name)) is not None and ours in names:
-        return ours
-    return difflib.get_close_matches(name, list(names), n=1, cutoff=0.0)[0]
 
 
 def resolve(config: DPSGDConfig, num_units: int) -> SamplingFacts:

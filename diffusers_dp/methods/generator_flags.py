@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The flags of a generator that draws in one call, and of what becomes of it."""
+"""The flags of a generator that draws in one call, of what becomes of it, and of a model of released images."""
 
 from dataclasses import dataclass
 
@@ -33,3 +33,19 @@ class GeneratorFlags:
     @property
     def drawn_by_class(self) -> tuple[str, ...]:
         return ("generator_batch_size", *(("num_generated_images",) if self.generator == "residual" else ()))
+
+
+@dataclass
+class ResultFlags:
+    """A model of the released images."""
+
+    _argument_group_name = "model of the result"
+
+    train_on_result: bool = flag(
+        False,
+        "Also train a diffusion model on the released images, in model/release/: it looks at nothing else, so both "
+        "releases together cost what the first one does.",
+    )
+    diffusion_steps: int = flag(700, "Steps of that model.")
+    diffusion_batch_size: int = flag(128, "Images of such a step.", rare=True)
+    diffusion_learning_rate: float = flag(2e-3, "Learning rate of these steps.", rare=True)

@@ -12,8 +12,8 @@ from ..queries.query import Query
 from .flag import SHARE, flag
 from .flag_groups import NetworkFlags
 from .flags import TrainingConfig
+from .generator_flags import ResultFlags
 from .method import SUM, Method
-from .private_evolution import ResultFlags
 
 
 BALANCES = ("uniform", "released")  # as `sample --class_balance` has them

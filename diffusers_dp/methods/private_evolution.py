@@ -14,6 +14,7 @@ from ..queries.votes import Votes
 from .flag import flag, numbers, split_list
 from .flag_groups import NetworkFlags
 from .flags import TrainingConfig
+from .generator_flags import ResultFlags
 from .method import SUM, Method
 from .public_flags import PublicDataFlags
 
@@ -117,22 +118,6 @@ class ProposerFlags:
     )  # fmt: skip
     pretrained_model_revision: str | None = flag(None, "Branch, tag or commit of it on the Hub.", rare=True)
     generator_inference_steps: int = flag(20, "Its sampling steps.", rare=True, at_most=1_000)
-
-
-@dataclass
-class ResultFlags:
-    """A model of the released images."""
-
-    _argument_group_name = "model of the result"
-
-    train_on_result: bool = flag(
-        False,
-        "Also train a diffusion model on the released images, in model/release/: it looks at nothing else, so both "
-        "releases together cost what the first one does.",
-    )
-    diffusion_steps: int = flag(700, "Steps of that model.")
-    diffusion_batch_size: int = flag(128, "Images of such a step.", rare=True)
-    diffusion_learning_rate: float = flag(2e-3, "Learning rate of these steps.", rare=True)
 
 
 @dataclass

@@ -97,9 +97,22 @@ def num_coefficients(image_shape: tuple[int, ...], number: int) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MomentQuery(Query):
+class RowsOfNormOne(Query):
+    """Base of the questions. Each row is divided by the longest that it can be, so the sensitivity is 1."""
+
+    @property
+    def clip_norm(self) -> float:
+        return 1.0
+
+    @property
+    def meaning(self) -> dict[str, Any]:
+        return self.facts
+
+
+@dataclass(frozen=True, kw_only=True)
+class MomentQuery(RowsOfNormOne):
     """
-    Base of the questions. Each row is divided by the longest that it can be, so the sensitivity is 1.
+    Base of the questions about frequencies.
 
     Args:
         image_shape (`tuple[int, int, int]`): (C, H, W).
@@ -110,16 +123,8 @@ class MomentQuery(Query):
     num_frequencies: int
 
     @property
-    def clip_norm(self) -> float:
-        return 1.0
-
-    @property
     def facts(self) -> dict[str, Any]:
         return {"num_frequencies": self.num_frequencies}
-
-    @property
-    def meaning(self) -> dict[str, Any]:
-        return self.facts
 
     @property
     def num_dimensions(self) -> int:
@@ -274,7 +279,7 @@ class PartCovariances(PartQuery):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GreyLevels(Query):
+class GreyLevels(RowsOfNormOne):
     """
     How many pixels of each channel have which value, on average over the images of a class.
 
@@ -290,16 +295,8 @@ class GreyLevels(Query):
     num_levels: int = 32
 
     @property
-    def clip_norm(self) -> float:
-        return 1.0
-
-    @property
     def facts(self) -> dict[str, Any]:
         return {"num_levels": self.num_levels}
-
-    @property
-    def meaning(self) -> dict[str, Any]:
-        return self.facts
 
     def features(self, images: "torch.Tensor", labels: "torch.Tensor | None") -> "torch.Tensor":
         import torch

@@ -89,6 +89,25 @@ def model_of_images(
     return build_pipeline(model, facts)
 
 
+def model_of_release(run: "TrainingRun[Any]", images: torch.Tensor, labels: torch.Tensor) -> DPImagePipeline | None:
+    """A diffusion model that learned released images, with `--train_on_result`.
+
+    Args:
+        run (`TrainingRun`): Whose flags are those of `ResultFlags`, and of a network.
+        images (`torch.Tensor` of uint8, shape `[m, C, H, W]`), labels (`torch.Tensor` of int64, shape `[m]`): Images
+            of the release.
+    """
+    config = run.config
+    if not config.train_on_result:
+        return None
+    pipeline = model_of_images(
+        lambda: ReleasedImages(images, labels), run.facts, config.network, num_steps=config.diffusion_steps,
+        batch_size=config.diffusion_batch_size, learning_rate=config.diffusion_learning_rate, processes=run.processes,
+    )  # fmt: skip
+    run.done("diffusion model")
+    return pipeline
+
+
 def model_of_generator(run: "TrainingRun[Any]", generator: FeatureGenerator) -> DPImagePipeline:
     """A diffusion model that learned a generator's images.
 
