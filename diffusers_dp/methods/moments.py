@@ -128,6 +128,8 @@ class MomentsConfig(MomentFlags, ResultFlags, NetworkFlags, TrainingConfig):
 
     def check_facts(self, class_names: tuple[str, ...] | None) -> None:
         """The rule for parts does not know what metadata alone tell."""
+        if class_names is None and self.class_balance != BALANCES[0]:
+            raise UsageError(f"--class_balance {self.class_balance} needs images with classes; leave it out.")
         known = self.num_train_images is not None and (class_names is None or self.class_names is not None)
         if self.num_parts is None and not known and not self.uses_digits:
             raise UsageError(

@@ -152,3 +152,5 @@ def test_parts_need_declared_numbers():
     MomentsConfig(**named, num_train_images=6000, class_names="a,b").check_facts(found)
     MomentsConfig(**named, num_train_images=6000).check_facts(None)
     MomentsConfig().check_facts(tuple("0123456789"))
+    with pytest.raises(UsageError, match="--class_balance released needs images with classes; leave it out"):
+        MomentsConfig(**named, num_train_images=6000, class_balance="released").check_facts(None)
