@@ -40,6 +40,7 @@ def pytest_collection_modifyitems(items):
 
 def pytest_collection_finish():
     gc.freeze()  # a million objects of what was imported, which no collection of garbage need look at again
+    gc.set_threshold(10_000, 20, 20)
 
 
 @pytest.fixture(autouse=True)

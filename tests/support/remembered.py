@@ -30,7 +30,9 @@ def _fixed(value: Any) -> Any:
 
 
 def remember_accounting() -> None:
-    """Of single questions: what a composition costs is computed each time."""
+    """Whole compositions, too: distributions are never changed, so each is known by its identity."""
     remember(rdp_privacy_accountant, "_compute_rdp_poisson_subsampled_gaussian", 4096)
-    for name in ("from_gaussian_mechanism", "from_truncated_subsampled_gaussian_mechanism"):
+    for name in ("identity", "from_gaussian_mechanism", "from_truncated_subsampled_gaussian_mechanism"):
         remember(privacy_loss_distribution, name, 128)
+    for name in ("compose", "self_compose", "get_epsilon_for_delta"):
+        remember(privacy_loss_distribution.PrivacyLossDistribution, name, 256)
