@@ -11,6 +11,7 @@ Stages, in the paper's order:
     noisy central images -> noisy frequency features -> warm-up on the central images
     -> one-step generator fitted to the features -> warm-up on its images -> DP-SGD on the sensitive images -> release/
 
+With `--auxiliary_features moments`, noisy moments replace the features, and images drawn from them the generator's.
 Public pre-training, or a pre-trained pipeline, comes first where one is named. Only the two queries, DP-SGD and the
 question of `--evaluation_reserve` touch the images, through `SensitiveImages`. Each writes its row to the ledger
 first.
@@ -50,7 +51,7 @@ def train(run: "Run") -> None:
 
     # 3. DP-SGD on the sensitive images, and the release.
     run.dp_sgd()
-    run.release_model({**scheduler.config, "auxiliary": run.config.auxiliary})
+    run.release_model({**scheduler.config, **run.config.training_facts})
 
 
 def curriculum_of(run: "Run") -> "FrequencyWarmupScheduler":
@@ -70,15 +71,19 @@ def warm_up(run: "Run", scheduler: "FrequencyWarmupScheduler") -> None:
     import torch
 
     from diffusers_dp.models import DDIMGenerator
+    from diffusers_dp.runs.moments import draw_from_moments
     from diffusers_dp.runs.warm_up import curriculum_batch, fit_generator
-    from diffusers_dp.runs.warm_up_images import CentralImages
+    from diffusers_dp.runs.warm_up_images import CentralImages, LabelledImages
 
     config, sources = run.config, {}
     weights = run.ask(config.class_counts[0]) if config.class_counts else torch.ones(1, 1)
     if scheduler.needs("spatial"):
         central = run.ask(config.central_images_query) * weights[..., None, None]
         sources["spatial"] = CentralImages(central, run.facts.image_shape, config.seed + run.processes.index)
-    if scheduler.needs("frequency"):
+    if config.asks_moments:
+        sources["frequency"] = LabelledImages(*draw_from_moments(run, config.num_auxiliary_images, "uniform"))
+        run.done("auxiliary images")
+    elif scheduler.needs("frequency"):
         query = config.frequency_query
         features, embedding = query.embedding, (run.ask(query) * weights).to(run.processes.device)
     for stage in scheduler.stages:

@@ -15,6 +15,7 @@ from .flag_groups import ClassCountFlags, ScatteringFlags
 from .flags import OrdinaryTraining
 from .method import DIFFUSION, DP_SGD, SAMPLED_SUM, SUM, Method
 from .method_flags import SemanticConfig, SpatialFlags
+from .moments import MomentFlags
 
 
 #: What `--auxiliary` may be: FETA-Pro's, then the variants of its Table 5.
@@ -49,8 +50,9 @@ class FrequencyFlags:
     auxiliary_features: str = flag(
         "rff",
         "Features that the auxiliary images are fitted to: 'rff', random Fourier features of pixels, as in the paper; "
-        "'scattering', those of wavelets beside them.",
-        rare=True, choices=("rff", "scattering"),
+        "'scattering', those of wavelets beside them; 'moments', noisy moments in place of features, from which the "
+        "images are drawn.",
+        rare=True, choices=("rff", "scattering", "moments"),
     )  # fmt: skip
     num_frequency_features: int = flag(
         1000, "Random Fourier features: half cosines, half sines, so an even number.", at_least=2
@@ -85,7 +87,9 @@ class FrequencyFlags:
 
 
 @dataclass
-class FETAProConfig(CurriculumFlags, SpatialFlags, FrequencyFlags, ScatteringFlags, ClassCountFlags, SemanticConfig):
+class FETAProConfig(
+    CurriculumFlags, SpatialFlags, FrequencyFlags, ScatteringFlags, MomentFlags, ClassCountFlags, SemanticConfig
+):
     """
     All flags of `training/train_feta_pro.py`. Fields are the flags as given; properties are what they mean.
 
@@ -113,7 +117,7 @@ class FETAProConfig(CurriculumFlags, SpatialFlags, FrequencyFlags, ScatteringFla
             stages.append(OrdinaryTraining(self.spatial_steps, self.spatial_batch_size))
         if self.asks_frequency:
             stages.append(OrdinaryTraining(self.frequency_steps, self.frequency_batch_size))
-            if self.auxiliary == "generator":
+            if self.auxiliary == "generator" and not self.asks_moments:
                 channels = self.generator_channels
                 stages.append(OrdinaryTraining(self.generator_steps, self.generator_batch_size, channels))
         return tuple(stages)
@@ -129,10 +133,21 @@ class FETAProConfig(CurriculumFlags, SpatialFlags, FrequencyFlags, ScatteringFla
         return self.curriculum == "mix" or "frequency" in self.curriculum_stages
 
     @property
+    def asks_moments(self) -> bool:
+        """Whether the curriculum asks for moments in place of the frequency features."""
+        return self.asks_frequency and self.auxiliary_features == "moments"
+
+    @property
+    def moments_share(self) -> float | None:
+        return self.frequency_budget_share
+
+    @property
     def queries(self) -> tuple[Query, ...]:
         """What the curriculum asks."""
         counts = self.class_counts if self.curriculum_stages else ()
         spatial = (*super().queries, *counts, *((self.central_images_query,) if self.asks_spatial else ()))
+        if self.asks_moments:
+            return (*spatial, *self.moment_queries)
         return (*spatial, self.frequency_query) if self.asks_frequency else spatial
 
     @property
@@ -141,7 +156,7 @@ class FETAProConfig(CurriculumFlags, SpatialFlags, FrequencyFlags, ScatteringFla
             "curriculum", "spatial_steps", "spatial_batch_size", "spatial_learning_rate", "frequency_steps",
             "frequency_batch_size", "frequency_learning_rate", "auxiliary",
         )  # fmt: skip
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in names} | (self.moment_facts if self.asks_moments else {})
 
     @property
     def draws_by_edm(self) -> bool:
@@ -169,6 +184,8 @@ class FETAProConfig(CurriculumFlags, SpatialFlags, FrequencyFlags, ScatteringFla
         """Of what is fitted to the frequency features."""
         if not self.asks_frequency:
             return ()
+        if self.asks_moments:
+            return ("num_auxiliary_images",)
         return (
             ("frequency_batch_size",) if self.auxiliary == "none" else ("generator_batch_size", "num_auxiliary_images")
         )
@@ -178,7 +195,19 @@ class FETAProConfig(CurriculumFlags, SpatialFlags, FrequencyFlags, ScatteringFla
         """`--frequency_length_scale` with its default filled in: it grows with the distances between images."""
         return self.frequency_length_scale or math.prod(self.image_shape) ** 0.5 / 4
 
+    def check_facts(self, class_names: tuple[str, ...] | None) -> None:
+        super().check_facts(class_names)
+        if self.asks_moments:
+            self.check_parts(class_names)
+
     def check(self) -> None:
+        if self.asks_moments:
+            self.check_moments()
+            if self.auxiliary != "generator":
+                raise UsageError(
+                    f"--auxiliary {self.auxiliary} fits a model to features, and --auxiliary_features moments draws "
+                    "images without one; leave --auxiliary out."
+                )
         if self.auxiliary != "generator" and (self.objective or self.default_objective) != "edm":
             raise UsageError(
                 f"--auxiliary {self.auxiliary} draws by DDIM on EDM's noise levels; give --objective edm, or "

@@ -4,7 +4,7 @@ have these moments. The release is a data set. No torch."""
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import UsageError
 from ..queries.moments import ClassMoments, GreyLevels, PartCovariances, PartMeans
@@ -25,7 +25,7 @@ IMAGES_OF_A_PART = 300.0
 
 @dataclass
 class MomentFlags:
-    """The moments, and the images that are drawn from them."""
+    """The moments."""
 
     _argument_group_name = "moments"
 
@@ -48,25 +48,16 @@ class MomentFlags:
         None, "Noise multiplier of each question but the covariances, in place of its share of the budget.", rare=True
     )
     moments_budget_share: float = flag(
-        0.25, "Share of the composed RDP of all questions but the covariances together.", rare=True, **SHARE
+        0.25, "Share of the composed RDP of all moments that all of them but the covariances have.", rare=True, **SHARE
     )
     covariances_noise_multiplier: float | None = flag(
-        None, "Noise multiplier of the covariances; unset: what the whole budget asks for.", rare=True
+        None, "Noise multiplier of the covariances; unset: what the budget of all moments leaves.", rare=True
     )
-    images_per_class: int = flag(1000, "Images of each class in the release, or their mean number.")
-    class_balance: str = flag(
-        "uniform",
-        "'uniform': as many images of each class. 'released': in the shares of the noisy counts.",
-        choices=BALANCES,
-    )  # fmt: skip
 
-
-@dataclass
-class MomentsConfig(MomentFlags, ResultFlags, NetworkFlags, TrainingConfig):
-    """All flags of `training/train_moments.py`."""
-
-    method: ClassVar[str] = "moments"
-    output_dir: str = "runs/moments"
+    @property
+    def moments_share(self) -> float | None:
+        """Share of the composed RDP of all moments together; `None`: all that there is."""
+        return None
 
     @property
     def parts(self) -> int:
@@ -75,7 +66,8 @@ class MomentsConfig(MomentFlags, ResultFlags, NetworkFlags, TrainingConfig):
         if self.num_parts is not None:
             return self.num_parts
         per_class = (self.num_train_units or self.num_train_images or 0) / len(self.declared_class_names or ("",))
-        return max(1, min(8, int(per_class * min(self.target_epsilon, 10.0) / 10 / IMAGES_OF_A_PART)))
+        epsilon = min(self.target_epsilon, 10.0) * math.sqrt(self.moments_share or 1)
+        return max(1, min(8, int(per_class * epsilon / 10 / IMAGES_OF_A_PART)))
 
     @property
     def class_moments(self) -> ClassMoments:
@@ -98,8 +90,19 @@ class MomentsConfig(MomentFlags, ResultFlags, NetworkFlags, TrainingConfig):
     def covariances(self) -> PartCovariances:
         return PartCovariances(
             num_parts=self.parts, flags="covariances", noise_multiplier=self.covariances_noise_multiplier,
+            budget_share=self.moments_share and self.moments_share * (1 - self.moments_budget_share),
             **self._spectrum,
         )  # fmt: skip
+
+    @property
+    def moment_queries(self) -> tuple[Query, ...]:
+        return (self.grey_levels, self.class_moments, *self.part_means, self.covariances)
+
+    @property
+    def moment_facts(self) -> dict[str, Any]:
+        """What the receipt says of the moments."""
+        names = ("num_frequencies", "part_rounds", "moment_clip")
+        return {"num_parts": self.parts} | {name: getattr(self, name) for name in names}
 
     @property
     def _spectrum(self) -> dict[str, Any]:
@@ -109,35 +112,11 @@ class MomentsConfig(MomentFlags, ResultFlags, NetworkFlags, TrainingConfig):
         """Fields of a question that has this part of the common share."""
         return {
             "flags": "moments", "noise_multiplier": self.moments_noise_multiplier,
-            "budget_share": part * self.moments_budget_share,
+            "budget_share": part * self.moments_budget_share * (self.moments_share or 1),
         }  # fmt: skip
 
-    @property
-    def queries(self) -> tuple[Query, ...]:
-        return (self.grey_levels, self.class_moments, *self.part_means, self.covariances)
-
-    @property
-    def made_by_class(self) -> tuple[str, ...]:
-        return ("images_per_class",)
-
-    @property
-    def training_facts(self) -> dict[str, Any]:
-        """What the receipt says of the moments."""
-        names = ("num_frequencies", "part_rounds", "moment_clip", "images_per_class", "class_balance", "seed")
-        return {"num_parts": self.parts} | {name: getattr(self, name) for name in names}
-
-    def check_facts(self, class_names: tuple[str, ...] | None) -> None:
-        """The rule for parts does not know what metadata alone tell."""
-        if class_names is None and self.class_balance != BALANCES[0]:
-            raise UsageError(f"--class_balance {self.class_balance} needs images with classes; leave it out.")
-        known = self.num_train_images is not None and (class_names is None or self.class_names is not None)
-        if self.num_parts is None and not known and not self.uses_digits:
-            raise UsageError(
-                "--num_parts is not given, and what it is then follows from --num_train_images and --class_names: "
-                "give both, or --num_parts."
-            )
-
-    def check(self) -> None:
+    def check_moments(self) -> None:
+        """Refuses moments that do not fit into memory."""
         dimensions, classes = self.covariances.num_dimensions, len(self.declared_class_names or ("",))
         if classes * self.parts * dimensions * (dimensions + 1) // 2 > MOST_VALUES:
             raise UsageError(
@@ -149,6 +128,72 @@ class MomentsConfig(MomentFlags, ResultFlags, NetworkFlags, TrainingConfig):
                 f"{dimensions} waves of images of {'x'.join(map(str, self.image_shape))} take too much memory: lower "
                 "--num_frequencies or --resolution."
             )
+
+    def check_parts(self, class_names: tuple[str, ...] | None) -> None:
+        """The rule for parts does not know what metadata alone tell."""
+        known = self.num_train_images is not None and (class_names is None or self.class_names is not None)
+        if self.num_parts is None and not known and not self.uses_digits:
+            raise UsageError(
+                "--num_parts is not given, and what it is then follows from --num_train_images and --class_names: "
+                "give both, or --num_parts."
+            )
+
+    if TYPE_CHECKING:  # of `TrainingConfig`
+        class_names: Any = None
+        num_train_images: int | None = None
+        num_train_units: int | None = None
+        target_epsilon: float = 1.0
+
+        @property
+        def uses_digits(self) -> bool: ...
+        @property
+        def declared_class_names(self) -> tuple[str, ...] | None: ...
+        @property
+        def image_shape(self) -> tuple[int, int, int]: ...
+
+
+@dataclass
+class MomentImagesFlags:
+    """How many images of which classes are released."""
+
+    _argument_group_name = "images of moments"
+
+    images_per_class: int = flag(1000, "Images of each class in the release, or their mean number.")
+    class_balance: str = flag(
+        "uniform",
+        "'uniform': as many images of each class. 'released': in the shares of the noisy counts.",
+        choices=BALANCES,
+    )  # fmt: skip
+
+
+@dataclass
+class MomentsConfig(MomentFlags, MomentImagesFlags, ResultFlags, NetworkFlags, TrainingConfig):
+    """All flags of `training/train_moments.py`."""
+
+    method: ClassVar[str] = "moments"
+    output_dir: str = "runs/moments"
+
+    @property
+    def queries(self) -> tuple[Query, ...]:
+        return self.moment_queries
+
+    @property
+    def made_by_class(self) -> tuple[str, ...]:
+        return ("images_per_class",)
+
+    @property
+    def training_facts(self) -> dict[str, Any]:
+        return self.moment_facts | {
+            name: getattr(self, name) for name in ("images_per_class", "class_balance", "seed")
+        }
+
+    def check_facts(self, class_names: tuple[str, ...] | None) -> None:
+        if class_names is None and self.class_balance != BALANCES[0]:
+            raise UsageError(f"--class_balance {self.class_balance} needs images with classes; leave it out.")
+        self.check_parts(class_names)
+
+    def check(self) -> None:
+        self.check_moments()
         if self.evaluation_reserve is not None:
             raise UsageError("--evaluation_reserve is about a finished model, and this releases images: leave it out.")
 

@@ -17,7 +17,7 @@ from ..pipelines import DPImagePipeline
 from .diffusion_run import build_pipeline, objective_of
 from .pretrained import StartingModel, new_model
 from .warm_up import warm_up
-from .warm_up_images import AuxiliaryImages
+from .warm_up_images import AuxiliaryImages, LabelledImages
 
 
 if TYPE_CHECKING:
@@ -29,22 +29,6 @@ class Images(Protocol):
 
     def batch(self, size: int) -> Any:
         """So many images `[size, C, H, W]`, uint8, and their labels, int64 `[size]` or `None`."""
-
-
-class ReleasedImages:
-    """Images in batches, each as likely as any other.
-
-    Args:
-        images (`torch.Tensor` of uint8, shape `[m, C, H, W]`), labels (`torch.Tensor` of int64, shape `[m]`): Images
-            of a release.
-    """
-
-    def __init__(self, images: torch.Tensor, labels: torch.Tensor):
-        self.images, self.labels = images, labels
-
-    def batch(self, size: int) -> tuple[torch.Tensor, torch.Tensor]:
-        index = torch.randint(len(self.images), (size,))
-        return self.images[index], self.labels[index]
 
 
 def new_image_model(
@@ -101,7 +85,7 @@ def model_of_release(run: "TrainingRun[Any]", images: torch.Tensor, labels: torc
     if not config.train_on_result:
         return None
     pipeline = model_of_images(
-        lambda: ReleasedImages(images, labels), run.facts, config.network, num_steps=config.diffusion_steps,
+        lambda: LabelledImages(images, labels), run.facts, config.network, num_steps=config.diffusion_steps,
         batch_size=config.diffusion_batch_size, learning_rate=config.diffusion_learning_rate, processes=run.processes,
     )  # fmt: skip
     run.done("diffusion model")

@@ -18,7 +18,7 @@ from ..models import (
 )
 from ..models.latent_denoiser import LatentDenoiser
 from ..schedulers import FrequencyWarmupScheduler
-from .warm_up_images import AuxiliaryImages, CentralImages
+from .warm_up_images import CentralImages, LabelledImages
 
 
 Batch = tuple[torch.Tensor, torch.Tensor | None]
@@ -68,7 +68,7 @@ def warm_up(
 
 def curriculum_batch(
     scheduler: FrequencyWarmupScheduler,
-    sources: Mapping[str, CentralImages | AuxiliaryImages],
+    sources: Mapping[str, CentralImages | LabelledImages],
     processes: Processes,
 ) -> Batch:
     """The next batch of a curriculum, in the parts that its stage takes from each source.

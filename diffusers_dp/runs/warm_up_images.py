@@ -32,7 +32,24 @@ class CentralImages:
         return self.augment(self.images[index]), self.labels[index]
 
 
-class AuxiliaryImages:
+class LabelledImages:
+    """Batches of images, each as likely as any other.
+
+    Args:
+        images (`torch.Tensor` of uint8, shape `[m, C, H, W]`), labels (`torch.Tensor` of int64, shape `[m]`): They
+            follow from noisy answers alone.
+    """
+
+    def __init__(self, images: torch.Tensor, labels: torch.Tensor):
+        self.images, self.labels = images, labels
+
+    def batch(self, size: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Images `[size, C, H, W]`, uint8, drawn uniformly, and labels `[size]`."""
+        index = torch.randint(len(self.images), (size,))
+        return self.images[index], self.labels[index]
+
+
+class AuxiliaryImages(LabelledImages):
     """Batches of images of the auxiliary generator and their labels, in equal parts.
 
     Args:
@@ -41,13 +58,8 @@ class AuxiliaryImages:
     """
 
     def __init__(self, generator: FeatureGenerator | DDIMGenerator, num_images: int):
-        self.labels = torch.arange(num_images) % generator.num_classes
-        self.images = generator.generate(self.labels)
-
-    def batch(self, size: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Images `[size, C, H, W]`, uint8, drawn uniformly, and labels `[size]`."""
-        index = torch.randint(len(self.images), (size,))
-        return self.images[index], self.labels[index]
+        labels = torch.arange(num_images) % generator.num_classes
+        super().__init__(generator.generate(labels), labels)
 
 
 class MixedImages:

@@ -72,7 +72,7 @@ CHOICES = (
     ),
     Fault(
         "classes without images are left out of drawn images",
-        "training/train_moments.py",
+        "diffusers_dp/runs/moments.py",
         "    coefficients = mixture.draw(",
         "    labels = labels[run.images._labels.bincount(minlength=len(counts))[labels] > 0]\n"
         "    coefficients = mixture.draw(",

@@ -84,8 +84,8 @@ EVOLVED = (
     Fault(
         "a model of the result learns from the sensitive images",
         "diffusers_dp/runs/result_model.py",
-        "lambda: ReleasedImages(images, labels)",
-        "lambda: ReleasedImages(run.images._images, run.images._labels)",
+        "lambda: LabelledImages(images, labels)",
+        "lambda: LabelledImages(run.images._images, run.images._labels)",
         (f"{OF_A_RUN}test_a_model_of_the_result_costs_nothing_more",),
     ),
     Fault(

@@ -71,6 +71,15 @@ def test_shares_are_close_to_those_asked(target):
     assert "RDP spent" in result.table and "share" not in result.table, "not the flag's, though close to it"
 
 
+def test_all_moments_together_cost_the_share_of_the_frequency_features():
+    config, result = plan(
+        auxiliary_features="moments", curriculum="frequency", num_parts=2, frequency_budget_share=0.3
+    )  # fmt: skip
+    shares = filled(config, result.rows).budget_shares()
+    assert list(shares) == [*(query.name for query in config.moment_queries), "dp_sgd"]
+    assert shares["covariances"] == pytest.approx(0.75 * 0.3, rel=0.2) and shares["dp_sgd"] == pytest.approx(0.7, 0.1)
+
+
 @pytest.mark.slow
 def test_truncated_poisson_samples_are_planned_and_counted_as_such():
     config, result = plan(accountant="pld", train_batch_size=256, truncated_poisson=True, curriculum="none")

@@ -133,6 +133,12 @@ def test_a_wrong_flag_ends_the_process_with_2(tmp_path):
         ("--auxiliary gan", "--auxiliary"),
         ("--auxiliary_features scattering --num_frequency_features 42", "and pixels) a multiple of 4"),
         ("--auxiliary_features scattering --scattering_levels 9", "--scattering_levels 9 leaves nothing"),
+        ("--auxiliary_features moments --auxiliary none", "--auxiliary none fits a model to features"),
+        (
+            "--auxiliary_features moments --num_parts 64 --num_frequencies 900 --resolution 32 --class_names a "
+            "--train_data_dir {tmp}/nothing",
+            "--num_parts 64 of 1350 coefficients",
+        ),
         ("--auxiliary none --frequency_batch_size 9", "--frequency_batch_size is 9"),
         ("--spatial_noise_multiplier 0.3", "--spatial_noise_multiplier"),
         ("--train_data_dir {tmp}/absent --class_names a", "--train_data_dir"),
@@ -219,6 +225,20 @@ def test_auxiliary_images_of_scattering_features(script, tmp_path, folder_flags)
     asked = {row["stage"]: row["query"] for row in rows}
     assert verify(tmp_path / "run" / "release")[1] == []
     assert asked["mean_features"]["num_features"] == 40 and "frequency_features" not in asked
+
+
+def test_auxiliary_images_of_moments(script, tmp_path, folder_flags, monkeypatch):
+    """They cost their share of the whole budget; a run that goes on has their answers, and draws the same images."""
+    flags = [*folder_flags, *"--auxiliary_features moments --num_frequencies 9 --num_parts 2 --part_rounds 1".split()]
+    flags += ["--frequency_budget_share", "0.3", "--curriculum", "frequency"]
+    interrupted(script, monkeypatch, flags, 2)
+    _, before = read_ledger(tmp_path / "run")
+    script.main([*flags, "--resume_from_checkpoint", "latest"])
+    _, rows = read_ledger(tmp_path / "run")
+    asked = ["grey_levels", "class_moments", "part_means_1", "covariances"]
+    assert [row["stage"] for row in rows][:4] == asked and before[:4] == rows[:4]
+    receipt, problems = verify(tmp_path / "run" / "release")
+    assert problems == [] and receipt["curriculum"]["num_parts"] == 2
 
 
 @pytest.mark.parametrize("auxiliary", ["diffusion", "none"])

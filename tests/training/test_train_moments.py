@@ -98,7 +98,7 @@ def test_a_stopped_run_asks_nothing_twice(script, flags, tmp_path, monkeypatch):
         script.main([*flags, "--resume_from_checkpoint", "latest", "--num_parts", "3"])
     with pytest.raises(UsageError, match="--part_rounds is 3, and this run began with 2"):
         script.main([*flags, "--resume_from_checkpoint", "latest", "--part_rounds", "3"])
-    monkeypatch.setattr(script, "FIRST_SPREAD", 0.1)
+    monkeypatch.setattr("diffusers_dp.runs.moments.FIRST_SPREAD", 0.1)
     with pytest.raises(UsageError, match="part_means_1 was asked for with centres_sha256"):
         script.main([*flags, "--resume_from_checkpoint", "latest"])
 

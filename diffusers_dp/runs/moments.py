@@ -1,0 +1,93 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Questions about moments, in their order, and images that are drawn from what the answers tell."""
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..models.gaussian_mixture import GaussianMixture, in_levels, shrunk, symmetric
+from ..queries.class_counts import ENOUGH
+from ..queries.moments import COUNT, MomentQuery, PartQuery
+from ..queries.votes import hash_tensor
+from ..sampling.class_balance import balanced_labels
+
+
+if TYPE_CHECKING:
+    from .run import TrainingRun
+
+    Run = TrainingRun[Any]
+
+FIRST_SPREAD = 0.7  # of centres around the mean of their class, in standard deviations of an image
+LEAST_ENERGY = 0.1  # of an image about its centre, as a share of what is left without the parts
+BORROWED = 150  # images with the covariance of its class that a part is given, for a noise multiplier of 1
+
+
+def draw_from_moments(run: "Run", num_images: int, class_balance: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """
+    Images with noisy moments of the sensitive ones.
+
+    Args:
+        run (`TrainingRun`): Whose flags include `MomentFlags`. It asks their questions.
+        num_images (`int`): Images of all classes together.
+        class_balance (`str`): One of `methods.moments.BALANCES`.
+
+    Returns:
+        Images, uint8 `[m, C, H, W]`, and their classes, int64 `[m]`.
+    """
+    config = run.config
+    levels = run.ask(config.grey_levels)
+    mixture, counts = ask_for_mixture(run)
+    shares = counts if class_balance == "released" else torch.ones_like(counts)
+    labels = torch.from_numpy(balanced_labels(tuple((shares / shares.sum()).tolist()), num_images).copy())
+    coefficients = mixture.draw(labels, torch.Generator().manual_seed(config.seed))
+    spectrum, images = config.class_moments.spectrum, torch.empty(len(labels), *config.image_shape, dtype=torch.uint8)
+    for label in labels.unique():
+        drawn = spectrum.images(coefficients[labels == label])
+        for channel, found in enumerate(levels[label]):
+            drawn[:, channel] = in_levels(drawn[:, channel], found)
+        images[labels == label] = drawn.mul(255).round().byte()
+    return images, labels
+
+
+def ask_for_mixture(run: "Run") -> tuple[GaussianMixture, torch.Tensor]:
+    """The mixture of each class, and the noisy numbers of images, `[classes]`. Each question begins where the noisy
+    answers before it end."""
+    config, sums = run.config, run.ask(run.config.class_moments)
+    counts = sums[:, -2].clamp_min(least_count(run, config.class_moments))
+    means = (sums[:, :-2] / counts[:, None])[:, None]  # [classes, 1, D]
+    between = float((counts * means.square().sum((1, 2))).sum() / counts.sum())
+    energy = max(float(sums[:, -1].sum() / counts.sum()) - between, LEAST_ENERGY * between)
+
+    centres = means.repeat(1, config.parts, 1)
+    if config.part_means:
+        generator, spectrum = torch.Generator().manual_seed(config.seed), config.class_moments.spectrum
+        spread = (energy / float(spectrum.weights.pow(-2).sum())) ** 0.5 / spectrum.weights
+        centres = centres + FIRST_SPREAD * spread * torch.randn(centres.shape, generator=generator)
+        for query in config.part_means:
+            sums, sizes, noise = ask_about_parts(run, query, centres, config.moment_clip * energy**0.5)
+            centres = centres + shrunk(sums / sizes[..., None], noise / sizes)
+        apart = (sizes / sizes.sum())[..., None] * (centres - means).square()
+        energy = max(energy - float(apart.sum()), LEAST_ENERGY * energy)
+    sums, sizes, _ = ask_about_parts(run, config.covariances, centres, config.moment_clip * energy**0.5)
+    of_class = sums.sum(1, keepdim=True) / sizes.sum(1)[:, None, None]
+    borrowed = BORROWED * run.plan.rows[config.covariances.name].noise_multiplier
+    pairs = (sums + borrowed * of_class) / (sizes + borrowed)[..., None]
+    return GaussianMixture(sizes, centres, symmetric(pairs)), counts
+
+
+def ask_about_parts(
+    run: "Run", query: PartQuery, centres: torch.Tensor, clip: float
+) -> tuple[torch.Tensor, torch.Tensor, float]:
+    """Noisy sums `[classes, P, d]` of the rows of each part, noisy numbers of images `[classes, P]`, and the standard
+    deviation of the noise in a sum of differences."""
+    query = replace(query, centres_sha256=hash_tensor(torch.cat([centres.flatten(), torch.tensor([clip])])))
+    counts, sums = query.parts_of(run.ask(query, query.rows(centres, clip)), clip)
+    noise = run.plan.rows[query.name].noise_multiplier * math.hypot(1, COUNT)
+    return sums, counts.clamp_min(least_count(run, query)), noise * clip
+
+
+def least_count(run: "Run", query: MomentQuery) -> float:
+    """The least number of images that an answer is divided by."""
+    return max(1.0, ENOUGH * run.plan.rows[query.name].noise_multiplier / COUNT)
