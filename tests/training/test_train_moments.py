@@ -3,12 +3,14 @@
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from diffusers_dp import load_verified, verify
 from diffusers_dp.errors import UsageError
 from diffusers_dp.methods.moments import MomentsConfig
 from diffusers_dp.privacy.sensitive import SensitiveImages
+from diffusers_dp.runs.moments import parts_of_classes
 from support import forked
 from support.flags import NUM_IMAGES
 from support.places import ROOT
@@ -154,3 +156,10 @@ def test_parts_need_declared_numbers():
     MomentsConfig().check_facts(tuple("0123456789"))
     with pytest.raises(UsageError, match="--class_balance released needs images with classes; leave it out"):
         MomentsConfig(**named, num_train_images=6000, class_balance="released").check_facts(None)
+
+
+def test_a_rare_class_has_few_parts():
+    counts = torch.tensor([900.0, 900.0, 60.0, 1.0])
+    used = parts_of_classes(counts, 4)
+    assert used.sum(1).tolist() == [4, 4, 1, 1] and used[:, 0].all()
+    assert parts_of_classes(torch.tensor([5400.0, 6700.0]), 8).sum(1).tolist() == [8, 8], "nearly even"
