@@ -64,8 +64,8 @@ class Forecast:
         steps = f"DP-SGD {self.steps:,} steps of {self.step_seconds:.3g} s"
         what = f"the questions {in_words(self.step_seconds)}" if self.asks_only else steps
         lines = [
-            f"how long, measured here ({self.where}): {in_words(self.seconds)} in all, of which {what}{others}; reading "
-            "images and drawing samples come on top",
+            f"how long, measured here ({self.where}): {in_words(self.seconds)} in all, of which {what}{others}; "
+            "reading images and drawing samples come on top",
             f"memory: about {self.memory_bytes / 1e9:.2g} GB beside the libraries; disk: about "
             f"{self.disk_bytes / 1e9:.2g} GB for decoded images, checkpoints and release",
         ]
@@ -228,10 +228,11 @@ def _ordinary_step(
 
         return step
 
+    model: torch.nn.Module
     if stage.network is not None:
         shape, (_, model, loss) = facts.image_shape, new_image_model(facts, stage.network, device)
     else:
-        assert trained is not None
+        assert trained is not None  # else a stage says what it trains
         model, loss, shape = trained.model, trained.loss, trained.row_shape or facts.image_shape
 
     def rows_step(number: int) -> None:

@@ -84,7 +84,8 @@ def signals_in_words(ledger: PrivacyLedger, rows: Mapping[str, LedgerRow], queri
         row = rows[query.name]
         number = ledger.num_images * row.sampling_probability
         ratio = number / (row.noise_multiplier * classes * math.sqrt(values))
-        drowns = " -- it drowns in noise: fewer features, fewer classes or more epsilon" if ratio < DROWNED else ""
+        lost = ratio < DROWNED and "dp_sgd" not in rows  # DP-SGD learns beside what is lost here
+        drowns = " -- it drowns in noise: fewer features, fewer classes or more epsilon" if lost else ""
         lines.append(
             f"signal to noise of {query.name}: {ratio:.3g} r = {number:.10g} r / ({row.noise_multiplier:.4g} * "
             f"{classes} classes * sqrt({values:,})), r <= 1 the norm of a class's mean feature{drowns}"
