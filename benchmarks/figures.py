@@ -1,9 +1,9 @@
 """Figures of the docs: tables that are made from rows, and the rule that each figure names its row.
 
 `python benchmarks/rows.py docs` writes every block between `<!-- rows: CASE, CASE -->` and `<!-- /rows -->` again,
-from `results/rows.jsonl`. Other figures name the file and the row that they stand in, as inline code:
-`rows: FILE NAME`. NAME is a recipe's hash in `quality_cpu.jsonl`, and the `name` of a line in
-`measured_before.jsonl`, which has the figures that were measured without `rows.py`.
+from `results/rows.jsonl`, and `evidence.py` the block `<!-- choice -->`. Other figures name the file and the row that
+they stand in, as inline code: `rows: FILE NAME`. NAME is a recipe's hash in `quality_cpu.jsonl`, and the `name` of a
+line in `measured_before.jsonl`, which has the figures that were measured without `rows.py`.
 
 The rule: a paragraph or a table states a figure of ours where it has a word of `WORDS` and a number of per cent or of
 points, or a word of `MEASURES` and a number with a decimal point. For a table, the paragraph before or after it may
@@ -26,6 +26,7 @@ TEXTS = [ROOT / "README.md", ROOT / "training" / "README.md", *sorted((ROOT / "d
 NAMES = {"rows.jsonl": "case", "quality_cpu.jsonl": "recipe", "measured_before.jsonl": "name"}
 SAME = ("case", "data", "epsilon", "num_drawn", "recipe", "flags")  # rows that differ in their seeds alone
 BLOCK = re.compile(r"(<!-- rows: (.+?) -->).*?(<!-- /rows -->)", re.DOTALL)
+CHOICE = re.compile(r"(<!-- choice -->).*?(<!-- /choice -->)", re.DOTALL)  # `evidence.py` writes it
 NAMED = re.compile(r"`rows: (\S+\.jsonl) ([^`\n]+)`")
 MEASURES = re.compile(r"accurac|Fréchet|\bFID\b|\blegible\b|±", re.IGNORECASE)
 WORDS = re.compile(r"accurac|Fréchet|\bFID\b|\bs\.e\.|\breach(?:es|ed)? \W*\d|classif|\bCNN\b", re.IGNORECASE)
@@ -103,7 +104,7 @@ def without_row(text: str, known: dict[str, set[str]]) -> list[str]:
     Returns:
         `list[str]`: Paragraphs and tables with figures of ours that name no row.
     """
-    text = BLOCK.sub("", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
+    text = CHOICE.sub("", BLOCK.sub("", re.sub(r"```.*?```", "", text, flags=re.DOTALL)))
     blocks = [block for block in re.split(r"\n\s*\n", text) if block.strip()]
     found = []
     for place, block in enumerate(blocks):

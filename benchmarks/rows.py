@@ -4,7 +4,7 @@
     python benchmarks/rows.py run benchmarks/cases.yaml --data mnist=path/to/mnist --only dpdm --jobs 2
     python benchmarks/rows.py bounds --data mnist=path/to/mnist
     python benchmarks/rows.py table
-    python benchmarks/rows.py docs                # writes the tables of the docs again
+    python benchmarks/rows.py docs                # writes the tables of the docs, and evidence.json, again
 
 A case names a method, a recipe, a data set, epsilons, seeds, further training flags, and the minutes that it may take.
 Each case runs in processes of its own on one core: training, `diffusers-dp verify`, `diffusers-dp sample`, and
@@ -38,6 +38,7 @@ from pathlib import Path
 from typing import Any
 
 from cases import Case, data_of, filled, read_cases
+from evidence import write_evidence
 from figures import table, write_docs
 from tqdm.auto import tqdm
 
@@ -300,7 +301,8 @@ def main(argv: list[str] | None = None) -> int:
         print(table(read_rows()))
         return 0
     if args.what == "docs":
-        print("\n".join(write_docs(read_rows())) or "Nothing changed.")
+        rows = read_rows()
+        print("\n".join([*write_docs(rows), *write_evidence(rows)]) or "Nothing changed.")
         return 0
     try:
         places = places_of(args.data)

@@ -26,6 +26,7 @@ COMMANDS = {
     "methods": "List the methods, and what is proven of them.",
     "plan": "Noise, steps and epsilon of a run, before an image is read.",
     "push": "Upload a release to the Hub, after a look at its receipt.",
+    "recommend": "Which method suits the number, size and classes of your images, and epsilon.",
     "sample": "Draw images from a release, as a dataset.",
     "sign": "Vouch for a release with an SSH key of your own.",
     "train": "Train on sensitive images by a method's script, and release the model.",

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ..data.images import PublicFacts, public_facts
 from ..errors import UsageError
-from ..methods.command_line import nearest
+from ..methods.command_line import OneSentence, nearest
 from ..methods.config import CONFIGS, SamplingFacts, chosen_method, load_config
 from ..methods.flags import TrainingConfig
 from ..runs.launch import how_long, planned_model
@@ -30,7 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         "All flags of the method's training script (training/train_feta_pro.py) are taken, its --help lists them. "
         "With --num_train_images no dataset is opened: --class_names, --resolution and --num_channels then describe "
-        "the images."
+        "the images. Where facts of the images, epsilon and --minutes are all that is given, the plan is what "
+        "`diffusers-dp recommend` prints."
     )
     parser.add_argument(
         "--method", choices=CONFIGS, help="Whose run is planned; unset: the recipe's, or feta_pro where it names none."
@@ -55,7 +56,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Prints the plan, or a line for each value of `--sweep`."""
+    """Prints the plan, or a line for each value of `--sweep`; of declared facts alone, what `recommend` prints."""
+    if args.method is None and args.sweep is None and args.picture is None:
+        from . import recommend
+
+        if recommend.names_facts_alone(args.training_flags):
+            parser = OneSentence(prog="diffusers-dp plan", allow_abbrev=False)
+            recommend.add_arguments(parser)
+            recommend.run(parser.parse_args(args.training_flags))
+            return
     if args.sweep is not None:
         if args.picture is not None:
             raise UsageError("--picture draws one plan, but --sweep makes several; leave one of them out.")

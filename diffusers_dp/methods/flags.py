@@ -49,12 +49,14 @@ class OrdinaryTraining:
         generator_channels (`int`, *optional*): Channels of a generator that draws in one call.
         network (`dict`, *optional*): Settings of another model, for `models.unet_config`. With neither, it is
             the model that DP-SGD trains.
+        query (`Query`, *optional*): Question whose features of the images of a step the gradient goes through.
     """
 
     num_steps: int
     batch_size: int
     generator_channels: int | None = None
     network: dict[str, Any] | None = None
+    query: Query | None = None
 
 
 @dataclass
@@ -77,6 +79,15 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
         """What is asked, and paid for, in this order, and before DP-SGD where the method has it."""
         return ()
 
+    @classmethod
+    def settings_for(cls, signal: float) -> dict[str, Any]:
+        """Flags beyond those of a recipe for one's own folder.
+
+        Args:
+            signal (`float`): epsilon times the number of units of a class.
+        """
+        return {}
+
     @property
     def takes_rest(self) -> str:
         """What gets the budget that all else leaves, in words."""
@@ -92,6 +103,11 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
     def made_by_class(self) -> tuple[str, ...]:
         """Flags of numbers of images of each class that are made and kept in memory."""
         return ()
+
+    def num_made(self, num_classes: int) -> int:
+        """Number of images of these flags together."""
+        each = sum(getattr(self, name) or 0 for name in self.made_by_class)
+        return num_classes * each + sum(getattr(self, name) for name in self.drawn_by_class)
 
     @property
     def training_facts(self) -> dict[str, Any]:
@@ -161,7 +177,7 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
 
     @property
     def ordinary_training(self) -> tuple[OrdinaryTraining, ...]:
-        """What is trained before and after DP-SGD."""
+        """What is trained before and after DP-SGD, or after the questions."""
         public = self.public_training
         return () if public is None else (OrdinaryTraining(public.num_steps, public.batch_size),)
 

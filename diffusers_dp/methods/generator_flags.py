@@ -2,8 +2,10 @@
 """The flags of a generator that draws in one call, of what becomes of it, and of a model of released images."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from .flag import flag
+from .flags import OrdinaryTraining
 
 
 #: What `--generator` may be.
@@ -49,3 +51,14 @@ class ResultFlags:
     diffusion_steps: int = flag(700, "Steps of that model.")
     diffusion_batch_size: int = flag(128, "Images of such a step.", rare=True)
     diffusion_learning_rate: float = flag(2e-3, "Learning rate of these steps.", rare=True)
+
+    @property
+    def ordinary_training(self) -> tuple[OrdinaryTraining, ...]:
+        """That model, where it is asked for."""
+        of_result = OrdinaryTraining(self.diffusion_steps, self.diffusion_batch_size, network=self.network)
+        return (of_result,) if self.train_on_result else ()
+
+    if TYPE_CHECKING:  # of `NetworkFlags`
+
+        @property
+        def network(self) -> dict[str, Any]: ...

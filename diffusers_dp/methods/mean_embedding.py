@@ -16,7 +16,7 @@ from ..queries.query import Query
 from ..queries.tangent import TangentFeatures
 from .flag import SHARE, flag, numbers, split_list
 from .flag_groups import ClassCountFlags, NetworkFlags, ScatteringFlags
-from .flags import TrainingConfig
+from .flags import OrdinaryTraining, TrainingConfig
 from .generator_flags import GeneratorFlags
 from .method import SUM, Method
 
@@ -76,6 +76,16 @@ class MeanEmbeddingConfig(MeanEmbeddingFlags, ClassCountFlags, GeneratorFlags, N
     @property
     def queries(self) -> tuple[Query, ...]:
         return (*self.class_counts, *self.matched, *self.stopping)
+
+    @property
+    def ordinary_training(self) -> tuple[OrdinaryTraining, ...]:
+        steps, batch, query = self.generator_steps, self.generator_batch_size, self.matched[0]
+        if self.generator == "one_step":
+            return (OrdinaryTraining(steps, batch, network=self.network, query=query),)
+        return (
+            OrdinaryTraining(steps, batch, self.generator_channels, query=query),
+            OrdinaryTraining(self.diffusion_steps, self.diffusion_batch_size, network=self.network),
+        )
 
     @property
     def _asked(self) -> dict[str, Any]:

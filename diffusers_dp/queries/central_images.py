@@ -55,6 +55,10 @@ class MeanImages(Query):
         return math.prod(small_shape(self.image_shape)) ** 0.5 / 2
 
     @property
+    def num_values(self) -> int:
+        return math.prod(small_shape(self.image_shape))
+
+    @property
     def facts(self) -> dict[str, Any]:
         return {"stride": stride_of(self.image_shape)}
 
@@ -90,6 +94,10 @@ class ModeImages(MeanImages):
     @property
     def clip_norm(self) -> float:
         return math.prod(small_shape(self.image_shape)) ** 0.5
+
+    @property
+    def num_values(self) -> int:
+        return self.num_bins * super().num_values
 
     @property
     def facts(self) -> dict[str, Any]:

@@ -27,6 +27,10 @@ class ClassCounts(Query):
     def clip_norm(self) -> float:
         return 1.0
 
+    @property
+    def num_values(self) -> int:
+        return 1
+
     def features(self, images: "torch.Tensor", labels: "torch.Tensor | None") -> "torch.Tensor":
         return images.new_ones(len(images), 1)
 

@@ -224,6 +224,11 @@ class PartQuery(MomentQuery):
     pairs = False
 
     @property
+    def num_values(self) -> int:
+        size = self.num_dimensions
+        return self.num_parts * (1 + (size * (size + 1) // 2 if self.pairs else size))
+
+    @property
     def facts(self) -> dict[str, Any]:
         return {**super().facts, "num_parts": self.num_parts}
 
@@ -291,8 +296,13 @@ class GreyLevels(RowsOfNormOne):
 
     name = "grey_levels"
     title = "grey levels"
+    by_channel = True
 
     num_levels: int = 32
+
+    @property
+    def num_values(self) -> int:
+        return self.num_levels
 
     @property
     def facts(self) -> dict[str, Any]:

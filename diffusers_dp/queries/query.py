@@ -37,9 +37,11 @@ class Query:
         name (`str`): Name of the ledger row and of the stored answer, unique within a run.
         title (`str`): Name for display.
         by_label (`bool`): Whether there is one sum per class instead of one for all.
+        by_channel (`bool`): Whether each channel of an image has `num_values` values.
     """
 
     by_label: ClassVar[bool] = True
+    by_channel: ClassVar[bool] = False
 
     noise_multiplier: float | None = None
     budget_share: float | None = None
@@ -72,7 +74,7 @@ class Query:
 
     @property
     def num_values(self) -> int | None:
-        """Number of values per class, for the plan's signal-to-noise ratio; `None`: the plan omits it."""
+        """Number of values per class, for the plan's signal-to-noise ratio and memory; `None`: the plan omits it."""
         return None
 
     @property
@@ -102,6 +104,10 @@ class Query:
         """Returns public features for pre-flight and audit. A query whose features are defined later returns similar
         ones."""
         return self.features
+
+    def timed(self) -> "Features":
+        """Returns public features that take about as long as the run's, for a forecast."""
+        return self.stand_in()
 
     def ask(self, images: "SensitiveImages", features: "Features", *, noise_multiplier: float) -> "torch.Tensor":
         """

@@ -93,6 +93,7 @@ class Votes(Query):
         num_votes (`int`): k.
         threshold (`float`): H, in standard deviations of the noise.
         image_shape (`tuple[int, int, int]`): (C, H, W), for the stand-in.
+        pool (`int`, defaults to 1): Side length of squares of pixels, for a forecast.
         candidates_sha256 (`str`, *optional*): Hash of the candidates, when known: a stored answer is about these.
         embedding (`dict`, *optional*): What decides what is near, when it is known: JSON values. The same holds.
     """
@@ -102,6 +103,7 @@ class Votes(Query):
     num_votes: int = 1
     threshold: float = 0.0
     image_shape: tuple[int, ...]
+    pool: int = 1
     candidates_sha256: str | None = None
     embedding: dict[str, Any] | None = None
 
@@ -118,6 +120,10 @@ class Votes(Query):
         return 1.0
 
     @property
+    def num_values(self) -> int:
+        return self.num_candidates
+
+    @property
     def facts(self) -> dict[str, Any]:
         return {"num_candidates": self.num_candidates, "num_votes": self.num_votes}
 
@@ -129,6 +135,12 @@ class Votes(Query):
     def finish(self, answer: "torch.Tensor", num_units: int, noise_multiplier: float) -> "torch.Tensor":
         """`max(votes - H sigma, 0)`, `[classes, n]`."""
         return (answer[0] - self.threshold * noise_multiplier).clamp_min(0)
+
+    def timed(self) -> "Features":
+        import torch
+
+        pooled = PooledPixels(self.pool)
+        return NearestCandidates(pooled, pooled(torch.rand(self.num_candidates, *self.image_shape))[None])
 
     def stand_in(self) -> "Features":
         import torch

@@ -17,9 +17,12 @@ from ..gradients.step import add_noise
 from ..methods.dp_sgd_flags import LoopFlags
 from ..methods.flags import OrdinaryTraining
 from ..models import FeatureGenerator
+from ..privacy.separate_records import Features
+from ..queries.query import Query
 from ..randomness.private_generator import PrivateGenerator
 from .dp_sgd import Trained
 from .plan import Plan
+from .plan_table import AT_ONCE, VALUES_AT_ONCE, memory_of_questions
 from .result_model import new_image_model
 
 
@@ -37,10 +40,11 @@ class Forecast:
 
     Args:
         where (`str`): The machine, in words.
-        step_seconds (`float`), steps (`int`): Seconds and number of steps of DP-SGD.
+        step_seconds (`float`), steps (`int`): Seconds and number of steps of DP-SGD, or of all questions together.
         other_seconds (`float`): Seconds of ordinary training before and after it.
         memory_bytes (`int`): Bytes of the weights and of the images that are computed at once.
         disk_bytes (`int`): Bytes of decoded images, checkpoints and release.
+        asks_only (`bool`): Whether there are questions in the place of DP-SGD.
     """
 
     where: str
@@ -49,6 +53,7 @@ class Forecast:
     other_seconds: float
     memory_bytes: int
     disk_bytes: int
+    asks_only: bool = False
 
     @property
     def seconds(self) -> float:
@@ -56,9 +61,11 @@ class Forecast:
 
     def __str__(self) -> str:
         others = f" and {in_words(self.other_seconds)} of ordinary training" if self.other_seconds else ""
+        steps = f"DP-SGD {self.steps:,} steps of {self.step_seconds:.3g} s"
+        what = f"the questions {in_words(self.step_seconds)}" if self.asks_only else steps
         lines = [
-            f"how long, measured here ({self.where}): {in_words(self.seconds)} in all, of which DP-SGD {self.steps:,} "
-            f"steps of {self.step_seconds:.3g} s{others}; reading images and drawing samples come on top",
+            f"how long, measured here ({self.where}): {in_words(self.seconds)} in all, of which {what}{others}; "
+            "reading images and drawing samples come on top",
             f"memory: about {self.memory_bytes / 1e9:.2g} GB beside the libraries; disk: about "
             f"{self.disk_bytes / 1e9:.2g} GB for decoded images, checkpoints and release",
         ]
@@ -110,15 +117,57 @@ def forecast(
     one, two = (peak_bytes(partial(step, number), device) for number in (1, min(2, at_once)))
     weights = 4 * sum(parameter.numel() for parameter in trained.module.parameters())
     rows = facts.num_images * (math.prod(facts.image_shape) + (4 * math.prod(shape) if trained.row_shape else 0))
-    threads = f"{torch.get_num_threads()} threads" if device.type == "cpu" else torch.cuda.get_device_name(device)
     return Forecast(
-        where=f"{device.type}, {threads}, {count} process{'' if count == 1 else 'es'}",
+        where=_machine(device, count),
         step_seconds=_seconds(step, images, at_once, device) + _following(trained, device),
         steps=row.steps,
-        other_seconds=_ordinary(stages, facts, trained, device, count),
+        other_seconds=_ordinary(stages, facts, trained, device, count)[0],
         memory_bytes=COPIES * weights + one + (at_once - 1) * max(0, two - one),
         disk_bytes=rows + (STORED_COPIES * (settings.checkpoints_total_limit + 1) + 1) * weights,
     )
+
+
+def forecast_of_questions(
+    facts: PublicFacts,
+    queries: Sequence[Query],
+    stages: Sequence[OrdinaryTraining],
+    device: torch.device,
+    num_made: int,
+) -> Forecast:
+    """
+    What a method without DP-SGD takes.
+
+    Args:
+        queries (sequence of `Query`): What is asked.
+        stages (sequence of `OrdinaryTraining`): What is trained on the answers.
+        num_made (`int`): Images that are made of the answers.
+    """
+    labelled, classes, pixels = facts.class_names is not None, len(facts.class_names or ("",)), facts.image_shape
+    seconds = 0.0
+    for query in queries:
+        features, rows = query.timed(), classes if query.by_label else 1
+
+        def ask(number: int, features: Features = features, rows: int = rows) -> None:
+            images, labels, _ = blank_images(number, pixels, labelled, device)
+            with torch.no_grad():
+                found = features(images, labels)
+                total = torch.zeros(rows, found.shape[1], dtype=torch.float64, device=device)
+                total += torch.zeros_like(total).index_add_(
+                    0, torch.zeros(number, dtype=torch.long, device=device), found.double()
+                )
+
+        at_once = min(AT_ONCE, max(1, VALUES_AT_ONCE // max(query.num_values or 1, math.prod(pixels))))
+        seconds += query.repeats * _seconds(ask, math.ceil(query.sample_rate * facts.num_images), at_once, device)
+    trained, most = _ordinary(stages, facts, None, device, 1)
+    asked = memory_of_questions(queries, pixels, classes, num_made)
+    rows_on_disk = (facts.num_images + num_made) * math.prod(pixels)
+    return Forecast(_machine(device, 1), seconds, 1, trained, max(asked, most), rows_on_disk, asks_only=True)
+
+
+def _machine(device: torch.device, count: int) -> str:
+    """The device in words."""
+    threads = f"{torch.get_num_threads()} threads" if device.type == "cpu" else torch.cuda.get_device_name(device)
+    return f"{device.type}, {threads}, {count} process{'' if count == 1 else 'es'}"
 
 
 def _following(trained: Trained, device: torch.device) -> float:
@@ -142,24 +191,30 @@ def _following(trained: Trained, device: torch.device) -> float:
 
 
 def _ordinary(
-    stages: Sequence[OrdinaryTraining], facts: PublicFacts, trained: Trained, device: torch.device, count: int
-) -> float:
-    """Seconds of training that reads nothing private."""
-    seconds = 0.0
+    stages: Sequence[OrdinaryTraining], facts: PublicFacts, trained: Trained | None, device: torch.device, count: int
+) -> tuple[float, int]:
+    """Seconds of training that reads nothing private, and bytes of the largest of its steps."""
+    seconds, most = 0.0, 0
     for stage in stages:
         batch = max(1, math.ceil(stage.batch_size / count))
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             step = _ordinary_step(stage, facts, trained, device)
             step(1)
             seconds += stage.num_steps * _seconds(step, batch, batch, device)
-    trained.model.zero_grad()
-    return seconds
+            most = max(most, 0 if trained is not None else peak_bytes(partial(step, batch), device))
+    if trained is not None:
+        trained.model.zero_grad()
+    return seconds, most
 
 
 def _ordinary_step(
-    stage: OrdinaryTraining, facts: PublicFacts, trained: Trained, device: torch.device
+    stage: OrdinaryTraining, facts: PublicFacts, trained: Trained | None, device: torch.device
 ) -> Callable[[int], None]:
     """Gradients of so many rows."""
+
+    def matched(images: torch.Tensor) -> torch.Tensor:
+        return images if stage.query is None else stage.query.features(images, None)
+
     if stage.generator_channels is not None:
         generator = FeatureGenerator(facts.image_shape, len(facts.class_names or ("",)), stage.generator_channels)
         generator.to(device)
@@ -169,17 +224,23 @@ def _ordinary_step(
                 torch.zeros(number, generator.config.latent_dim, device=device),
                 torch.zeros(number, dtype=torch.long, device=device),
             )
-            drawn.square().mean().backward()
+            matched(drawn).square().mean().backward()
 
         return step
 
-    model, loss, shape = trained.model, trained.loss, trained.row_shape or facts.image_shape
+    model: torch.nn.Module
     if stage.network is not None:
-        _, model, loss = new_image_model(facts, stage.network, device)
+        shape, (_, model, loss) = facts.image_shape, new_image_model(facts, stage.network, device)
+    else:
+        assert trained is not None  # else a stage says what it trains
+        model, loss, shape = trained.model, trained.loss, trained.row_shape or facts.image_shape
 
     def rows_step(number: int) -> None:
         rows, labels, _ = blank_images(number, shape, facts.class_names is not None, device)
-        loss(model, rows, labels, PrivateGenerator()).mean().backward()
+        total = loss(model, rows, labels, PrivateGenerator()).mean()
+        if stage.query is not None:
+            total = total + matched(rows.requires_grad_()).square().mean()
+        total.backward()
 
     return rows_step
 

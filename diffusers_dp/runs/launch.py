@@ -19,6 +19,8 @@ from .plan import Plan, plan_run
 
 
 if TYPE_CHECKING:
+    import torch
+
     from ..distributed.processes import Processes
     from .dp_sgd import Trained
 
@@ -82,23 +84,29 @@ def planned_model(config: TrainingConfig, facts: PublicFacts) -> "Trained | None
     """What DP-SGD of a registered method will train; `None` without DP-SGD, or where the flags do not name it."""
     if config.dp_sgd is None or not config.dp_sgd.names_model:
         return None
+    trained: Trained = load(METHODS[config.method].build)(config, facts, _device())
+    return trained
+
+
+def _device() -> "torch.device":
     import torch
 
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    trained: Trained = load(METHODS[config.method].build)(config, facts, device)
-    return trained
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def how_long(config: TrainingConfig, facts: PublicFacts, plan: Plan, trained: "Trained | None") -> str:
     """What the pre-flight says of seconds, memory and disk, for `diffusers-dp plan`."""
-    if config.dp_sgd is None:
-        return f"how long: not measured, for {METHODS[config.method].title} takes no noisy gradients."
-    if trained is None:
+    if config.dp_sgd is not None and trained is None:
         return "how long: not measured without --pretrained_model_name_or_path."
+    if config.dp_sgd is None and any(query.num_values is None for query in config.queries):
+        return "how long: not measured, because the public network is not here."
     from ..gradients import tune
-    from .forecast import forecast
+    from .forecast import forecast, forecast_of_questions
 
     tune(not config.no_engine_tuning)
+    if config.dp_sgd is None or trained is None:
+        made = config.num_made(len(facts.class_names or ("",)))
+        return str(forecast_of_questions(facts, config.queries, config.ordinary_training, _device(), made))
     device = next(trained.model.parameters()).device
     return str(forecast(facts, plan, trained, device, config.dp_sgd, config.dp_sgd.ordinary_training))
 

@@ -68,7 +68,7 @@ class Plan:
         """All of it for a person to read."""
         about_delta = [self.about_delta] if self.about_delta else []
         bands = describe_bands(self.rows, self.noise_errors, self.unit) if self.noise_errors else []
-        signals = signals_in_words(self.ledger, self.rows, self.queries) if self.sampling is None else []
+        signals = signals_in_words(self.ledger, self.rows, self.queries)
         return "\n".join(
             [*table_of_rows(self.ledger, self.rows), *bands, *about_delta, *limits_in_words(self.ledger), *signals]
         )

@@ -11,6 +11,8 @@ from ..queries.query import Query
 
 
 DROWNED = 3  # signal to noise, if a mean feature had norm 1, below which the answer is called noise
+#: Images and values that a question computes at once, float64 copies of its answer, and float32 ones of its features.
+AT_ONCE, VALUES_AT_ONCE, ANSWERS, COPIES = 500, 2**24, 3, 3
 NEARLY = 0.99  # of --target_epsilon, which calibrated noise reaches where nothing else bounds it
 
 
@@ -68,22 +70,46 @@ def table_of_rows(ledger: PrivacyLedger, rows: Mapping[str, LedgerRow]) -> list[
 
 
 def signals_in_words(ledger: PrivacyLedger, rows: Mapping[str, LedgerRow], queries: Sequence[Query]) -> list[str]:
-    """Of each mean feature: `r N / (sigma K sqrt(D))`, for K classes of one size and a mean feature of norm r. That is
-    all that is not known before the images are asked: at most 1, and the less the more images differ."""
+    """Signal to noise of one answer of each question: `r q N / (sigma K sqrt(D))`, for K classes of one size and a
+    mean feature of r clip norms. Only r is unknown before the images are asked: at most 1, and smaller the more images
+    differ."""
     lines = []
-    classes = len(ledger.header["public_facts"].get("class_names") or ("",))  # a receipt's plan has no facts
+    facts = ledger.header["public_facts"]  # a receipt's plan has none
     for query in queries if ledger.has_guarantee else ():
         values = query.num_values
         if values is None:
             continue
-        sigma = rows[query.name].noise_multiplier
-        ratio = ledger.num_images / (sigma * classes * math.sqrt(values))
-        drowns = " -- it drowns in noise: fewer features, fewer classes or more epsilon" if ratio < DROWNED else ""
+        values *= facts.get("image_shape", (1,))[0] if query.by_channel else 1
+        classes = len(facts.get("class_names") or ("",)) if query.by_label else 1
+        row = rows[query.name]
+        number = ledger.num_images * row.sampling_probability
+        ratio = number / (row.noise_multiplier * classes * math.sqrt(values))
+        lost = ratio < DROWNED and "dp_sgd" not in rows  # DP-SGD learns beside what is lost here
+        drowns = " -- it drowns in noise: fewer features, fewer classes or more epsilon" if lost else ""
         lines.append(
-            f"signal to noise of {query.name}: {ratio:.3g} r = {ledger.num_images} r / ({sigma:.4g} * {classes} "
-            f"classes * sqrt({values:,})), r <= 1 the norm of a class's mean feature{drowns}"
+            f"signal to noise of {query.name}: {ratio:.3g} r = {number:.10g} r / ({row.noise_multiplier:.4g} * "
+            f"{classes} classes * sqrt({values:,})), r <= 1 the norm of a class's mean feature{drowns}"
         )
     return lines
+
+
+def memory_of_questions(queries: Sequence[Query], image_shape: Sequence[int], num_classes: int, num_made: int) -> int:
+    """
+    Bytes of the largest answer, of the images and features that are computed at once, and of the images that are made.
+
+    Args:
+        queries (`Sequence[Query]`): What is asked.
+        image_shape (`tuple[int, int, int]`): (C, H, W).
+        num_classes (`int`): 1 without classes.
+        num_made (`int`): Images that are made of the answers.
+    """
+    pixels, most = math.prod(image_shape), 0
+    for query in queries:
+        values = (query.num_values or 0) * (image_shape[0] if query.by_channel else 1)
+        at_once = min(AT_ONCE, max(1, VALUES_AT_ONCE // max(values, pixels)))
+        answer = 8 * ANSWERS * values * (num_classes if query.by_label else 1)
+        most = max(most, answer + 4 * at_once * (COPIES * values + pixels))
+    return most + num_made * pixels * 5  # of whole numbers, and of real ones before
 
 
 def limits_in_words(ledger: PrivacyLedger) -> list[str]:

@@ -28,6 +28,7 @@ LINES = [
     "data",
     "app",
     "methods",
+    "recommend",
     "audit release x --members a --holdout b",
     "verify x",
     "sign x --key k",

@@ -77,6 +77,22 @@ def test_everything_is_told(capsys):
     assert f"at most: {100 / (sigma * math.sqrt(parameters)):.4f} = 100.0 C / ({sigma:.4f} C sqrt(" in text
 
 
+@pytest.mark.parametrize("method", ["moments", "pe", "dp_merf", "dp_scattering"])
+def test_minutes_memory_and_signals_are_told_of_methods_without_dp_sgd(method, capsys):
+    flags = ["--method", method, *SMALL[:4], *OTHER_IMAGES]
+    text = output(capsys, *flags, timing=True)
+    assert re.search(r"^how long, measured here \(c\w+, .*\): [\d.]+ \w+ in all, of which the questions ", text, re.M)
+    assert re.search(r"^memory: about [\d.e-]+ GB .*; disk: about [\d.e-]+ GB", text, re.MULTILINE)
+    asked = plan_run(*read(flags[2:], method)).queries
+    assert [f"signal to noise of {query.name}: " in text for query in asked] == [True] * len(asked)
+    assert ("ordinary training" in text) == method.startswith("dp_")
+
+
+def test_a_network_that_is_not_here_is_not_timed(capsys):
+    flags = ["--method", "dp_mepf", *SMALL[:4], *OTHER_IMAGES, "--feature_network", "not/here"]
+    assert "how long: not measured, because the public network is not here" in output(capsys, *flags, timing=True)
+
+
 def test_how_long_it_takes_is_told_of_methods_with_dp_sgd(capsys):
     text = output(capsys, "--method", "psg", *SMALL, *OTHER_IMAGES, "--classifier_width", "8", timing=True)
     assert re.search(r"^how long, measured here \(c\w+, .*\): [\d.]+ \w+ in all, of which DP-SGD 9 steps", text, re.M)
@@ -87,7 +103,6 @@ def test_how_long_it_takes_is_told_of_methods_with_dp_sgd(capsys):
     assert "how long" not in output(capsys, "--method", "psg", *SMALL, *OTHER_IMAGES)
     latent = output(capsys, "--method", "dp_lora", *SMALL, *OTHER_IMAGES, timing=True)
     assert "not measured without --pretrained_model_name_or_path" in latent
-    assert "takes no noisy gradients" in output(capsys, "--method", "dp_merf", *SMALL[:4], *OTHER_IMAGES, timing=True)
 
 
 @pytest.mark.slow

@@ -1,0 +1,93 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""The rows that `diffusers-dp recommend` goes by: `diffusers_dp/methods/evidence.json`, made from `results/rows.jsonl`
+by `python benchmarks/rows.py docs`."""
+
+import json
+import re
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, fields
+from typing import Any
+
+from figures import CHOICE, ROOT, TEXTS
+
+from diffusers_dp.methods.advice import MeasuredRow, left_out
+from diffusers_dp.methods.config import load_config
+from diffusers_dp.methods.data_flags import DataFlags
+from diffusers_dp.methods.public_flags import PublicDataFlags
+from diffusers_dp.methods.registry import METHODS
+
+
+FILE = ROOT / "diffusers_dp" / "methods" / "evidence.json"
+OF_DATA = {flag.name for group in (DataFlags, PublicDataFlags) for flag in fields(group)}
+
+
+def evidence_of(rows: Sequence[dict[str, Any]]) -> list[MeasuredRow]:
+    """Mean rows of all cases that were scored on test images, of data sets that have a row of real images."""
+    real: dict[str, float] = {}
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in rows:
+        if row["scored_on"] != "test" or "accuracy" not in row:
+            continue
+        if row["case"] == "real images":
+            real[row["data"]] = max(real.get(row["data"], 0.0), row["accuracy"]["cnn"])
+        elif row["method"] is not None:
+            key = (
+                *(row[name] for name in ("case", "method", "recipe", "data", "epsilon", "flags")),
+                row.get("draw", ""),
+            )
+            groups.setdefault(key, []).append(row)
+    found = [_mean_row(key, same, real.get(key[3].partition("_")[0])) for key, same in groups.items()]
+    return sorted(filter(None, found), key=lambda row: (row.method, row.data, -row.epsilon, row.case))
+
+
+def _mean_row(key: tuple[Any, ...], same: list[dict[str, Any]], real: float | None) -> MeasuredRow | None:
+    case, method, recipe, data, epsilon, flags, _ = key
+    pairs = re.findall(r"--(\w+)((?: (?!--)\S+)*)", flags)
+    start = ["--config", recipe] if recipe else []
+    config = load_config([*start, "--dataset_name", data, *flags.split()], METHODS[method])
+    if real is None or config.num_train_images is None:
+        return None
+    needs = {flag for flag, value in pairs if "{" in value}
+    needs |= set() if config.public_images is None else {"public_dataset_name"}
+    own = [word for flag, value in pairs if flag not in OF_DATA | needs for word in (f"--{flag}", *value.split())]
+    minutes = [sum(row["minutes"].get(stage, 0) for stage in ("train", "draw")) for row in same]
+    return MeasuredRow(
+        epsilon, config.num_train_units or config.num_train_images, len(config.declared_class_names or ("",)),
+        config.image_shape, case, method, recipe or "", tuple(own), tuple(sorted(needs)), data, len(same),
+        round(statistics.mean(row["accuracy"]["cnn"] for row in same), 4), real,
+        round(statistics.mean(minutes), 2),
+    )  # fmt: skip
+
+
+def text_of(rows: Sequence[dict[str, Any]]) -> str:
+    """The file, a line for each row."""
+    lines = [json.dumps(asdict(row)) for row in evidence_of(rows)]
+    return "[\n" + ",\n".join(lines) + "\n]\n"
+
+
+def check_table(rows: Sequence[dict[str, Any]]) -> str:
+    """What the rule chooses without the rows of a group, as Markdown."""
+    lines = ["| data | epsilon | methods, and accuracy of each | first choice without these rows | below the best |",
+             "|---|---|---|---|---|"]  # fmt: skip
+    for each in left_out(evidence_of(rows)):
+        best = sorted(each.methods.items(), key=lambda item: -item[1])
+        shown = ", ".join(f"{name} {100 * accuracy:.1f}" for name, accuracy in best)
+        lines.append(
+            f"| {each.data} | {each.epsilon:g} | {shown} | {each.choice or 'none'} | {100 * each.loss:.1f} points |"
+        )
+    return "\n".join(lines)
+
+
+def with_check(text: str, rows: Sequence[dict[str, Any]]) -> str:
+    """A text with the table of the check made from these rows."""
+    return CHOICE.sub(lambda found: f"{found[1]}\n\n{check_table(rows)}\n\n{found[2]}", text)
+
+
+def write_evidence(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Writes the file, and the table of the check into the docs. Returns the names of what changed."""
+    changes = {FILE: text_of(rows)} | {path: with_check(path.read_text(encoding="utf-8"), rows) for path in TEXTS}
+    for path, new in changes.items():
+        if not path.exists() or path.read_text(encoding="utf-8") != new:
+            path.write_text(new, encoding="utf-8")
+            yield str(path.relative_to(ROOT))
