@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 FIRST_SPREAD = 0.7  # of centres around the mean of their class, in standard deviations of an image
 LEAST_ENERGY = 0.1  # of an image about its centre, as a share of what is left without the parts
-EVEN = 2  # classes with more images than a mean one, divided by this, have all parts
+RARE = 2  # a class with less than this part of a mean class's images is rare
 BORROWED = 150  # images with the covariance of its class that a part is given, for a noise multiplier of 1
 
 
@@ -61,6 +61,7 @@ def ask_for_mixture(run: "Run") -> tuple[GaussianMixture, torch.Tensor]:
     between = float((counts * means.square().sum((1, 2))).sum() / counts.sum())
     energy = max(float(sums[:, -1].sum() / counts.sum()) - between, LEAST_ENERGY * between)
 
+    rare = RARE * counts < counts.mean()
     used = parts_of_classes(counts, config.parts)
     centres = means.repeat(1, config.parts, 1)
     if config.part_means:
@@ -76,8 +77,10 @@ def ask_for_mixture(run: "Run") -> tuple[GaussianMixture, torch.Tensor]:
         energy = max(energy - float(apart.sum()), LEAST_ENERGY * energy)
     sums, sizes, _ = ask_about_parts(run, config.covariances, centres, config.moment_clip * energy**0.5)
     sums, sizes = sums * used[..., None], sizes * used
-    of_class = sums.sum(1, keepdim=True) / sizes.sum(1)[:, None, None]
     borrowed = BORROWED * run.plan.rows[config.covariances.name].noise_multiplier
+    from_all = borrowed * rare[:, None, None]
+    of_class = sums.sum(1, keepdim=True) + from_all * sums.sum((0, 1)) / sizes.sum()
+    of_class = of_class / (sizes.sum(1)[:, None, None] + from_all)
     pairs = (sums + borrowed * of_class) / (sizes + borrowed)[..., None]
     return GaussianMixture(sizes, centres, symmetric(pairs)), counts
 
@@ -85,7 +88,7 @@ def ask_for_mixture(run: "Run") -> tuple[GaussianMixture, torch.Tensor]:
 def parts_of_classes(counts: torch.Tensor, parts: int) -> torch.Tensor:
     """Which parts a class has, bool `[classes, P]`, by its noisy count, `[classes]`. A rare class has fewer, because
     parts of few images would be noise. The other parts lie on the first, so no image is nearer to them."""
-    allowed = (EVEN * parts * counts / counts.mean()).round().clamp(1, parts)
+    allowed = (RARE * parts * counts / counts.mean()).floor().clamp(1, parts)
     return torch.arange(parts) < allowed[:, None]
 
 
