@@ -63,7 +63,10 @@ def test_the_command_runs_as_printed(capsys, tmp_path, monkeypatch):
     ("facts", "words"),
     [
         ("--num_train_images 120 --resolution 256 --num_classes 3 --target_epsilon 0.5", ("hopeless: ", "would be: ")),
-        ("--num_train_images 30 --value_range 0,4095 --num_channels 1 --resolution 64", ("of one class", "would be: ")),
+        (
+            "--num_train_images 30 --value_range 0,4095 --num_channels 1 --resolution 64",
+            ("of one class", "would be: "),
+        ),
         ("--num_train_images 60000 --num_classes 10 --minutes 0.001", ("within 0.001 minutes: raise --minutes",)),
         ("--num_train_images 900 --unit_column patient --num_train_units 90 --dataset_name d --class_names a,b",
          ("for 90 units (patient) of", "45 units (patient) of a class")),
