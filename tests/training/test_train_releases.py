@@ -86,6 +86,20 @@ def unit_flags(folder, run):
     return [*flags, "--train_batch_size", "3", "--output_dir", str(run)]
 
 
+def test_moments_count_patients(script, tmp_path):
+    """Nothing outside private/ tells that one is missing."""
+    moments = "--auxiliary_features moments --curriculum frequency --num_frequencies 9 --num_parts 2 --part_rounds 1"
+    receipts = []
+    for name, without in (("all", None), ("less", "patient 5")):
+        write_dataset(tmp_path / name, without)
+        script.main([*unit_flags(tmp_path / name, tmp_path / f"run_{name}"), *moments.split()])
+        receipts.append(receipt_of(tmp_path / f"run_{name}"))
+    assert verify.report(tmp_path / "run_all" / "release") == 0
+    assert {event["dataset_size"] for event in receipts[0]["events"]} == {6}
+    meanings = [[{**event["query"], "centres_sha256": None} for event in each["events"]] for each in receipts]
+    assert meanings[0] == meanings[1]
+
+
 def test_a_patient_is_the_unit(script, tmp_path, capfd):
     """N, q, delta and divisors count patients, and nothing outside private/ tells that one is missing."""
     said, receipts = [], []
