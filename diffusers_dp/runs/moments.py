@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 FIRST_SPREAD = 0.7  # of centres around the mean of their class, in standard deviations of an image
 LEAST_ENERGY = 0.1  # of an image about its centre, as a share of what is left without the parts
 RARE = 2  # a class with less than this part of a mean class's images is rare
-BORROWED = 150  # images with the covariance of its class that a part is given, for a noise multiplier of 1
+BORROWED = 150  # images like those of its class, or of all, that a part or a rare class is given, for a noise of 1
 
 
 def draw_from_moments(run: "Run", num_images: int, class_balance: str) -> tuple[torch.Tensor, torch.Tensor]:
@@ -40,6 +40,10 @@ def draw_from_moments(run: "Run", num_images: int, class_balance: str) -> tuple[
     config = run.config
     levels = run.ask(config.grey_levels)
     mixture, counts = ask_for_mixture(run)
+    # The histogram of a rare class is mostly noise.
+    of_all = torch.einsum("k,kcl->cl", counts / counts.sum(), levels)
+    own = counts / (counts + BORROWED * run.plan.rows[config.grey_levels.name].noise_multiplier)
+    levels = torch.where(is_rare(counts)[:, None, None], of_all + own[:, None, None] * (levels - of_all), levels)
     shares = counts if class_balance == "released" else torch.ones_like(counts)
     labels = torch.from_numpy(balanced_labels(tuple((shares / shares.sum()).tolist()), num_images).copy())
     coefficients = mixture.draw(labels, torch.Generator().manual_seed(config.seed))
@@ -61,7 +65,6 @@ def ask_for_mixture(run: "Run") -> tuple[GaussianMixture, torch.Tensor]:
     between = float((counts * means.square().sum((1, 2))).sum() / counts.sum())
     energy = max(float(sums[:, -1].sum() / counts.sum()) - between, LEAST_ENERGY * between)
 
-    rare = RARE * counts < counts.mean()
     used = parts_of_classes(counts, config.parts)
     centres = means.repeat(1, config.parts, 1)
     if config.part_means:
@@ -78,11 +81,16 @@ def ask_for_mixture(run: "Run") -> tuple[GaussianMixture, torch.Tensor]:
     sums, sizes, _ = ask_about_parts(run, config.covariances, centres, config.moment_clip * energy**0.5)
     sums, sizes = sums * used[..., None], sizes * used
     borrowed = BORROWED * run.plan.rows[config.covariances.name].noise_multiplier
-    from_all = borrowed * rare[:, None, None]
+    from_all = borrowed * is_rare(counts)[:, None, None]
     of_class = sums.sum(1, keepdim=True) + from_all * sums.sum((0, 1)) / sizes.sum()
     of_class = of_class / (sizes.sum(1)[:, None, None] + from_all)
     pairs = (sums + borrowed * of_class) / (sizes + borrowed)[..., None]
     return GaussianMixture(sizes, centres, symmetric(pairs)), counts
+
+
+def is_rare(counts: torch.Tensor) -> torch.Tensor:
+    """Which classes are rare, by their noisy counts, `[classes]`."""
+    return RARE * counts < counts.mean()
 
 
 def parts_of_classes(counts: torch.Tensor, parts: int) -> torch.Tensor:
