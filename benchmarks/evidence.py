@@ -11,6 +11,7 @@ from typing import Any
 
 from figures import CHOICE, ROOT, TEXTS
 
+from diffusers_dp.commands.recommend import FOLDER_RECIPE
 from diffusers_dp.methods.advice import MeasuredRow, left_out
 from diffusers_dp.methods.config import load_config
 from diffusers_dp.methods.data_flags import DataFlags
@@ -48,6 +49,8 @@ def _mean_row(key: tuple[Any, ...], same: list[dict[str, Any]], real: float | No
     config = load_config([*start, "--dataset_name", data, *flags.split()], METHODS[method])
     if real is None or config.num_train_images is None:
         return None
+    if config.dp_sgd is not None and recipe != FOLDER_RECIPE:
+        return None  # steps, rates and batch are tuned to these images, and say nothing of others
     needs = {flag for flag, value in pairs if "{" in value}
     needs |= set() if config.public_images is None else {"public_dataset_name"}
     own = [word for flag, value in pairs if flag not in OF_DATA | needs for word in (f"--{flag}", *value.split())]

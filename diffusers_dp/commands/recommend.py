@@ -191,7 +191,7 @@ def _left_out_methods(rows: Sequence[MeasuredRow], given: Collection[str], ranke
         why = f"not weighed without {' or '.join(missing)}" if missing else "no row of such images"
         lines.append(f"{method}: {why}")
     others = [name for name in CONFIGS if name not in known]
-    return [*lines, f"without a measured row: {', '.join(others)}"] if others else lines
+    return [*lines, f"without a measured row of settings for any folder: {', '.join(others)}"] if others else lines
 
 
 def _nothing(facts: DeclaredFacts, rows: Sequence[MeasuredRow], too_slow: bool) -> str:
