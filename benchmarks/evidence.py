@@ -6,13 +6,13 @@ import json
 import re
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from figures import CHOICE, ROOT, TEXTS
 
 from diffusers_dp.commands.recommend import FOLDER_RECIPE
-from diffusers_dp.methods.advice import MeasuredRow, left_out
+from diffusers_dp.methods.advice import MeasuredRow, rank
 from diffusers_dp.methods.config import load_config
 from diffusers_dp.methods.data_flags import DataFlags
 from diffusers_dp.methods.public_flags import PublicDataFlags
@@ -61,6 +61,41 @@ def _mean_row(key: tuple[Any, ...], same: list[dict[str, Any]], real: float | No
         round(statistics.mean(row["accuracy"]["cnn"] for row in same), 4), real,
         round(statistics.mean(minutes), 2),
     )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A group of rows, and what the rule chooses without them.
+
+    Args:
+        data (`str`), epsilon (`float`): Of the group.
+        methods (`dict[str, float]`): Best accuracy of each method in it.
+        choice (`str`, *optional*): First choice among its methods; `None`: the other rows say nothing of them.
+    """
+
+    data: str
+    epsilon: float
+    methods: dict[str, float]
+    choice: str | None
+
+    @property
+    def loss(self) -> float:
+        """How much less accurate than the best the choice is."""
+        return max(self.methods.values()) - (0.0 if self.choice is None else self.methods[self.choice])
+
+
+def left_out(rows: Sequence[MeasuredRow]) -> Iterator[LeftOut]:
+    """The check of the rule, for each group (data set and epsilon) of several methods."""
+    for data, epsilon in dict.fromkeys((row.data, row.epsilon) for row in rows):
+        group = [row for row in rows if (row.data, row.epsilon) == (data, epsilon)]
+        methods = {name: max(row.accuracy for row in group if row.method == name)
+                   for name in dict.fromkeys(row.method for row in group)}  # fmt: skip
+        if len(methods) < 2:
+            continue
+        others = [row for row in rows if row not in group]
+        given = {need for row in rows for need in row.needs}
+        ranked = [each.row.method for each in rank(others, group[0], given) if each.row.method in methods]
+        yield LeftOut(data, epsilon, methods, ranked[0] if ranked else None)
 
 
 def text_of(rows: Sequence[dict[str, Any]]) -> str:

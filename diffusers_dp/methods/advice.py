@@ -8,7 +8,7 @@ on the data set whose images are nearest in size and colour.
 
 import json
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.resources import files
@@ -205,41 +205,6 @@ def what_would(rows: Sequence[MeasuredRow], facts: Situation, given: Collection[
         if any(found):
             return word, [text for text in found if text is not None]
     return "poor", []
-
-
-@dataclass(frozen=True)
-class LeftOut:
-    """A group of rows, and what the rule chooses without them.
-
-    Args:
-        data (`str`), epsilon (`float`): Of the group.
-        methods (`dict[str, float]`): Best accuracy of each method in it.
-        choice (`str`, *optional*): First choice among its methods; `None`: the other rows say nothing of them.
-    """
-
-    data: str
-    epsilon: float
-    methods: dict[str, float]
-    choice: str | None
-
-    @property
-    def loss(self) -> float:
-        """How much less accurate than the best the choice is."""
-        return max(self.methods.values()) - (0.0 if self.choice is None else self.methods[self.choice])
-
-
-def left_out(rows: Sequence[MeasuredRow]) -> Iterator[LeftOut]:
-    """The check of the rule, for each group (data set and epsilon) of several methods."""
-    for data, epsilon in dict.fromkeys((row.data, row.epsilon) for row in rows):
-        group = [row for row in rows if (row.data, row.epsilon) == (data, epsilon)]
-        methods = {name: max(row.accuracy for row in group if row.method == name)
-                   for name in dict.fromkeys(row.method for row in group)}  # fmt: skip
-        if len(methods) < 2:
-            continue
-        others = [row for row in rows if row not in group]
-        given = {need for row in rows for need in row.needs}
-        ranked = [each.row.method for each in rank(others, group[0], given) if each.row.method in methods]
-        yield LeftOut(data, epsilon, methods, ranked[0] if ranked else None)
 
 
 def _best(ranked: Sequence[Advice]) -> float:

@@ -208,6 +208,13 @@ class FETAProConfig(
                     f"--auxiliary {self.auxiliary} fits a model to features, and --auxiliary_features moments draws "
                     "images without one; leave --auxiliary out."
                 )
+            if self.frequency_noise_multiplier is not None:
+                raise UsageError(
+                    "--frequency_noise_multiplier is about one question, and moments are several; give "
+                    "--frequency_budget_share, or --moments_noise_multiplier and --covariances_noise_multiplier."
+                )
+            if self.class_counts and not self.asks_spatial:
+                raise UsageError("--class_counts_noise_multiplier asks for what moments ask already; leave it out.")
         if self.auxiliary != "generator" and (self.objective or self.default_objective) != "edm":
             raise UsageError(
                 f"--auxiliary {self.auxiliary} draws by DDIM on EDM's noise levels; give --objective edm, or "

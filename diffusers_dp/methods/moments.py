@@ -19,7 +19,7 @@ from .method import SUM, Method
 BALANCES = ("uniform", "released")  # as `sample --class_balance` has them
 #: Most values of an answer about covariances, of all classes, and most values of all waves.
 MOST_VALUES, MOST_WAVE_VALUES = 5_000_000, 200_000_000
-#: A rule for the number of parts: see `MomentsConfig.parts`.
+#: A rule for the number of parts: see `MomentFlags.parts`.
 IMAGES_OF_A_PART = 300.0
 
 
@@ -48,7 +48,10 @@ class MomentFlags:
         None, "Noise multiplier of each question but the covariances, in place of its share of the budget.", rare=True
     )
     moments_budget_share: float = flag(
-        0.25, "Share of the composed RDP of all moments that all of them but the covariances have.", rare=True, **SHARE
+        0.25,
+        "Share of the composed RDP of the moments that goes to all of their questions but the covariances.",
+        rare=True,
+        **SHARE,
     )
     covariances_noise_multiplier: float | None = flag(
         None, "Noise multiplier of the covariances; unset: what the budget of all moments leaves.", rare=True

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 FIRST_SPREAD = 0.7  # of centres around the mean of their class, in standard deviations of an image
 LEAST_ENERGY = 0.1  # of an image about its centre, as a share of what is left without the parts
-RARE = 2  # a class with less than this part of a mean class's images is rare
-BORROWED = 150  # images like those of its class, or of all, that a part or a rare class is given, for a noise of 1
+RARE = 2  # a class with fewer images than a mean class, divided by this, is rare
+BORROWED = 150  # images that a part borrows of its class, and a rare class of all, for a noise multiplier of 1
 
 
 def draw_from_moments(run: "Run", num_images: int, class_balance: str) -> tuple[torch.Tensor, torch.Tensor]:

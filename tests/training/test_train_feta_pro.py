@@ -134,6 +134,11 @@ def test_a_wrong_flag_ends_the_process_with_2(tmp_path):
         ("--auxiliary_features scattering --num_frequency_features 42", "and pixels) a multiple of 4"),
         ("--auxiliary_features scattering --scattering_levels 9", "--scattering_levels 9 leaves nothing"),
         ("--auxiliary_features moments --auxiliary none", "--auxiliary none fits a model to features"),
+        ("--auxiliary_features moments --frequency_noise_multiplier 5", "--frequency_noise_multiplier is about one"),
+        (
+            "--auxiliary_features moments --curriculum frequency --class_counts_noise_multiplier 10",
+            "--class_counts_noise_multiplier asks for what moments ask already",
+        ),
         (
             "--auxiliary_features moments --num_parts 64 --num_frequencies 900 --resolution 32 --class_names a "
             "--train_data_dir {tmp}/nothing",
