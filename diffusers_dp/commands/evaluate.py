@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 CACHES = ("cache", "features", "steps")
 #: Flags that decide numbers, as the report states them, besides those of drawing.
 SETTINGS = (
-    "repetitions", "ensemble", "classifier_epochs", "cifar_networks", "utility_sizes", "reference", "selection",
-    "selection_epsilon", "model_selection", "dp_reference", "training_curve", "train_split", "validation_size",
-    "resize", "real_is_public",
+    "quick", "repetitions", "ensemble", "classifier_epochs", "cifar_networks", "utility_sizes", "reference",
+    "selection", "selection_epsilon", "model_selection", "dp_reference", "training_curve", "train_split",
+    "validation_size", "resize", "real_is_public",
 )  # fmt: skip
 
 

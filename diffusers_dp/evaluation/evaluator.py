@@ -226,7 +226,8 @@ def utility(evaluator: Evaluator, evaluation: Evaluation) -> list[Measurement]:
     """Trains each classifier on fewer synthetic images, on all of them, and on real ones for reference; tests on real
     images."""
     flags, names, count = evaluator.flags, evaluator.choice.classifiers, len(evaluator.sets["synthetic"])
-    asked = flags.utility_sizes or [size for size in (count // 10, count // 3) if size >= 2]
+    fewer = () if flags.quick else (count // 10, count // 3)
+    asked = flags.utility_sizes or [size for size in fewer if size >= 2]
     sizes = [*sorted({size for size in asked if size != count}), None]
     common = {
         "seeds": [evaluator.seed + i for i in range(flags.repetitions)], "ensemble": flags.ensemble,
@@ -238,7 +239,9 @@ def utility(evaluator: Evaluator, evaluation: Evaluation) -> list[Measurement]:
         trainings = [{"classifiers": [name], "sizes": [size], **common} for name in names for size in sizes]
         fits = _train(evaluator, "synthetic", trainings)
     if flags.reference:
-        trainings = [{"classifiers": [name], "trained_on": "real", **common} for name in names]
+        # As many as there are synthetic images, where all would take long.
+        real = [min(count, len(evaluator.sets["real training"]))] if flags.quick else [None]
+        trainings = [{"classifiers": [name], "sizes": real, "trained_on": "real", **common} for name in names]
         fits += _train(evaluator, "real training", trainings)
     found = [([Measurement(**each) for each in fit["measurements"]], fit["confusion"]) for fit in fits]
     found.sort(key=lambda fit: names.index(fit[0][0].protocol["classifier"]))

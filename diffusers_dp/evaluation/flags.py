@@ -20,6 +20,11 @@ EXTRACTORS = ("pixels", "classifier", "inception", "dinov2")
 CLASSIFIERS = ("logreg", "mlp", "cnn", "wrn", "resnet", "resnext")
 DINOV2_MODEL = "facebook/dinov2-large"
 DEFAULT_NUM_IMAGES = 10_000
+#: `--quick` sets these where they are unset.
+QUICK = {
+    "num_images": 2_000, "metrics": ("fid",), "extractors": ("pixels",), "classifiers": ("cnn",),
+    "classifier_epochs": 20, "reference": True,
+}  # fmt: skip
 
 
 @dataclass
@@ -79,6 +84,10 @@ class MeasureFlags:
 
     _argument_group_name = "numbers"
 
+    quick: bool = flag(
+        False,
+        f"A verdict within a minute: one classifier and one distance, of at most {QUICK['num_images']:,} images.",
+    )
     metrics: Sequence[str] | None = flag(None, "Of the images; unset: all that apply.", choices=METRICS)
     extractors: Sequence[str] | None = flag(
         None, "Feature spaces; unset: pixels classifier, if they apply.", choices=EXTRACTORS
@@ -131,6 +140,10 @@ class BudgetFlags:
 @dataclass
 class EvaluationFlags(JudgedFlags, RealFlags, MeasureFlags, BudgetFlags):
     """All flags but those of drawing."""
+
+    def __post_init__(self) -> None:
+        for name, value in QUICK.items() if self.quick else ():
+            setattr(self, name, getattr(self, name) or value)
 
     @property
     def delta(self) -> float | None:

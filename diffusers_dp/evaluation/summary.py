@@ -1,6 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """The summary of a report in sentences. No torch."""
 
+from ..methods.advice import word_of
 from .measurement import WITH_DP, Measurement
 from .report import Evaluation
 
@@ -17,8 +18,9 @@ def summary(evaluation: Evaluation) -> list[str]:
     best = _best(evaluation, "synthetic")
     if best is None:
         return []
-    name = best.protocol["classifier"]
-    lines = [
+    name, real = best.protocol["classifier"], _best(evaluation, "real")
+    lines = [] if real is None else [_verdict(best.value, real.value, _chance(evaluation, name))]
+    lines += [
         f"The best classifier that saw synthetic images only ({name}) takes {_value(best)} of the real test images "
         "for what they are."
     ]
@@ -32,6 +34,23 @@ def summary(evaluation: Evaluation) -> list[str]:
     for worst in evaluation.rates(name)[:1]:
         lines.append(f"It serves the class {worst['class']} worst: {number(100 * worst['accuracy'], '%')}.")
     return lines
+
+
+def _verdict(drawn: float, real: float, chance: float) -> str:
+    """In the words of `recommend`."""
+    has = {"guessing has": chance, "synthetic images": drawn, "real ones": real}
+    beside = ", ".join(f"{who} {number(accuracy, '%')}" for who, accuracy in has.items())
+    if real <= chance:
+        return f"No verdict, because the real images teach no more than guessing: {beside}."
+    skill = min(1.0, max(0.0, (drawn - chance) / (real - chance)))
+    taught = f"Synthetic images teach {number(100 * skill, '%')} of what real ones teach"
+    return f"Verdict: {word_of(skill)}. {taught}: {beside}."
+
+
+def _chance(evaluation: Evaluation, classifier: str) -> float:
+    """Accuracy in % of one who always guesses the commonest class of the test images."""
+    of_classes = [sum(counts) for counts in evaluation.confusion[classifier]]
+    return 100 * max(of_classes) / sum(of_classes)
 
 
 def _best(evaluation: Evaluation, trained_on: str) -> Measurement | None:

@@ -109,7 +109,11 @@ class Advice:
 
     @property
     def word(self) -> str:
-        return next(word for word, least in WORDS.items() if self.skill >= least)
+        return word_of(self.skill)
+
+
+def word_of(skill: float) -> str:
+    return next(word for word, least in WORDS.items() if skill >= least)
 
 
 def read_evidence() -> list[MeasuredRow]:

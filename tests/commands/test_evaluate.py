@@ -222,6 +222,22 @@ def test_classifiers_are_trained_as_asked(data, tmp_path):
     assert np.sum(found["confusion"]["mlp"]["counts"]) == 2 * 60  # two seeds on all test images
 
 
+def test_a_quick_evaluation_has_a_verdict_and_leaves_out_what_takes_long(judged_data, tmp_path):
+    flags = ("--images", judged_data / "synthetic", "--real", judged_data / "real", "--quick", "--num_images", 60)
+    run(*flags, "--output_dir", tmp_path, "--classifier_epochs", 2, "--classifiers", "logreg", "cnn")
+    folder = tmp_path / "private/unprotected/evaluation"
+    found = read(folder)
+    assert "Verdict: " in (folder / "report.html").read_text() and found["settings"]["quick"]
+    fits = [each["protocol"] for each in found["measurements"] if each["metric"] == "accuracy"]
+    fits = [fit for fit in fits if "class" not in fit]
+    assert {(fit["classifier"], fit["trained_on"]) for fit in fits} == {
+        (name, images) for name in ("logreg", "cnn") for images in ("synthetic", "real")
+    }
+    assert len(fits) == 4 and {fit["num_train"] + fit["num_validation"] for fit in fits} == {60}  # of 200 real ones
+    of_classes = {"precision", "recall"}
+    assert {each["metric"] for each in found["measurements"]} - of_classes == {"Fréchet distance (pixels)", "accuracy"}
+
+
 def test_a_copy_of_the_receipt_beside_sampled_images_is_known(release, data, tmp_path):
     flags = ("--num_images", "30", "--num_inference_steps", "2")
     cli.main(["sample", str(release), "--output_dir", str(tmp_path / "sampled"), *flags])

@@ -220,6 +220,10 @@ def test_what_a_reader_wants_to_know_first():
         Measurement("accuracy", 100.0, {**protocol, "classifier": "cnn", "trained_on": "synthetic", "class": "dog"})
     )
     evaluation.confusion = {"cnn": [[6, 4], [0, 10]]}
-    first, *others = summary(evaluation)
+    verdict, first, *others = summary(evaluation)
+    # (80 - 50) / (99 - 50), because half of the test images are of one class.
+    assert verdict.startswith("Verdict: fair. Synthetic images teach 61.2 % ") and "guessing has 50.0 %" in verdict
     assert "(cnn) takes 80.0 %" in first
     assert [line.rpartition(": ")[2] for line in others] == ["99.0 %.", "90.0 %.", "60.0 %."] and "cat" in others[-1]
+    evaluation.confusion = {"cnn": [[10, 0], [0, 0]]}
+    assert summary(evaluation)[0].startswith("No verdict, because the real images teach no more than guessing")
