@@ -11,8 +11,8 @@ from typing import Any
 
 from figures import CHOICE, ROOT, TEXTS
 
-from diffusers_dp.commands.recommend import FOLDER_RECIPE
 from diffusers_dp.methods.advice import MeasuredRow, rank
+from diffusers_dp.methods.automatic import AUTO
 from diffusers_dp.methods.config import load_config
 from diffusers_dp.methods.data_flags import DataFlags
 from diffusers_dp.methods.public_flags import PublicDataFlags
@@ -20,7 +20,9 @@ from diffusers_dp.methods.registry import METHODS
 
 
 FILE = ROOT / "diffusers_dp" / "methods" / "evidence.json"
+#: Flags that follow from the images.
 OF_DATA = {flag.name for group in (DataFlags, PublicDataFlags) for flag in fields(group)}
+OF_DATA |= {"images_per_class", "candidates_per_class"}
 
 
 def evidence_of(rows: Sequence[dict[str, Any]]) -> list[MeasuredRow]:
@@ -49,7 +51,7 @@ def _mean_row(key: tuple[Any, ...], same: list[dict[str, Any]], real: float | No
     config = load_config([*start, "--dataset_name", data, *flags.split()], METHODS[method])
     if real is None or config.num_train_images is None:
         return None
-    if config.dp_sgd is not None and recipe != FOLDER_RECIPE:
+    if config.dp_sgd is not None and recipe != AUTO:
         return None  # steps, rates and batch are tuned to these images, and say nothing of others
     needs = {flag for flag, value in pairs if "{" in value}
     needs |= set() if config.public_images is None else {"public_dataset_name"}

@@ -12,6 +12,7 @@ Stages, in the paper's order:
     -> one-step generator fitted to the features -> warm-up on its images -> DP-SGD on the sensitive images -> release/
 
 With `--auxiliary_features moments`, noisy moments replace the features, and images drawn from them the generator's.
+`--distillation_steps` teaches the network their ideal denoiser first.
 Public pre-training, or a pre-trained pipeline, comes first where one is named. Only the queries, DP-SGD and the
 question of `--evaluation_reserve` touch the images, through `SensitiveImages`. Each writes its row to the ledger
 first.
@@ -71,7 +72,7 @@ def warm_up(run: "Run", scheduler: "FrequencyWarmupScheduler") -> None:
     import torch
 
     from diffusers_dp.models import DDIMGenerator
-    from diffusers_dp.runs.moments import draw_from_moments
+    from diffusers_dp.runs.moments import ask_for_moments, distil
     from diffusers_dp.runs.warm_up import curriculum_batch, fit_generator
     from diffusers_dp.runs.warm_up_images import CentralImages, LabelledImages
 
@@ -81,12 +82,19 @@ def warm_up(run: "Run", scheduler: "FrequencyWarmupScheduler") -> None:
         central = run.ask(config.central_images_query) * weights[..., None, None]
         sources["spatial"] = CentralImages(central, run.facts.image_shape, config.seed + run.processes.index)
     if config.asks_moments:
-        sources["frequency"] = LabelledImages(*draw_from_moments(run, config.num_auxiliary_images, "uniform"))
+        moments = ask_for_moments(run)
+        sources["frequency"] = LabelledImages(*moments.draw(config.num_auxiliary_images, "uniform", config.seed))
         run.done("auxiliary images")
     elif scheduler.needs("frequency"):
         query = config.frequency_query
         features, embedding = query.embedding, (run.ask(query) * weights).to(run.processes.device)
     for stage in scheduler.stages:
+        if stage.name != "spatial" and config.distillation_steps:
+            distil(
+                run, moments, num_steps=config.distillation_steps, batch_size=stage.batch_size,
+                learning_rate=stage.learning_rate,
+            )  # fmt: skip
+            run.done("warm-up (moments)")
         if stage.name != "spatial" and config.auxiliary == "none":
             sampler = DDIMGenerator(run.diffusion[0], run.facts.image_shape, config.auxiliary_inference_steps)
             fit_generator(

@@ -34,14 +34,14 @@ PURPOSE = "They are drawn from Gaussians that have noisy moments of the sensitiv
 
 def train(run: "Run") -> None:
     from diffusers_dp.release.dataset_release import DatasetArtefact
-    from diffusers_dp.runs.moments import draw_from_moments
+    from diffusers_dp.runs.moments import ask_for_moments
     from diffusers_dp.runs.result_model import model_of_release
 
     config, names = run.config, run.facts.class_names
 
     # 1. The questions, and images that are drawn from the answers.
     num_images = config.images_per_class * len(names or ("",))
-    images, labels = draw_from_moments(run, num_images, config.class_balance)
+    images, labels = ask_for_moments(run).draw(num_images, config.class_balance, config.seed)
     run.done("images")
 
     # 2. A model of them, which looks at nothing else.

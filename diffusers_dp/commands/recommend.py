@@ -7,23 +7,23 @@ import os
 import shlex
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
+from typing import Any
 
 from ..data.images import public_facts
 from ..errors import UsageError
 from ..methods.advice import Advice, MeasuredRow, Situation, far_from, in_digits, rank, read_evidence, what_would
+from ..methods.automatic import AUTO
 from ..methods.command_line import add_flags, nearest
 from ..methods.config import CONFIGS, load_config
 from ..methods.data_flags import DEFAULT_RESOLUTION, DataFlags
 from ..methods.flag import flag, validate
 from ..methods.public_flags import PublicDataFlags
-from ..methods.recipes import recipes_of
 from ..methods.registry import METHODS
 from ..runs.plan import plan_run
 from ..runs.plan_table import memory_of_questions
 from .plan import aligned
 
 
-FOLDER_RECIPE = "folder_cpu"  # of one's own images
 PUBLIC = {"public_dataset_name": "--public_data_dir", "feature_network": "--feature_network",
           "pretrained_model_name_or_path": "--pretrained_model_name_or_path"}  # fmt: skip
 
@@ -222,17 +222,11 @@ def _first_that_plans(facts: DeclaredFacts, ranked: Sequence[Advice]) -> tuple[A
 
 
 def _flags(facts: DeclaredFacts, advice: Advice) -> list[str]:
-    """Flags of the training script: a recipe, the facts, and what the row says of the rest."""
+    """Flags of the training script: settings by rules, what the row has beside them, and the facts."""
     row = advice.row
     names = {each.name for each in fields(CONFIGS[row.method])}
-    recipe, own = row.recipe, list(row.flags)
-    if FOLDER_RECIPE in recipes_of(row.method) and row.recipe != FOLDER_RECIPE:
-        recipe, own = FOLDER_RECIPE, []
-    elif row.recipe == FOLDER_RECIPE:
-        own = []
     situation = facts.situation
-    stated = {
-        **CONFIGS[row.method].settings_for(situation.epsilon * situation.num_units / situation.num_classes),
+    stated: dict[str, Any] = {
         "num_train_images": facts.num_train_images, "resolution": situation.image_shape[1],
         "num_channels": situation.image_shape[0], "target_epsilon": facts.target_epsilon,
     }  # fmt: skip
@@ -248,4 +242,4 @@ def _flags(facts: DeclaredFacts, advice: Advice) -> list[str]:
         stated["train_data_dir" if facts.names else "dataset_name"] = "FOLDER"
     shown = [word for name, value in stated.items()
              for word in (f"--{name}", f"{value:.12g}" if isinstance(value, float) else str(value))]  # fmt: skip
-    return [*(["--config", recipe] if recipe else []), *own, *shown]
+    return ["--config", AUTO, *row.flags, *shown]

@@ -11,6 +11,8 @@ from typing import Any, TypeVar, get_type_hints, overload
 
 from ..accounting.epsilon import truncated_batch_size
 from ..errors import UsageError
+from .advice import Situation
+from .automatic import AUTO, automatic
 from .command_line import nearest, parser_of, value_type
 from .feta_pro import FETAProConfig
 from .flag import excluding, parse_rate, refuse_two_ways, refuse_without_effect, validate
@@ -89,10 +91,16 @@ def load_config(argv: list[str] | None = None, of: type[TrainingConfig] | Method
     method, config_class = (of, of.config) if isinstance(of, Method) else (METHODS[of.method], of)
     assert config_class is not None  # of a method that is built
     given = _parse_command_line(sys.argv[1:] if argv is None else argv, config_class, method)
-    recipe = _read_recipe(given["config"], config_class) if given.get("config") else {}
+    recipe: dict[str, Any] = {}
+    if given.get("config") == AUTO:
+        recipe = _by_rules(config_class, given)
+    elif given.get("config"):
+        recipe = _read_recipe(given["config"], config_class)
+    if "minutes" in given and given.get("config") != AUTO:
+        raise UsageError(f"--minutes has no effect without --config {AUTO}; add that, or leave it out.")
     for source in (given, recipe):
         refuse_two_ways(config_class, source)
-    if recipe:
+    if recipe and given["config"] != AUTO:
         refuse_another_data_set(given["config"], config_class.method, recipe, given)
     for first, second in excluding(config_class):
         for chosen, dropped in ((first, second), (second, first)):
@@ -129,7 +137,7 @@ def chosen_method(argv: list[str], name: str | None = None, among: Sequence[str]
                   if (value := getattr(given, flag)) and value[0] in methods]  # fmt: skip
         if chosen:
             name = chosen[0]
-        elif path:
+        elif path and path != AUTO:
             name = method_of_recipe(path, among) or _read_yaml(path, name).get("method", name)
         if str(name) not in CONFIGS:
             raise UsageError(f"--config {path}: method {name!r} is unknown; it is one of {', '.join(CONFIGS)}.")
@@ -166,6 +174,20 @@ def _underscored(word: str) -> str:
     """A flag with the dashes that some are used to, as it is spelt here."""
     name, equals, value = word.partition("=")
     return "--" + name[2:].replace("-", "_") + equals + value if name.startswith("--") else word
+
+
+def _by_rules(config_class: type[TrainingConfig], given: dict[str, Any]) -> dict[str, Any]:
+    facts = config_class(**{**given, "dry_run": True})
+    number = facts.num_train_units or facts.num_train_images
+    if number is None:
+        raise UsageError(
+            f"--config {AUTO} follows from the number of images, which is public: declare it by --num_train_images."
+        )
+    classes = len(facts.declared_class_names or ("",))
+    situation = Situation(facts.target_epsilon, number, classes, facts.image_shape)
+    names = {each.name for each in fields(config_class)}
+    settings = automatic(config_class.method, situation, given.get("minutes"))
+    return {name: value for name, value in settings.items() if name in names}
 
 
 def _read_recipe(path: str, config_class: type[TrainingConfig]) -> dict[str, Any]:

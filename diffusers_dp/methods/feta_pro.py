@@ -72,6 +72,12 @@ class FrequencyFlags:
     auxiliary_inference_steps: int = flag(
         50, "DDIM steps of an image that a diffusion model is fitted by.", rare=True, at_most=1_000
     )
+    distillation_steps: int = flag(
+        0,
+        "Warm-up steps in which the network learns the ideal denoiser of the noisy moments, a closed form, before "
+        "those on images drawn from them.",
+        rare=True, at_least=0,
+    )  # fmt: skip
     frequency_steps: int = flag(400, "Warm-up steps on the auxiliary generator's images.")
     frequency_batch_size: int = flag(128, "Batch size of the warm-up on the auxiliary generator's images.", rare=True)
     frequency_learning_rate: float = flag(
@@ -116,7 +122,8 @@ class FETAProConfig(
         if self.asks_spatial:
             stages.append(OrdinaryTraining(self.spatial_steps, self.spatial_batch_size))
         if self.asks_frequency:
-            stages.append(OrdinaryTraining(self.frequency_steps, self.frequency_batch_size))
+            steps = self.distillation_steps + self.frequency_steps
+            stages.append(OrdinaryTraining(steps, self.frequency_batch_size))
             if self.auxiliary == "generator" and not self.asks_moments:
                 channels = self.generator_channels
                 stages.append(OrdinaryTraining(self.generator_steps, self.generator_batch_size, channels))
@@ -156,11 +163,18 @@ class FETAProConfig(
             "curriculum", "spatial_steps", "spatial_batch_size", "spatial_learning_rate", "frequency_steps",
             "frequency_batch_size", "frequency_learning_rate", "auxiliary",
         )  # fmt: skip
-        return {name: getattr(self, name) for name in names} | (self.moment_facts if self.asks_moments else {})
+        facts = {name: getattr(self, name) for name in names}
+        if self.asks_moments:
+            facts |= self.moment_facts | {"distillation_steps": self.distillation_steps}
+        return facts
 
     @property
-    def draws_by_edm(self) -> bool:
-        return self.auxiliary == "none"
+    def needs_edm(self) -> str | None:
+        if self.auxiliary == "none":
+            return "--auxiliary none draws by DDIM on EDM's noise levels"
+        if self.distillation_steps:
+            return "--distillation_steps teaches a denoiser at EDM's noise levels"
+        return None
 
     @property
     def frequency_query(self) -> FrequencyFeatures | MeanFeatures:
@@ -215,11 +229,19 @@ class FETAProConfig(
                 )
             if self.class_counts and not self.asks_spatial:
                 raise UsageError("--class_counts_noise_multiplier asks for what moments ask already; leave it out.")
-        if self.auxiliary != "generator" and (self.objective or self.default_objective) != "edm":
+        elif self.distillation_steps:
             raise UsageError(
-                f"--auxiliary {self.auxiliary} draws by DDIM on EDM's noise levels; give --objective edm, or "
-                "--auxiliary generator."
+                "--distillation_steps teaches what moments tell, and none are asked for; give --auxiliary_features "
+                "moments, or leave it out."
             )
+        if (self.objective or self.default_objective) != "edm":
+            if self.auxiliary != "generator":
+                raise UsageError(
+                    f"--auxiliary {self.auxiliary} draws by DDIM on EDM's noise levels; give --objective edm, or "
+                    "--auxiliary generator."
+                )
+            if self.needs_edm is not None:
+                raise UsageError(f"{self.needs_edm}; give --objective edm, or leave it out.")
         if self.curriculum == "mix" and self.auxiliary == "none":
             raise UsageError(
                 "--auxiliary none draws no images that --curriculum mix could mix; give another --curriculum, or "

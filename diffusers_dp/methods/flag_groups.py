@@ -260,8 +260,10 @@ class RunFlags:
     config: str | None = flag(
         None,
         "Recipe, flags that differ from the defaults: the path of a YAML file, or the name of one that comes with the "
-        "package, such as mnist_cpu; a file of that name in the current folder wins.",
+        "package, such as mnist_cpu; a file of that name in the current folder wins. Or 'auto': settings for your own "
+        "images, by rules from what is declared of them.",
     )
+    minutes: float | None = flag(None, "Minutes of one core that --config auto plans for; unset: 20.", rare=True)
     output_dir: str = flag("runs", "Folder of the run: private/ stays in the house, release/ is public.", place=True)
     seed: int = flag(
         0, "Seed of all that is not private; noise and Poisson draws never use it.", at_least=0, at_most=2**32 - 1

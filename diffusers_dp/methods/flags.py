@@ -79,15 +79,6 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
         """What is asked, and paid for, in this order, and before DP-SGD where the method has it."""
         return ()
 
-    @classmethod
-    def settings_for(cls, signal: float) -> dict[str, Any]:
-        """Flags beyond those of a recipe for one's own folder.
-
-        Args:
-            signal (`float`): epsilon times the number of units of a class.
-        """
-        return {}
-
     @property
     def takes_rest(self) -> str:
         """What gets the budget that all else leaves, in words."""
@@ -321,6 +312,6 @@ class DiffusionConfig(NetworkFlags, ModelFlags, DPSGDConfig):
         return None, None
 
     @property
-    def draws_by_edm(self) -> bool:
-        """Whether the model itself is sampled at EDM's noise levels before DP-SGD."""
-        return False
+    def needs_edm(self) -> str | None:
+        """Why the model needs EDM's noise levels before DP-SGD, as the beginning of a sentence."""
+        return None

@@ -23,8 +23,6 @@ from .public_flags import PublicDataFlags
 PROPOSERS = ("text", "public_images", "pipeline")
 #: Classes of the embedded digits, and the letters of a class that is written where no `--generator` is given.
 DIGITS, LETTERS = "0123456789", 2
-#: Candidates of a class for one's own images: with so much epsilon times images for each, votes exceed their noise.
-SIGNAL_OF_A_CANDIDATE, FEWEST, MOST_CANDIDATES = 12, 25, 500
 #: What `--embedding` may be.
 EMBEDDINGS_OF_VOTES = ("pixels", "network")
 #: What `--variations` may name; `models.variations` has them.
@@ -130,10 +128,6 @@ class PrivateEvolutionConfig(
 
     method: ClassVar[str] = "pe"
     output_dir: str = "runs/pe"
-
-    @classmethod
-    def settings_for(cls, signal: float) -> dict[str, Any]:
-        return {"candidates_per_class": max(FEWEST, min(MOST_CANDIDATES, round(signal / SIGNAL_OF_A_CANDIDATE)))}
 
     @property
     def proposer(self) -> str:

@@ -148,9 +148,16 @@ class EDMLoss:
         if labels is not None:
             labels = draws.drop_labels(labels, self.label_dropout, denoiser.null_label)
         noisy = images + _broadcast(sigma) * draws.normal(*images.shape)
-        error = (denoiser(noisy, sigma, labels) - images).square().flatten(1).mean(1)
+        target = self.target(images, noisy, sigma, labels)
+        error = (denoiser(noisy, sigma, labels) - target).square().flatten(1).mean(1)
         weight = (sigma**2 + denoiser.sigma_data**2) / (sigma * denoiser.sigma_data) ** 2
         return weight * error
+
+    def target(
+        self, images: torch.Tensor, noisy: torch.Tensor, sigma: torch.Tensor, labels: torch.Tensor | None
+    ) -> torch.Tensor:
+        """What the denoiser should return: the clean images."""
+        return images
 
     def _levels(self, draws: Draws, rows: int) -> torch.Tensor:
         """Draws standardised ln(sigma), `[rows]`."""

@@ -117,11 +117,20 @@ class DiffusionRun(TrainingRun[Config]):
         )  # fmt: skip
         fit_class_table(unet, None if self.facts.class_names is None else len(self.facts.class_names))
 
-    def warm_up(self, stage: str, batch: Callable[[], Any], *, num_steps: int, learning_rate: float) -> None:
-        """Ordinary training on images made from noisy answers, see `warm_up.warm_up`."""
-        denoiser, loss = self.diffusion
+    def warm_up(
+        self,
+        stage: str,
+        batch: Callable[[], Any],
+        *,
+        num_steps: int,
+        learning_rate: float,
+        loss: "TrainingLoss | None" = None,
+    ) -> None:
+        """Ordinary training on images made from noisy answers, see `warm_up.warm_up`; by the loss of DP-SGD, unless
+        another is given."""
+        denoiser, own_loss = self.diffusion
         warm_up(
-            denoiser, loss, batch, num_steps=num_steps, learning_rate=learning_rate,
+            denoiser, loss or own_loss, batch, num_steps=num_steps, learning_rate=learning_rate,
             ema_decay=self.config.ema_decay, processes=self.processes, title=f"Warm-up ({stage})",
         )  # fmt: skip
 
@@ -163,10 +172,10 @@ def starting_model(config: DiffusionConfig, facts: PublicFacts) -> StartingModel
             f"--objective {config.objective} contradicts {FLAG} {name}, which was trained for {model.objective}; "
             "leave it out."
         )
-    if model.objective != "edm" and config.draws_by_edm:
+    if model.objective != "edm" and config.needs_edm is not None:
         raise UsageError(
-            f"--auxiliary none draws by DDIM on EDM's noise levels, and {FLAG} {name} was trained for "
-            f"{model.objective}; give --auxiliary generator, or another model."
+            f"{config.needs_edm}, and {FLAG} {name} was trained for {model.objective}; leave it out, or give another "
+            "model."
         )
     if config.sigma_min != ModelFlags.sigma_min:
         if model.objective != "edm":

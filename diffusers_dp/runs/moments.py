@@ -2,19 +2,21 @@
 """Questions about moments, in their order, and images that are drawn from what the answers tell."""
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ..models.gaussian_mixture import GaussianMixture, in_levels, shrunk, symmetric
+from ..models.mixture_denoiser import DistillationLoss, MixtureDenoiser
 from ..queries.class_counts import ENOUGH
-from ..queries.moments import COUNT, MomentQuery, PartQuery
+from ..queries.moments import COUNT, Frequencies, MomentQuery, PartQuery
 from ..queries.votes import hash_tensor
 from ..sampling.class_balance import balanced_labels
 
 
 if TYPE_CHECKING:
+    from .diffusion_run import DiffusionRun
     from .run import TrainingRun
 
     Run = TrainingRun[Any]
@@ -25,18 +27,49 @@ RARE = 2  # a class with fewer images than a mean class, divided by this, is rar
 BORROWED = 150  # images that a part borrows of its class, and a rare class of all, for a noise multiplier of 1
 
 
-def draw_from_moments(run: "Run", num_images: int, class_balance: str) -> tuple[torch.Tensor, torch.Tensor]:
+@dataclass(frozen=True)
+class NoisyMoments:
     """
-    Images with noisy moments of the sensitive ones.
+    What the noisy answers tell.
 
     Args:
-        run (`TrainingRun`): Whose flags include `MomentFlags`. It asks their questions.
-        num_images (`int`): Images of all classes together.
-        class_balance (`str`): One of `methods.moments.BALANCES`.
-
-    Returns:
-        Images, uint8 `[m, C, H, W]`, and their classes, int64 `[m]`.
+        mixture (`GaussianMixture`): Of weighted coefficients of `spectrum`.
+        counts (`torch.Tensor` of shape `[classes]`): Images of each class.
+        levels (`torch.Tensor` of shape `[classes, C, levels]`): Shares of values up to the end of each grey level.
+        spectrum (`Frequencies`): The coefficients.
     """
+
+    mixture: GaussianMixture
+    counts: torch.Tensor
+    levels: torch.Tensor
+    spectrum: Frequencies
+
+    def draw(self, num_images: int, class_balance: str, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """
+        Images with these moments.
+
+        Args:
+            num_images (`int`): Images of all classes together.
+            class_balance (`str`): One of `methods.moments.BALANCES`.
+            seed (`int`): Public.
+
+        Returns:
+            Images, uint8 `[m, C, H, W]`, and their classes, int64 `[m]`.
+        """
+        shares = self.counts if class_balance == "released" else torch.ones_like(self.counts)
+        labels = torch.from_numpy(balanced_labels(tuple((shares / shares.sum()).tolist()), num_images).copy())
+        coefficients = self.mixture.draw(labels, torch.Generator().manual_seed(seed))
+        images = torch.empty(len(labels), *self.spectrum.image_shape, dtype=torch.uint8)
+        for label in labels.unique():
+            drawn = self.spectrum.images(coefficients[labels == label])
+            for channel, found in enumerate(self.levels[label]):
+                drawn[:, channel] = in_levels(drawn[:, channel], found)
+            images[labels == label] = drawn.mul(255).round().byte()
+        return images, labels
+
+
+def ask_for_moments(run: "Run") -> NoisyMoments:
+    """Asks the questions of `MomentFlags`, which the run's flags include."""
     config = run.config
     levels = run.ask(config.grey_levels)
     mixture, counts = ask_for_mixture(run)
@@ -44,16 +77,25 @@ def draw_from_moments(run: "Run", num_images: int, class_balance: str) -> tuple[
     of_all = torch.einsum("k,kcl->cl", counts / counts.sum(), levels)
     own = counts / (counts + BORROWED * run.plan.rows[config.grey_levels.name].noise_multiplier)
     levels = torch.where(is_rare(counts)[:, None, None], of_all + own[:, None, None] * (levels - of_all), levels)
-    shares = counts if class_balance == "released" else torch.ones_like(counts)
-    labels = torch.from_numpy(balanced_labels(tuple((shares / shares.sum()).tolist()), num_images).copy())
-    coefficients = mixture.draw(labels, torch.Generator().manual_seed(config.seed))
-    spectrum, images = config.class_moments.spectrum, torch.empty(len(labels), *config.image_shape, dtype=torch.uint8)
-    for label in labels.unique():
-        drawn = spectrum.images(coefficients[labels == label])
-        for channel, found in enumerate(levels[label]):
-            drawn[:, channel] = in_levels(drawn[:, channel], found)
-        images[labels == label] = drawn.mul(255).round().byte()
-    return images, labels
+    return NoisyMoments(mixture, counts, levels, config.class_moments.spectrum)
+
+
+def distil(
+    run: "DiffusionRun[Any]", moments: NoisyMoments, *, num_steps: int, batch_size: int, learning_rate: float
+) -> None:
+    """Teaches the run's network the ideal denoiser of the moments, by the noise levels of its flags."""
+    config, shape = run.config, run.facts.image_shape
+    teacher = MixtureDenoiser(moments.mixture, moments.spectrum.waves, moments.spectrum.weights, run.processes.device)
+    size = run.processes.part(batch_size)
+
+    def batch() -> tuple[torch.Tensor, torch.Tensor]:
+        labels = torch.randint(teacher.num_classes, (size,), device=run.processes.device)
+        return teacher.draw(labels, shape), labels
+
+    loss = DistillationLoss(
+        teacher, label_dropout=config.label_dropout, p_mean=config.p_mean, p_std=config.p_std, mixture=config.mixture
+    )
+    run.warm_up("moments", batch, num_steps=num_steps, learning_rate=learning_rate, loss=loss)
 
 
 def ask_for_mixture(run: "Run") -> tuple[GaussianMixture, torch.Tensor]:

@@ -144,6 +144,11 @@ def test_a_wrong_flag_ends_the_process_with_2(tmp_path):
             "--train_data_dir {tmp}/nothing",
             "--num_parts 64 of 1350 coefficients",
         ),
+        ("--distillation_steps 5", "--distillation_steps teaches what moments tell"),
+        (
+            "--auxiliary_features moments --distillation_steps 5 --objective ddpm",
+            "--distillation_steps teaches a denoiser at EDM's noise levels",
+        ),
         ("--auxiliary none --frequency_batch_size 9", "--frequency_batch_size is 9"),
         ("--spatial_noise_multiplier 0.3", "--spatial_noise_multiplier"),
         ("--train_data_dir {tmp}/absent --class_names a", "--train_data_dir"),
@@ -235,7 +240,7 @@ def test_auxiliary_images_of_scattering_features(script, tmp_path, folder_flags)
 def test_auxiliary_images_of_moments(script, tmp_path, folder_flags, monkeypatch):
     """They cost their share of the whole budget; a run that goes on has their answers, and draws the same images."""
     flags = [*folder_flags, *"--auxiliary_features moments --num_frequencies 9 --num_parts 2 --part_rounds 1".split()]
-    flags += ["--frequency_budget_share", "0.3", "--curriculum", "frequency"]
+    flags += ["--frequency_budget_share", "0.3", "--curriculum", "frequency", "--distillation_steps", "2"]
     interrupted(script, monkeypatch, flags, 2)
     _, before = read_ledger(tmp_path / "run")
     script.main([*flags, "--resume_from_checkpoint", "latest"])
@@ -243,7 +248,9 @@ def test_auxiliary_images_of_moments(script, tmp_path, folder_flags, monkeypatch
     asked = ["grey_levels", "class_moments", "part_means_1", "covariances"]
     assert [row["stage"] for row in rows][:4] == asked and before[:4] == rows[:4]
     receipt, problems = verify(tmp_path / "run" / "release")
-    assert problems == [] and receipt["curriculum"]["num_parts"] == 2
+    assert problems == [] and receipt["curriculum"]["num_parts"] == receipt["curriculum"]["distillation_steps"] == 2
+    taught = [json.loads(line)["stage"] for line in (tmp_path / "run/private/stages.jsonl").read_text().splitlines()]
+    assert taught.index("auxiliary images") < taught.index("warm-up (moments)") < taught.index("warm-up (frequency)")
 
 
 @pytest.mark.parametrize("auxiliary", ["diffusion", "none"])

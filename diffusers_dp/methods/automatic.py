@@ -1,0 +1,110 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""`--config auto`: settings for images that have no recipe, by public rules from what is declared of them. No torch.
+
+docs/guides/settings.md has the rules, and the rows of `benchmarks/results/` that they come from.
+"""
+
+from typing import Any
+
+from .advice import Situation
+
+
+AUTO = "auto"  # a value of `--config`
+MINUTES = 20.0
+#: Largest feature map of a UNet, and the sides of the patches that get it there.
+LARGEST_MAP, PATCHES = 16, (1, 2, 4, 8, 16, 32)
+#: Seconds of one core that an image takes in a step of DP-SGD, and in one of ordinary training, for each place of the
+#: largest feature map; and the part of the minutes that DP-SGD has.
+DP_SGD_SECONDS, TRAINING_SECONDS, DP_SGD_PART = 6e-6, 5e-6, 0.6
+#: Steps, of DP-SGD and of the warm-up that learns moments: the most that were measured.
+MOST_STEPS, MOST_DISTILLATION, WARM_UP_BATCH = 600, 2000, 128
+#: With so much epsilon times images of a class for each candidate of Private Evolution, votes exceed their noise.
+SIGNAL_OF_A_CANDIDATE, FEWEST_CANDIDATES, MOST_CANDIDATES = 12, 25, 500
+
+#: Settings of one method, beside those of all.
+OWN: dict[str, dict[str, Any]] = {
+    "moments": {"images_per_class": 1000},
+    "pe": {
+        "images_per_class": 1000, "generator": "public_images", "variations": "affine,elastic,contrast,brightness",
+        "variation_strengths": "0.6,0.4,0.25,0.15",
+    },
+    "psg": {
+        "images_per_class": 50, "matched_layers": "last", "steps_per_network": 1, "network_steps": 0, "image_steps": 5,
+        "remembered_gradients": 500, "max_train_steps": 1000, "max_grad_norm": 0.1, "learning_rate": 0.1,
+        "noise_bands": "1",
+    },
+    "dp_gan": {
+        "max_train_steps": 2000, "max_grad_norm": 1.0, "learning_rate": 1e-3, "ema_decay": 0.998, "noise_bands": "1",
+        "discriminator_channels": 16, "discriminator_steps": 5, "generator_batch_size": 256,
+        "generator_learning_rate": 1e-3, "adam_beta1": 0.5, "input_noise": 0.7, "mode_seeking": 0.3,
+        "generator": "residual", "diffusion_steps": 1000,
+    },
+}  # fmt: skip
+EMBEDDED = {"generator": "residual", "generator_steps": 300, "diffusion_steps": 1500}
+OWN |= {"dp_mepf": EMBEDDED, "dp_scattering": EMBEDDED | {"scattering_length_scale": 3.0}}
+LATENT = {"learning_rate": 2e-3, "noise_bands": "1", "max_train_steps": 200, "encoding_batch_size": 32}
+OWN |= {"dp_lora": LATENT, "dp_sapf": LATENT, "dp_ldm": LATENT | {"learning_rate": 1e-3}}
+#: Largest batches that were measured of methods that have others.
+BATCHES = {"dp_gan": 256, "dp_lora": 256, "dp_sapf": 256, "dp_ldm": 256}
+LARGEST_BATCH, LEAST_BATCH, BATCHES_OF_ALL = 1024, 64, 16
+
+
+def automatic(method: str, facts: Situation, minutes: float | None = None) -> dict[str, Any]:
+    """
+    Settings for these images, as a recipe would have them.
+
+    Args:
+        method (`str`): Name of the method.
+        facts (`Situation`): What is declared.
+        minutes (`float`, *optional*): Minutes of one core; defaults to `MINUTES`.
+
+    Returns:
+        `dict[str, Any]`: Values by flag, also of flags that the method does not have.
+    """
+    side, candidates = facts.image_shape[1], facts.signal / SIGNAL_OF_A_CANDIDATE
+    return {
+        **network(side),
+        **dp_sgd(method, facts.num_units, side, minutes or MINUTES),
+        **warm_up(side, minutes or MINUTES),
+        "candidates_per_class": round(max(FEWEST_CANDIDATES, min(MOST_CANDIDATES, candidates))),
+        "num_features": 4000, "generator_steps": 600,
+        **OWN.get(method, {}),
+    }  # fmt: skip
+
+
+def network(side: int) -> dict[str, Any]:
+    """A UNet whose largest feature map has 16 places a side at most, or as few as the side can be divided into."""
+    levels, halved = ("16,32", 2) if side % 2 == 0 else ("32", 1)
+    patches = [patch for patch in PATCHES if side % (patch * halved) == 0]
+    patch = next((patch for patch in patches if side // patch <= LARGEST_MAP), patches[-1])
+    return {"patch_size": patch, "block_out_channels": levels}
+
+
+def dp_sgd(method: str, number: int, side: int, minutes: float) -> dict[str, Any]:
+    """Batches of a sixteenth of the images, which leave least noise, up to those that were measured; and as many steps
+    as there is time for."""
+    least = max(1, min(LEAST_BATCH, number // 4))
+    batch = min(BATCHES.get(method, LARGEST_BATCH), max(number // BATCHES_OF_ALL, least))
+    seconds = batch * DP_SGD_SECONDS * places(side)
+    return {
+        "train_batch_size": batch, "noise_bands": "auto", "noise_multiplicity": 1,
+        "max_train_steps": max(20, min(MOST_STEPS, int(60 * minutes * DP_SGD_PART / seconds))),
+        "max_physical_batch_size": "256", "learning_rate": 2.5e-2, "lr_scheduler": "linear", "lr_warmup_steps": 10,
+        "p_mean": 0.8, "p_std": 1.0, "sigma_min": 0.3,
+    }  # fmt: skip
+
+
+def warm_up(side: int, minutes: float) -> dict[str, Any]:
+    """What FETA-Pro begins with: noisy moments."""
+    seconds = WARM_UP_BATCH * TRAINING_SECONDS * places(side)
+    steps = min(MOST_DISTILLATION, int(60 * minutes * (1 - DP_SGD_PART) / seconds))
+    return {
+        "curriculum": "frequency", "auxiliary_features": "moments", "frequency_budget_share": 0.1,
+        "distillation_steps": max(1, steps), "frequency_steps": max(1, steps // 6),
+        "frequency_learning_rate": 2e-3, "num_auxiliary_images": 20_000,
+    }  # fmt: skip
+
+
+def places(side: int) -> int:
+    """Places of the largest feature map."""
+    return (side // network(side)["patch_size"]) ** 2

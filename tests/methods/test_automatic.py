@@ -1,0 +1,66 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Settings by rules: they plan, for any images and every method, and follow what is declared."""
+
+import pytest
+
+from diffusers_dp.data.images import public_facts
+from diffusers_dp.errors import UsageError
+from diffusers_dp.methods.automatic import PATCHES, network
+from diffusers_dp.methods.config import CONFIGS, load_config
+from diffusers_dp.methods.registry import METHODS
+from diffusers_dp.runs.plan import plan_run
+
+
+MNIST = "--num_train_images 60000 --resolution 28 --num_channels 1 --class_names 0,1,2,3,4,5,6,7,8,9".split()
+#: What a method cannot be planned without.
+NEEDS = {
+    "dp_mepf": ["--feature_network", "{net}"], "dp_lora": ["--pretrained_model_name_or_path", "{net}"],
+    "dp_ldm": ["--pretrained_model_name_or_path", "{net}"], "dp_sapf": ["--pretrained_model_name_or_path", "{net}"],
+    "pe": ["--public_data_dir", "{net}"],
+}  # fmt: skip
+
+
+def configured(method, *flags):
+    return load_config(["--config", "auto", "--dry_run", *flags], METHODS[method])
+
+
+@pytest.mark.parametrize("method", CONFIGS)
+def test_every_method_plans_any_images(method, tmp_path):
+    needs = [word.format(net=tmp_path) for word in NEEDS.get(method, ())]
+    for number, side, channels, names in ((30, 25, 1, "a"), (1500, 32, 3, "a,b"), (200_000, 64, 3, "a,b,c")):
+        facts = ["--num_train_images", str(number), "--resolution", str(side), "--num_channels", str(channels)]
+        if method in ("dp_lora", "dp_ldm", "dp_sapf"):
+            facts[3] = "64"
+        config = configured(
+            method, *facts, "--class_names", names, "--target_epsilon", "5", "--accountant", "rdp", *needs
+        )
+        if config.dp_sgd is not None:
+            assert 1 <= config.train_batch_size <= number
+        if method not in ("dp_lora", "dp_ldm", "dp_sapf"):  # whose shape the pipeline tells
+            assert plan_run(config, public_facts(config.data)).epsilon <= 5
+
+
+def test_they_follow_what_is_declared():
+    whole, few = configured("feta_pro", *MNIST), configured("feta_pro", *MNIST[2:], "--num_train_images", "1500")
+    assert (whole.train_batch_size, few.train_batch_size) == (1024, 93)
+    hasty = configured("feta_pro", *MNIST, "--minutes", "2")
+    assert hasty.max_train_steps < whole.max_train_steps and hasty.distillation_steps < whole.distillation_steps
+    sizes = [configured("pe", *MNIST, "--public_data_dir", "x", "--target_epsilon", str(eps)).candidates_per_class
+             for eps in (0.01, 0.1, 10)]  # fmt: skip
+    assert sizes == [25, 50, 500]
+    assert configured("feta_pro", *MNIST, "--max_train_steps", "70").max_train_steps == 70, "what is given wins"
+
+
+def test_the_largest_map_is_small_on_every_side():
+    for side in range(4, 129):
+        found = network(side)
+        patch, halved = found["patch_size"], 2 ** found["block_out_channels"].count(",")
+        assert side % (patch * halved) == 0
+        assert side // patch <= 16 or all(side % (larger * halved) for larger in PATCHES if larger > patch)
+
+
+def test_what_is_not_declared_is_asked_for():
+    with pytest.raises(UsageError, match="--num_train_images"):
+        configured("moments", "--class_names", "a,b")
+    with pytest.raises(UsageError, match="--minutes has no effect without --config auto"):
+        load_config(["--minutes", "5"], METHODS["moments"])
