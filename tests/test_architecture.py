@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from diffusers_dp import verify, words
-from support.house import LIBRARY, sources
+from support.house import LIBRARY, circles, sources
 from support.places import ROOT
 
 
@@ -184,3 +184,7 @@ def test_nobody_but_an_audit_puts_another_source_behind_a_door(place):
     """A door draws from the operating system's entropy and writes one ledger: both are its own."""
     found = other_doors(ROOT / place)
     assert all(each.startswith("diffusers_dp/audit/") for each in found) and bool(found) == (place == "diffusers_dp")
+
+
+def test_no_modules_import_each_other():
+    assert circles(ROOT) == []

@@ -6,7 +6,7 @@ Nothing is written but the picture that is asked for.
 """
 
 import argparse
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from ..methods.config import CONFIGS, SamplingFacts, chosen_method, load_config
 from ..methods.flags import TrainingConfig
 from ..runs.launch import how_long, planned_model
 from ..runs.plan import Plan, plan_run
+from ..runs.plan_table import aligned
 
 
 LAST = ("evaluation_reserve", "dp_sgd", "restart_slack")  # what follows a method's own questions
@@ -218,13 +219,3 @@ def describe_step(plan: Plan, sampling: SamplingFacts, num_parameters: int) -> s
         f"signal to noise of a step, at most: {plan.signal_to_noise(num_parameters):.4f} "
         f"= {sampling.expected_batch_size:,.1f} C / ({sigma:.4f} C sqrt({num_parameters:,})), C the clip norm{memory}"
     )
-
-
-def aligned(table: Iterable[list[str]]) -> list[str]:
-    """The lines of a table: its first column flush left, the others flush right."""
-    table = list(table)
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    return [
-        "  ".join([line[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(line[1:], widths[1:]))])
-        for line in table
-    ]

@@ -20,8 +20,7 @@ from ..methods.flag import flag, validate
 from ..methods.public_flags import PublicDataFlags
 from ..methods.registry import METHODS
 from ..runs.plan import plan_run
-from ..runs.plan_table import memory_of_questions
-from .plan import aligned
+from ..runs.plan_table import aligned, memory_of_questions
 
 
 PUBLIC = {"public_dataset_name": "--public_data_dir", "feature_network": "--feature_network",

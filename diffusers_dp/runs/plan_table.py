@@ -2,7 +2,7 @@
 """A plan for a person to read: its rows, what drowns in noise, and what the data set's bounds leave. No torch."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ..accounting.ledger import PrivacyLedger
 from ..accounting.ledger_file import Bound
@@ -126,3 +126,13 @@ def limits_in_words(ledger: PrivacyLedger) -> list[str]:
             f"for with {others_in_words(ledger)} no more is left of {bound_in_words(ledger.tightest_bound(), ledger)}."
         )
     return lines
+
+
+def aligned(table: Iterable[list[str]]) -> list[str]:
+    """The lines of a table: its first column flush left, the others flush right."""
+    table = list(table)
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    return [
+        "  ".join([line[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(line[1:], widths[1:]))])
+        for line in table
+    ]
