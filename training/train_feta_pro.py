@@ -91,8 +91,8 @@ def warm_up(run: "Run", scheduler: "FrequencyWarmupScheduler") -> None:
     for stage in scheduler.stages:
         if stage.name != "spatial" and config.distillation_steps:
             distil(
-                run, moments, num_steps=config.distillation_steps, batch_size=stage.batch_size,
-                learning_rate=stage.learning_rate,
+                *run.diffusion, moments, num_steps=config.distillation_steps, batch_size=stage.batch_size,
+                learning_rate=stage.learning_rate, ema_decay=config.ema_decay, processes=run.processes,
             )  # fmt: skip
             run.done("warm-up (moments)")
         if stage.name != "spatial" and config.auxiliary == "none":

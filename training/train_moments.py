@@ -41,11 +41,12 @@ def train(run: "Run") -> None:
 
     # 1. The questions, and images that are drawn from the answers.
     num_images = config.images_per_class * len(names or ("",))
-    images, labels = ask_for_moments(run).draw(num_images, config.class_balance, config.seed)
+    moments = ask_for_moments(run)
+    images, labels = moments.draw(num_images, config.class_balance, config.seed)
     run.done("images")
 
     # 2. A model of them, which looks at nothing else.
-    pipeline = model_of_release(run, images, labels)
+    pipeline = model_of_release(run, images, labels, moments)
 
     # 3. The releases.
     facts = config.training_facts

@@ -2,7 +2,6 @@
 """The ideal denoiser of images whose low frequencies are a mixture of Gaussians: a teacher in closed form."""
 
 import math
-from typing import Any
 
 import torch
 
@@ -89,11 +88,11 @@ class DistillationLoss(EDMLoss):
 
     Args:
         teacher (`MixtureDenoiser`): The teacher.
-        settings: As `EDMLoss` takes them.
+        like (`EDMLoss`): Its noise levels and label dropout are taken.
     """
 
-    def __init__(self, teacher: MixtureDenoiser, **settings: Any):
-        super().__init__(**settings)
+    def __init__(self, teacher: MixtureDenoiser, like: EDMLoss):
+        super().__init__(like.label_dropout, like.p_mean, like.p_std, like.mixture)
         self.teacher = teacher
 
     def target(

@@ -117,20 +117,11 @@ class DiffusionRun(TrainingRun[Config]):
         )  # fmt: skip
         fit_class_table(unet, None if self.facts.class_names is None else len(self.facts.class_names))
 
-    def warm_up(
-        self,
-        stage: str,
-        batch: Callable[[], Any],
-        *,
-        num_steps: int,
-        learning_rate: float,
-        loss: "TrainingLoss | None" = None,
-    ) -> None:
-        """Ordinary training on images made from noisy answers, see `warm_up.warm_up`; by the loss of DP-SGD, unless
-        another is given."""
-        denoiser, own_loss = self.diffusion
+    def warm_up(self, stage: str, batch: Callable[[], Any], *, num_steps: int, learning_rate: float) -> None:
+        """Ordinary training on images made from noisy answers, see `warm_up.warm_up`."""
+        denoiser, loss = self.diffusion
         warm_up(
-            denoiser, loss or own_loss, batch, num_steps=num_steps, learning_rate=learning_rate,
+            denoiser, loss, batch, num_steps=num_steps, learning_rate=learning_rate,
             ema_decay=self.config.ema_decay, processes=self.processes, title=f"Warm-up ({stage})",
         )  # fmt: skip
 

@@ -7,16 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..distributed.processes import Processes
+from ..models import Denoiser, TrainingLoss
 from ..models.gaussian_mixture import GaussianMixture, in_levels, shrunk, symmetric
 from ..models.mixture_denoiser import DistillationLoss, MixtureDenoiser
 from ..queries.class_counts import ENOUGH
 from ..queries.moments import COUNT, Frequencies, MomentQuery, PartQuery
 from ..queries.votes import hash_tensor
 from ..sampling.class_balance import balanced_labels
+from .warm_up import warm_up
 
 
 if TYPE_CHECKING:
-    from .diffusion_run import DiffusionRun
     from .run import TrainingRun
 
     Run = TrainingRun[Any]
@@ -81,21 +83,39 @@ def ask_for_moments(run: "Run") -> NoisyMoments:
 
 
 def distil(
-    run: "DiffusionRun[Any]", moments: NoisyMoments, *, num_steps: int, batch_size: int, learning_rate: float
+    denoiser: Denoiser,
+    loss: TrainingLoss,
+    moments: NoisyMoments,
+    *,
+    batch_size: int,
+    processes: Processes,
+    **training: Any,
 ) -> None:
-    """Teaches the run's network the ideal denoiser of the moments, by the noise levels of its flags."""
-    config, shape = run.config, run.facts.image_shape
-    teacher = MixtureDenoiser(moments.mixture, moments.spectrum.waves, moments.spectrum.weights, run.processes.device)
-    size = run.processes.part(batch_size)
+    """
+    Teaches a network the ideal denoiser of the moments.
+
+    Args:
+        denoiser (`EDMDenoiser`): It learns.
+        loss (`EDMLoss`): Its noise levels are those of the rows. Augmentations are left out.
+        batch_size (`int`): Images of a step, of all processes together.
+        training: See `warm_up.warm_up`.
+    """
+    teacher = MixtureDenoiser(moments.mixture, moments.spectrum.waves, moments.spectrum.weights, processes.device)
+    size = processes.part(batch_size)
 
     def batch() -> tuple[torch.Tensor, torch.Tensor]:
-        labels = torch.randint(teacher.num_classes, (size,), device=run.processes.device)
-        return teacher.draw(labels, shape), labels
+        labels = torch.randint(teacher.num_classes, (size,), device=processes.device)
+        return teacher.draw(labels, moments.spectrum.image_shape), labels
 
-    loss = DistillationLoss(
-        teacher, label_dropout=config.label_dropout, p_mean=config.p_mean, p_std=config.p_std, mixture=config.mixture
+    of_rows: Any = getattr(loss, "loss", loss)
+    warm_up(
+        denoiser,
+        DistillationLoss(teacher, of_rows),
+        batch,
+        processes=processes,
+        title="Ideal denoiser of the moments",
+        **training,
     )
-    run.warm_up("moments", batch, num_steps=num_steps, learning_rate=learning_rate, loss=loss)
 
 
 def ask_for_mixture(run: "Run") -> tuple[GaussianMixture, torch.Tensor]:

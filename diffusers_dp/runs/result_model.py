@@ -15,6 +15,7 @@ from ..models import FeatureGenerator, TrainingLoss, one_step_scheduler, unet_co
 from ..models.denoiser import Denoiser
 from ..pipelines import DPImagePipeline
 from .diffusion_run import build_pipeline, objective_of
+from .moments import NoisyMoments, distil
 from .pretrained import StartingModel, new_model
 from .warm_up import warm_up
 from .warm_up_images import AuxiliaryImages, LabelledImages
@@ -22,6 +23,9 @@ from .warm_up_images import AuxiliaryImages, LabelledImages
 
 if TYPE_CHECKING:
     from .run import TrainingRun
+
+
+PART_OF_MOMENTS = 0.8  # of the steps; the rest learns the drawn images, which have the grey levels
 
 
 class Images(Protocol):
@@ -53,6 +57,7 @@ def model_of_images(
     batch_size: int,
     learning_rate: float,
     processes: Processes,
+    moments: NoisyMoments | None = None,
 ) -> DPImagePipeline:
     """
     By EDM's loss. A release has no code of what made the images.
@@ -63,23 +68,32 @@ def model_of_images(
         network (`dict`): As `models.unet_config` takes it.
         num_steps, batch_size (`int`), learning_rate (`float`): Settings of Adam.
         processes (`Processes`): Processes of the run.
+        moments (`NoisyMoments`, *optional*): What the images were drawn from. Most steps then learn its ideal
+            denoiser, which takes fewer of them.
     """
     model, denoiser, loss = new_image_model(facts, network, processes.device)
     images, size = open_images(), processes.part(batch_size)
+    settings: dict[str, Any] = {"learning_rate": learning_rate, "ema_decay": 0.999, "processes": processes}
+    of_moments = 0 if moments is None else int(PART_OF_MOMENTS * num_steps)
+    if moments is not None and of_moments:
+        distil(denoiser, loss, moments, num_steps=of_moments, batch_size=batch_size, **settings)
     warm_up(
-        denoiser, loss, lambda: images.batch(size), num_steps=num_steps, learning_rate=learning_rate, ema_decay=0.999,
-        processes=processes, title="Diffusion model",
+        denoiser, loss, lambda: images.batch(size), num_steps=num_steps - of_moments, title="Diffusion model",
+        **settings,
     )  # fmt: skip
     return build_pipeline(model, facts)
 
 
-def model_of_release(run: "TrainingRun[Any]", images: torch.Tensor, labels: torch.Tensor) -> DPImagePipeline | None:
+def model_of_release(
+    run: "TrainingRun[Any]", images: torch.Tensor, labels: torch.Tensor, moments: NoisyMoments | None = None
+) -> DPImagePipeline | None:
     """A diffusion model that learned released images, with `--train_on_result`.
 
     Args:
         run (`TrainingRun`): Whose flags are those of `ResultFlags`, and of a network.
         images (`torch.Tensor` of uint8, shape `[m, C, H, W]`), labels (`torch.Tensor` of int64, shape `[m]`): Images
             of the release.
+        moments (`NoisyMoments`, *optional*): What they were drawn from.
     """
     config = run.config
     if not config.train_on_result:
@@ -87,6 +101,7 @@ def model_of_release(run: "TrainingRun[Any]", images: torch.Tensor, labels: torc
     pipeline = model_of_images(
         lambda: LabelledImages(images, labels), run.facts, config.network, num_steps=config.diffusion_steps,
         batch_size=config.diffusion_batch_size, learning_rate=config.diffusion_learning_rate, processes=run.processes,
+        moments=moments,
     )  # fmt: skip
     run.done("diffusion model")
     return pipeline
