@@ -6,6 +6,7 @@ Texts are written to be read in the repository, too, so that their links go to f
 to the page, and one to code is its name alone.
 """
 
+import html
 import re
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,8 @@ OUTSIDE = {
     "changes.md": "CHANGELOG.md",
 }
 _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s]+)\)")
-_CODE = re.compile(r"(```.*?```|`[^`\n]*`)", re.DOTALL)
-_FORMULA = re.compile(r"\$\$(.+?)\$\$|\$([^$\n]+(?:\n[^$\n]+)?)\$", re.DOTALL)
+#: As pymdownx.arithmatex leaves them.
+_FORMULA = re.compile(r"(?<=class=\"arithmatex\">)\\([(\[])(.*?)\\[)\]](?=</)", re.DOTALL)
 
 
 def on_files(files: Any, *, config: Any) -> Any:
@@ -40,19 +41,19 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
     def link(found: re.Match) -> str:
         return _linked(found[1], found[2], source.parent, Path(name).parent)
 
-    # A link's text may hold code, so that links come first; formulas stand outside of code.
-    parts = _CODE.split(_LINK.sub(link, markdown))
-    return "".join(part if part.startswith("`") else _FORMULA.sub(_mathml, part) for part in parts)
+    return _LINK.sub(link, markdown)
 
 
-def on_page_content(html: str, *, page: Any, **_: Any) -> str:
-    """Types in docstrings are written as Diffusers does, "`str`, *optional*", and shown as they are meant."""
+def on_page_content(text: str, *, page: Any, **_: Any) -> str:
+    """Formulas become MathML, after Markdown, which takes `<math>` for a block that ends a paragraph. Types in
+    docstrings are written as Diffusers does, "`str`, *optional*", and shown as they are meant."""
+    text = _FORMULA.sub(_mathml, text)
     if page.file.src_uri != "api.md":
-        return html
+        return text
     return re.sub(
         r"<code>([^<]*)</code>",
         lambda found: f"<code>{found[1].replace('`', '').replace('*optional*', 'optional')}</code>",
-        html,
+        text,
     )
 
 
@@ -85,4 +86,4 @@ def _linked(text: str, target: str, folder: Path, page_folder: Path) -> str:
 
 
 def _mathml(found: re.Match) -> str:
-    return convert((found[1] or found[2]).replace("\n", " "), display="block" if found[1] else "inline")
+    return convert(html.unescape(found[2]).replace("\n", " "), display="inline" if found[1] == "(" else "block")
