@@ -1,9 +1,9 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""What mkdocs does not do by itself: pages that lie outside docs/, links to source code, and formulas without a
-script.
+"""What mkdocs does not do: pages outside docs/, a page for each public module, links to source code, and formulas
+without a script.
 
-Texts are written to be read in the repository, too, so that their links go to files. On the site a link to a page goes
-to the page, and one to code is its name alone.
+Texts are also read in the repository, where their links go to files. On the site, a link to a page or a public module
+goes to its page, and a link to other code is the name alone.
 """
 
 import html
@@ -23,6 +23,11 @@ OUTSIDE = {
     "examples.md": "examples/README.md",
     "changes.md": "CHANGELOG.md",
 }
+#: Modules that docs/api.md links to, by the names of their pages.
+MODULES = {
+    f"api/{Path(path).stem}.md": path
+    for path in re.findall(r"\]\(\.\./([\w/]+\.py)\)", (ROOT / "docs" / "api.md").read_text(encoding="utf-8"))
+}
 _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s]+)\)")
 #: As pymdownx.arithmatex leaves them.
 _FORMULA = re.compile(r"(?<=class=\"arithmatex\">)\\([(\[])(.*?)\\[)\]](?=</)", re.DOTALL)
@@ -31,6 +36,9 @@ _FORMULA = re.compile(r"(?<=class=\"arithmatex\">)\\([(\[])(.*?)\\[)\]](?=</)", 
 def on_files(files: Any, *, config: Any) -> Any:
     for name, path in OUTSIDE.items():
         files.append(File.generated(config, name, abs_src_path=str(ROOT / path)))
+    for name, path in MODULES.items():
+        module = path.removesuffix(".py").replace("/", ".")
+        files.append(File.generated(config, name, content=f"::: {module}\n    options: {{heading_level: 1}}\n"))
     return files
 
 
@@ -48,7 +56,7 @@ def on_page_content(text: str, *, page: Any, **_: Any) -> str:
     """Formulas become MathML, after Markdown, which takes `<math>` for a block that ends a paragraph. Types in
     docstrings are written as Diffusers does, "`str`, *optional*", and shown as they are meant."""
     text = _FORMULA.sub(_mathml, text)
-    if page.file.src_uri != "api.md":
+    if page.file.src_uri not in MODULES:
         return text
     return re.sub(
         r"<code>([^<]*)</code>",
@@ -72,7 +80,7 @@ def _linked(text: str, target: str, folder: Path, page_folder: Path) -> str:
     path, hash_sign, anchor = target.partition("#")
     there = (folder / path).resolve()
     relative = there.relative_to(ROOT).as_posix()
-    pages = {outside: page for page, outside in OUTSIDE.items()}
+    pages = {outside: page for page, outside in {**OUTSIDE, **MODULES}.items()}
     if relative in pages:
         page = pages[relative]
     elif relative.startswith("docs/"):

@@ -4,6 +4,7 @@ torch."""
 
 import math
 import threading
+from collections.abc import Mapping
 from typing import Any
 
 from ..accounting.ledger import PrivacyLedger
@@ -63,7 +64,7 @@ def plan_of_receipt(receipt: dict[str, Any]) -> Plan:
     return Plan(sampling, rows, ledger)
 
 
-def check_numbers(values: dict[str, Any], bounds: dict[str, tuple[float, float]]) -> None:
+def check_typed(values: dict[str, Any], bounds: Mapping[str, tuple[float, float]]) -> None:
     """Raises `UsageError` for the first value that is not a number within its bounds."""
     for name, value in values.items():
         low, high = bounds[name]
@@ -82,7 +83,7 @@ def think_of(num_images: Any, epsilon: Any, batch: Any, steps: Any) -> tuple[Pla
         "number of images": (10, MOST_IMAGES), "epsilon": (0.01, 100), "batch": (1, MOST_IMAGES),
         "steps": (1, MOST_STEPS),
     }  # fmt: skip
-    check_numbers(values, bounds)
+    check_typed(values, bounds)
     if batch > num_images:
         raise UsageError("The batch cannot be larger than the number of images.")
     config = load_config(

@@ -7,7 +7,7 @@ from typing import Any
 from ..commands.recommend import DeclaredFacts, recommendation
 from ..methods.advice import read_evidence
 from ..methods.flag import MOST, validate
-from .budget import check_numbers
+from .budget import check_typed
 from .limits import LARGEST_SIDE
 
 
@@ -33,7 +33,7 @@ def recommended(num_images: Any, side: Any, colour: Any, num_classes: Any, epsil
         "number of images": (1, MOST), "side": (1, LARGEST_SIDE), "number of classes": (1, MOST_CLASSES),
         "epsilon": (0.01, 100), "number of minutes": (0, 1_000_000),
     }  # fmt: skip
-    check_numbers(values, bounds)
+    check_typed(values, bounds)
     facts = DeclaredFacts(
         num_train_images=int(num_images), resolution=int(side), num_channels=3 if colour == "colour" else 1,
         num_classes=int(num_classes), target_epsilon=float(epsilon), minutes=minutes or None,
