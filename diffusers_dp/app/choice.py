@@ -11,7 +11,7 @@ from .budget import check_typed
 from .limits import LARGEST_SIDE
 
 
-MOST_CLASSES = 1_000  # more take minutes
+MOST_CLASSES = 1_000  # a command that names more is hard to read
 
 
 def recommended(num_images: Any, side: Any, colour: Any, num_classes: Any, epsilon: Any, minutes: Any) -> str:
