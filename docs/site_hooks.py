@@ -1,11 +1,12 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""What mkdocs does not do by itself: pages that lie outside docs/, links to source code, and formulas without a
-script.
+"""What mkdocs does not do: pages outside docs/, a page for each public module, links to source code, and formulas
+without a script.
 
-Texts are written to be read in the repository, too, so that their links go to files. On the site a link to a page goes
-to the page, and one to code is its name alone.
+Texts are also read in the repository, where their links go to files. On the site, a link to a page or a public module
+goes to its page, and a link to other code is the name alone.
 """
 
+import html
 import re
 from pathlib import Path
 from typing import Any
@@ -22,14 +23,22 @@ OUTSIDE = {
     "examples.md": "examples/README.md",
     "changes.md": "CHANGELOG.md",
 }
+#: Modules that docs/api.md links to, by the names of their pages.
+MODULES = {
+    f"api/{Path(path).stem}.md": path
+    for path in re.findall(r"\]\(\.\./([\w/]+\.py)\)", (ROOT / "docs" / "api.md").read_text(encoding="utf-8"))
+}
 _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s]+)\)")
-_CODE = re.compile(r"(```.*?```|`[^`\n]*`)", re.DOTALL)
-_FORMULA = re.compile(r"\$\$(.+?)\$\$|\$([^$\n]+(?:\n[^$\n]+)?)\$", re.DOTALL)
+#: As pymdownx.arithmatex leaves them.
+_FORMULA = re.compile(r"(?<=class=\"arithmatex\">)\\([(\[])(.*?)\\[)\]](?=</)", re.DOTALL)
 
 
 def on_files(files: Any, *, config: Any) -> Any:
     for name, path in OUTSIDE.items():
         files.append(File.generated(config, name, abs_src_path=str(ROOT / path)))
+    for name, path in MODULES.items():
+        module = path.removesuffix(".py").replace("/", ".")
+        files.append(File.generated(config, name, content=f"::: {module}\n    options: {{heading_level: 1}}\n"))
     return files
 
 
@@ -40,19 +49,19 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
     def link(found: re.Match) -> str:
         return _linked(found[1], found[2], source.parent, Path(name).parent)
 
-    # A link's text may hold code, so that links come first; formulas stand outside of code.
-    parts = _CODE.split(_LINK.sub(link, markdown))
-    return "".join(part if part.startswith("`") else _FORMULA.sub(_mathml, part) for part in parts)
+    return _LINK.sub(link, markdown)
 
 
-def on_page_content(html: str, *, page: Any, **_: Any) -> str:
-    """Types in docstrings are written as Diffusers does, "`str`, *optional*", and shown as they are meant."""
-    if page.file.src_uri != "api.md":
-        return html
+def on_page_content(text: str, *, page: Any, **_: Any) -> str:
+    """Formulas become MathML, after Markdown, which takes `<math>` for a block that ends a paragraph. Types in
+    docstrings are written as Diffusers does, "`str`, *optional*", and shown as they are meant."""
+    text = _FORMULA.sub(_mathml, text)
+    if page.file.src_uri not in MODULES:
+        return text
     return re.sub(
         r"<code>([^<]*)</code>",
         lambda found: f"<code>{found[1].replace('`', '').replace('*optional*', 'optional')}</code>",
-        html,
+        text,
     )
 
 
@@ -71,7 +80,7 @@ def _linked(text: str, target: str, folder: Path, page_folder: Path) -> str:
     path, hash_sign, anchor = target.partition("#")
     there = (folder / path).resolve()
     relative = there.relative_to(ROOT).as_posix()
-    pages = {outside: page for page, outside in OUTSIDE.items()}
+    pages = {outside: page for page, outside in {**OUTSIDE, **MODULES}.items()}
     if relative in pages:
         page = pages[relative]
     elif relative.startswith("docs/"):
@@ -85,4 +94,4 @@ def _linked(text: str, target: str, folder: Path, page_folder: Path) -> str:
 
 
 def _mathml(found: re.Match) -> str:
-    return convert((found[1] or found[2]).replace("\n", " "), display="block" if found[1] else "inline")
+    return convert(html.unescape(found[2]).replace("\n", " "), display="inline" if found[1] == "(" else "block")

@@ -137,6 +137,13 @@ scans = folder / "scans"
 datasets.Dataset.from_dict(columns, features=features).to_parquet(scans / "data" / "train-00000-of-00001.parquet")
 
 # %% [markdown]
+# The slices of three patients, a row for each, in the window of the run.
+
+# %%
+shown = np.concatenate([np.concatenate(patient(np.random.default_rng(seed))[0], 1) for seed in range(3)])
+Image.fromarray(((shown + 1000) / 1500 * 255).clip(0, 255).astype(np.uint8))
+
+# %% [markdown]
 # ## The run
 #
 # Public, and declared: how many patients there are, that each has at most 4 slices, and the window, from -1000 to 500
@@ -166,7 +173,8 @@ subprocess.run([*command, "--dry_run"], check=True)
 subprocess.run(command, check=True)
 
 # %% [markdown]
-# `run/release/samples.png` shows drawn slices, a row for each class. The receipt says "per patient".
+# `run/release/samples.png` shows drawn slices, a row for each class; after two steps they are noise, and
+# [docs/patients.md](../docs/patients.md) shows those of a run in earnest. The receipt says "per patient".
 
 # %%
 print((folder / "run" / "release" / "README.md").read_text()[:800])

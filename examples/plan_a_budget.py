@@ -8,6 +8,8 @@
 import sys
 from pathlib import Path
 
+from PIL import Image
+
 from diffusers_dp.cli import main
 
 
@@ -56,3 +58,4 @@ main(
         str(folder / "budget.png"),
     ]
 )
+Image.open(folder / "budget.png").reduce(2)

@@ -59,3 +59,9 @@ subprocess.run([*command, "--skip_preflight"], check=True)
 
 # %%
 print(*sorted(path.relative_to(run / "release") for path in (run / "release").rglob("*") if path.is_file()), sep="\n")
+
+# %% [markdown]
+# Drawn images, a row for each class. Like the images above, they are noise of two brightnesses.
+
+# %%
+Image.open(run / "release" / "samples.png")

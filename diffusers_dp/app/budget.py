@@ -4,6 +4,7 @@ torch."""
 
 import math
 import threading
+from collections.abc import Mapping
 from typing import Any
 
 from ..accounting.ledger import PrivacyLedger
@@ -63,6 +64,14 @@ def plan_of_receipt(receipt: dict[str, Any]) -> Plan:
     return Plan(sampling, rows, ledger)
 
 
+def check_typed(values: dict[str, Any], bounds: Mapping[str, tuple[float, float]]) -> None:
+    """Raises `UsageError` for the first value that is not a number within its bounds."""
+    for name, value in values.items():
+        low, high = bounds[name]
+        if not isinstance(value, (int, float)) or not low <= value <= high:
+            raise UsageError(f"The {name} has to be a number from {low:g} to {high:,}.")
+
+
 def think_of(num_images: Any, epsilon: Any, batch: Any, steps: Any) -> tuple[Plan, str]:
     """Plans FETA-Pro for these numbers; returns the plan and its table.
 
@@ -74,10 +83,7 @@ def think_of(num_images: Any, epsilon: Any, batch: Any, steps: Any) -> tuple[Pla
         "number of images": (10, MOST_IMAGES), "epsilon": (0.01, 100), "batch": (1, MOST_IMAGES),
         "steps": (1, MOST_STEPS),
     }  # fmt: skip
-    for name, value in values.items():
-        low, high = bounds[name]
-        if not isinstance(value, (int, float)) or not low <= value <= high:
-            raise UsageError(f"The {name} has to be a number from {low:g} to {high:,}.")
+    check_typed(values, bounds)
     if batch > num_images:
         raise UsageError("The batch cannot be larger than the number of images.")
     config = load_config(

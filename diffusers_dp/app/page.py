@@ -10,6 +10,7 @@ import gradio as gr
 from ..errors import DiffusersDPError, UsageError
 from ..release.loading import AnyRelease
 from . import budget, views
+from .choice import recommended
 from .downloads import archive_name, dataset_zip, images_zip
 from .drawing import SOLVERS, Drawn, Preview, read_order
 from .limits import OPENED_AT_ONCE, QUEUE_LENGTH, SECONDS_KEPT
@@ -249,7 +250,27 @@ def _private_tab() -> gr.HTML:
     plan = gr.Button("Plan", elem_id="plan")
     planned = gr.HTML("", elem_id="planned", padding=False)
     plan.click(_plan, values, [planned], api_name="plan", concurrency_id="plan", show_progress="hidden")
+    _which_method()
     return picture
+
+
+def _which_method() -> None:
+    gr.Markdown(
+        "### Which method?\nWhat suits images of your own, judged by measured runs: what `diffusers-dp recommend` "
+        "says. It goes by these numbers alone. No image is read, and nothing is kept."
+    )
+    with gr.Row():
+        facts = [
+            gr.Number(10000, label="Images in training", precision=0, elem_id="which-images"),
+            gr.Number(28, label="Side in pixels", precision=0, elem_id="which-side"),
+            gr.Radio(["grey", "colour"], value="grey", label="Colour", elem_id="which-colour"),
+            gr.Number(10, label="Classes", info="1: none.", precision=0, elem_id="which-classes"),
+            gr.Number(10, label="Epsilon", elem_id="which-epsilon"),
+            gr.Number(0, label="Minutes", info="Of one core; 0: any.", elem_id="which-minutes"),
+        ]
+    which = gr.Button("Recommend", elem_id="which")
+    said = gr.HTML("", elem_id="recommended", padding=False)
+    which.click(_which, facts, [said], api_name="recommend", concurrency_id="plan", show_progress="hidden")
 
 
 def _said(answer: Callable[..., Any]) -> Callable[..., Any]:
@@ -368,3 +389,8 @@ def _budget_of(shelf: Shelf) -> Callable[[str], str]:
 def _plan(*values: Any) -> str:
     plan, table = budget.think_of(*values)
     return views.picture(budget.draw(plan), f"Total epsilon {plan.epsilon:.4g}; the table has the numbers.", table)
+
+
+@_said
+def _which(*values: Any) -> str:
+    return views.text(recommended(*values))

@@ -219,9 +219,14 @@ def saved(content: bytes, name: str, kind: str, model: str) -> str:
 def picture(content: bytes, words: str, table: str = "", title: str = "") -> str:
     """Renders a picture with a text alternative."""
     caption = f"<figcaption>{escape(title)}</figcaption>" if title else ""
-    text = f'<pre class="dp-scroll" tabindex="0">{escape(table)}</pre>' if table else ""
+    below = text(table) if table else ""
     return (
         f'<figure class="dp-picture">{caption}'
         '<div class="dp-scroll" tabindex="0" role="region" aria-label="Budget picture">'
-        f'<img src="{data_uri(content, "image/png")}" alt="{escape(words)}"></div></figure>{text}'
+        f'<img src="{data_uri(content, "image/png")}" alt="{escape(words)}"></div></figure>{below}'
     )
+
+
+def text(lines: str) -> str:
+    """Renders aligned lines, which scroll where they are longer than the page is wide."""
+    return f'<pre class="dp-scroll" tabindex="0">{escape(lines)}</pre>'

@@ -33,7 +33,9 @@ TIERS = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = "\n".join(f"{name}: {text}" for name, text in TIERS.items())
-    parser.add_argument("tier", choices=TIERS, help="What is audited; `diffusers-dp audit TIER --help` has its flags.")
+    parser.add_argument(
+        "tier", choices=[*TIERS], help="What is audited; `diffusers-dp audit TIER --help` has its flags."
+    )
     flags = parser.add_argument(
         "flags", nargs=argparse.REMAINDER, help="Of the tier; for mechanism and run also the training's."
     )

@@ -3,6 +3,7 @@
 
 import os
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -179,9 +180,8 @@ class DataFlags:
 
 def refuse_twice(name: str, text: str | None) -> None:
     """Raises `UsageError` where a label set has a class twice."""
-    names = split_list(text or "")
-    for each in names:
-        if names.count(each) > 1:
+    for each, times in Counter(split_list(text or "")).items():
+        if times > 1:
             raise UsageError(f"--{name} names the class '{each}' twice; give each class once, comma-separated.")
 
 

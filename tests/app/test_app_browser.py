@@ -82,6 +82,19 @@ def test_how_private_shows_where_the_budget_went_and_plans(visit):
     assert "epsilon has to be a number from" in page.text("#planned")
 
 
+def test_which_method_is_asked_for_in_a_form(visit):
+    page = visit()
+    page.page.get_by_role("tab", name="How private?").click()
+    page.number("which-images", 1500)
+    page.page.click("#which")
+    page.page.wait_for_selector("#recommended pre")
+    assert page.text("#recommended").startswith("for 1,500 images of 1x28x28 in 10 classes of one size; none was read")
+    page.number("which-images", 3)
+    page.page.click("#which")
+    page.page.wait_for_selector("#recommended [role=alert]")
+    assert "--num_train_images declares 3 for 10 classes" in page.text("#recommended")
+
+
 def test_what_goes_wrong_is_one_sentence(visit):
     page = visit()
     page.page.click("#save-zip")

@@ -1,8 +1,11 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """What the command says of itself."""
 
+import re
+import shutil
 import subprocess
 import sys
+from dataclasses import fields
 
 import pytest
 
@@ -71,22 +74,48 @@ def test_a_misspelt_command_finds_the_right_one(capsys):
 
 
 def completed(script, *words):
-    line = f'COMP_WORDS=({" ".join(words)}); COMP_CWORD={len(words) - 1}; _diffusers_dp; echo "${{COMPREPLY[@]}}"'
-    told = subprocess.run(["bash", "-c", f"{script}\n{line}"], capture_output=True, text=True, check=True)
+    line = f"COMP_WORDS=({' '.join(words)}); COMP_CWORD={len(words) - 1}; _shtab_diffusers_dp"
+    line = f'{script}\n{line}; echo "${{COMPREPLY[@]}}"'
+    told = subprocess.run(["bash"], input=line, capture_output=True, text=True, check=True)
     return told.stdout.split()
 
 
-def test_a_shell_completes_commands_methods_and_flags(capsys):
+def test_a_shell_completes_commands_methods_and_flags(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "scans").mkdir()
     cli.main(["completion"])
     script = capsys.readouterr().out
     assert completed(script, "diffusers-dp", "pl") == ["plan"]
     assert set(completed(script, "diffusers-dp", '""')) == set(cli.COMMANDS)
+    assert set(completed(script, "diffusers-dp", "train", '""')) == set(CONFIGS)
     assert completed(script, "diffusers-dp", "train", "dp_fe") == ["dp_feta"]
     assert completed(script, "diffusers-dp", "train", "dp_feta", "--mix_p") == ["--mix_public_images"]
     assert completed(script, "diffusers-dp", "train", "dpdm", "--mix_p") == []
+    assert completed(script, "diffusers-dp", "train", "dpdm", "--help_") == ["--help_all"]
+    assert completed(script, "diffusers-dp", "train", "dpdm", "--train_data_dir", "sc") == ["scans"]
+    assert completed(script, "diffusers-dp", "sample", "sc") == ["scans"]
     assert completed(script, "diffusers-dp", "sample", "x", "--num_im") == ["--num_images"]
     assert completed(script, "diffusers-dp", "audit", "mech") == ["mechanism"]
     assert completed(script, "diffusers-dp", "app", "--server_p") == ["--server_port"]
+
+
+def test_every_flag_of_every_method_is_completed(capsys):
+    cli.main(["completion"])
+    script = capsys.readouterr().out
+    for name, config in CONFIGS.items():
+        offered = re.search(rf"^_shtab_diffusers_dp_train_{name}_option_strings=\((.*)\)$", script, re.MULTILINE)
+        assert {f"--{flag.name}" for flag in fields(config)} <= set(offered[1].split())
+
+
+def test_zsh_has_a_script_of_its_own(capsys):
+    cli.main(["completion", "zsh"])
+    script = capsys.readouterr().out
+    assert script.startswith("#compdef diffusers-dp") and '"--mix_public_images[' in script
+    if zsh := shutil.which("zsh"):
+        subprocess.run([zsh, "-n", "/dev/stdin"], input=script, text=True, check=True)
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["completion", "csh"])
+    assert "invalid choice: 'csh'" in capsys.readouterr().err
 
 
 def test_the_page_is_a_command(capsys):

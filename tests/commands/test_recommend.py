@@ -1,6 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """`diffusers-dp recommend`: a ranking by measured rows, a command that runs, and sentences for impossible facts."""
 
+import re
 import shlex
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from diffusers_dp import cli
 from diffusers_dp.methods.advice import MeasuredRow, Situation, far_from, rank, read_evidence, what_would
 from diffusers_dp.methods.config import CONFIGS, load_config
 from diffusers_dp.methods.registry import METHODS
+from support.places import ROOT
 
 
 ISSUE = "--target_epsilon 5 --minutes 20 --num_train_images 1500 --resolution 64 --num_channels 3 --class_names a,b"
@@ -45,6 +47,14 @@ def test_it_answers_within_seconds_and_loads_no_torch():
     start = time.process_time(), time.perf_counter()
     subprocess.run([sys.executable, "-c", code, "recommend", *ISSUE.split()], check=True, capture_output=True)
     assert time.perf_counter() - start[1] < 20, "5 s on a machine with nothing else to do"
+
+
+def test_many_classes_take_no_minutes(capsys):
+    start = time.process_time()
+    with pytest.raises(SystemExit, match="2"):
+        cli.main("recommend --num_train_images 1000000 --num_classes 100000".split())
+    assert "100000 classes" in capsys.readouterr().err
+    assert time.process_time() - start < 20, "it took three minutes to look for classes named twice"
 
 
 def test_the_command_runs_as_printed(capsys, tmp_path, monkeypatch):
@@ -135,3 +145,15 @@ def test_what_would_do_is_the_least_change_of_each_kind():
 def test_rows_are_of_methods_and_recipes_that_exist():
     for row in read_evidence():
         assert row.method in CONFIGS and 0 <= row.skill <= 1 and row.minutes > 0
+
+
+def test_the_guide_says_what_the_rows_say():
+    """The table of signals in docs/guides/choose.md."""
+    guide = (ROOT / "docs/guides/choose.md").read_text(encoding="utf-8")
+    lines = re.findall(r"^\| ([\d,]+) \| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", guide, re.MULTILINE)
+    assert len(lines) == 6
+    columns = [((1, 28, 28), ()), ((1, 28, 28), ("public_dataset_name",)), ((3, 32, 32), ())]
+    for signal, *cells in lines:
+        for said, (shape, given) in zip(cells, columns, strict=True):
+            best = rank(read_evidence(), Situation(10.0, int(signal.replace(",", "")), 10, shape), given)[0]
+            assert said == (best.word if best.word == "hopeless" else f"{best.word}: `{best.row.method}`"), signal
