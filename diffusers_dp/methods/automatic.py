@@ -18,6 +18,8 @@ LARGEST_MAP, PATCHES = 16, (1, 2, 4, 8, 16, 32)
 DP_SGD_SECONDS, TRAINING_SECONDS, DP_SGD_PART = 6e-6, 5e-6, 0.6
 #: Steps, of DP-SGD and of the warm-up that learns moments: the most that were measured.
 MOST_STEPS, MOST_DISTILLATION, WARM_UP_BATCH = 600, 2000, 128
+#: epsilon times images from which bands helped: they did at 600,000, and at 60,000 they brought next to nothing.
+LITTLE_NOISE = 200_000
 #: With so much epsilon times images of a class for each candidate of Private Evolution, votes exceed their noise.
 SIGNAL_OF_A_CANDIDATE, FEWEST_CANDIDATES, MOST_CANDIDATES = 12, 25, 500
 
@@ -64,7 +66,7 @@ def automatic(method: str, facts: Situation, minutes: float | None = None) -> di
     side, candidates = facts.image_shape[1], facts.signal / SIGNAL_OF_A_CANDIDATE
     return {
         **network(side),
-        **dp_sgd(method, facts.num_units, side, minutes or MINUTES),
+        **dp_sgd(method, facts, minutes or MINUTES),
         **warm_up(side, minutes or MINUTES),
         "candidates_per_class": round(max(FEWEST_CANDIDATES, min(MOST_CANDIDATES, candidates))),
         "num_features": 4000, "generator_steps": 600,
@@ -80,16 +82,17 @@ def network(side: int) -> dict[str, Any]:
     return {"patch_size": patch, "block_out_channels": levels}
 
 
-def dp_sgd(method: str, number: int, side: int, minutes: float) -> dict[str, Any]:
+def dp_sgd(method: str, facts: Situation, minutes: float) -> dict[str, Any]:
     """Batches of a sixteenth of the images, which leave least noise, up to those that were measured; and as many steps
-    as there is time for."""
-    least = max(1, min(LEAST_BATCH, number // 4))
-    batch = min(BATCHES.get(method, LARGEST_BATCH), max(number // BATCHES_OF_ALL, least))
-    seconds = batch * DP_SGD_SECONDS * places(side)
+    as there is time for. Correlated noise, with its higher rate, where there is little of it."""
+    least = max(1, min(LEAST_BATCH, facts.num_units // 4))
+    batch = min(BATCHES.get(method, LARGEST_BATCH), max(facts.num_units // BATCHES_OF_ALL, least))
+    seconds = batch * DP_SGD_SECONDS * places(facts.image_shape[1])
+    bands, rate = ("16", 2.5e-2) if facts.epsilon * facts.num_units >= LITTLE_NOISE else ("1", 3e-3)
     return {
-        "train_batch_size": batch, "noise_bands": "auto", "noise_multiplicity": 1,
+        "train_batch_size": batch, "noise_bands": bands, "noise_multiplicity": 1, "learning_rate": rate,
         "max_train_steps": max(20, min(MOST_STEPS, int(60 * minutes * DP_SGD_PART / seconds))),
-        "max_physical_batch_size": "256", "learning_rate": 2.5e-2, "lr_scheduler": "linear", "lr_warmup_steps": 10,
+        "max_physical_batch_size": "256", "lr_scheduler": "linear", "lr_warmup_steps": 10,
         "p_mean": 0.8, "p_std": 1.0, "sigma_min": 0.3,
     }  # fmt: skip
 
