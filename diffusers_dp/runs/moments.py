@@ -75,11 +75,16 @@ def ask_for_moments(run: "Run") -> NoisyMoments:
     config = run.config
     levels = run.ask(config.grey_levels)
     mixture, counts = ask_for_mixture(run)
-    # The histogram of a rare class is mostly noise.
-    of_all = torch.einsum("k,kcl->cl", counts / counts.sum(), levels)
-    own = counts / (counts + BORROWED * run.plan.rows[config.grey_levels.name].noise_multiplier)
-    levels = torch.where(is_rare(counts)[:, None, None], of_all + own[:, None, None] * (levels - of_all), levels)
+    levels = towards_all(levels, counts, run.plan.rows[config.grey_levels.name].noise_multiplier)
     return NoisyMoments(mixture, counts, levels, config.class_moments.spectrum)
+
+
+def towards_all(levels: torch.Tensor, counts: torch.Tensor, noise_multiplier: float) -> torch.Tensor:
+    """Histograms of classes, moved towards that of all images as far as they are noise, whose variance falls with the
+    square of the number of images. Else a class of few images could be all black."""
+    of_all = torch.einsum("k,kcl->cl", counts / counts.sum(), levels)
+    own = 1 / (1 + (BORROWED * noise_multiplier / counts).square())
+    return of_all + own[:, None, None] * (levels - of_all)
 
 
 def distil(
