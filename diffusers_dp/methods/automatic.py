@@ -16,8 +16,8 @@ LARGEST_MAP, PATCHES = 16, (1, 2, 4, 8, 16, 32)
 #: Seconds of one core that an image takes in a step of DP-SGD, and in one of ordinary training, for each place of the
 #: largest feature map; and the part of the minutes that DP-SGD has.
 DP_SGD_SECONDS, TRAINING_SECONDS, DP_SGD_PART = 6e-6, 5e-6, 0.6
-#: Steps, of DP-SGD and of the warm-up that learns moments: the most that were measured.
-MOST_STEPS, MOST_DISTILLATION, WARM_UP_BATCH = 600, 2000, 128
+#: Steps, of DP-SGD and of a warm-up on drawn images: the most that were measured.
+MOST_STEPS, MOST_WARM_UP, WARM_UP_BATCH = 600, 3000, 128
 #: epsilon times images from which bands helped: they did at 600,000, and at 60,000 they brought next to nothing.
 LITTLE_NOISE = 200_000
 #: With so much epsilon times images of a class for each candidate of Private Evolution, votes exceed their noise.
@@ -67,7 +67,7 @@ def automatic(method: str, facts: Situation, minutes: float | None = None) -> di
     return {
         **network(side),
         **dp_sgd(method, facts, minutes or MINUTES),
-        **warm_up(side, minutes or MINUTES),
+        **warm_up(facts, minutes or MINUTES),
         "candidates_per_class": round(max(FEWEST_CANDIDATES, min(MOST_CANDIDATES, candidates))),
         "num_features": 4000, "generator_steps": 600,
         **OWN.get(method, {}),
@@ -88,7 +88,7 @@ def dp_sgd(method: str, facts: Situation, minutes: float) -> dict[str, Any]:
     least = max(1, min(LEAST_BATCH, facts.num_units // 4))
     batch = min(BATCHES.get(method, LARGEST_BATCH), max(facts.num_units // BATCHES_OF_ALL, least))
     seconds = batch * DP_SGD_SECONDS * places(facts.image_shape[1])
-    bands, rate = ("16", 2.5e-2) if facts.epsilon * facts.num_units >= LITTLE_NOISE else ("1", 3e-3)
+    bands, rate = ("16", 2.5e-2) if has_little_noise(facts) else ("1", 3e-3)
     return {
         "train_batch_size": batch, "noise_bands": bands, "noise_multiplicity": 1, "learning_rate": rate,
         "max_train_steps": max(20, min(MOST_STEPS, int(60 * minutes * DP_SGD_PART / seconds))),
@@ -97,15 +97,21 @@ def dp_sgd(method: str, facts: Situation, minutes: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def warm_up(side: int, minutes: float) -> dict[str, Any]:
-    """What FETA-Pro begins with: noisy moments."""
-    seconds = WARM_UP_BATCH * TRAINING_SECONDS * places(side)
-    steps = min(MOST_DISTILLATION, int(60 * minutes * (1 - DP_SGD_PART) / seconds))
+def warm_up(facts: Situation, minutes: float) -> dict[str, Any]:
+    """What FETA-Pro begins with: noisy moments. Where there is no time for all steps on the drawn images, most learn
+    the ideal denoiser, which takes fewer."""
+    seconds = WARM_UP_BATCH * TRAINING_SECONDS * places(facts.image_shape[1])
+    steps = min(MOST_WARM_UP, max(6, int(60 * minutes * (1 - DP_SGD_PART) / seconds)))
+    taught = 0 if steps == MOST_WARM_UP else steps * 5 // 6
     return {
-        "curriculum": "frequency", "auxiliary_features": "moments", "frequency_budget_share": 0.1,
-        "distillation_steps": max(1, steps), "frequency_steps": max(1, steps // 6),
-        "frequency_learning_rate": 2e-3, "num_auxiliary_images": 20_000,
+        "curriculum": "frequency", "auxiliary_features": "moments", "num_auxiliary_images": 20_000,
+        "frequency_budget_share": 0.1 if has_little_noise(facts) else 0.5,
+        "distillation_steps": taught, "frequency_steps": steps - taught, "frequency_learning_rate": 2e-3,
     }  # fmt: skip
+
+
+def has_little_noise(facts: Situation) -> bool:
+    return facts.epsilon * facts.num_units >= LITTLE_NOISE
 
 
 def places(side: int) -> int:

@@ -44,7 +44,8 @@ def test_they_follow_what_is_declared():
     whole, few = configured("feta_pro", *MNIST), configured("feta_pro", *MNIST[2:], "--num_train_images", "1500")
     assert (whole.train_batch_size, few.train_batch_size) == (1024, 93)
     hasty = configured("feta_pro", *MNIST, "--minutes", "2")
-    assert hasty.max_train_steps < whole.max_train_steps and hasty.distillation_steps < whole.distillation_steps
+    assert hasty.max_train_steps < whole.max_train_steps and hasty.frequency_steps < whole.frequency_steps
+    assert hasty.distillation_steps > whole.distillation_steps == 0, "which takes fewer steps"
     sizes = [configured("pe", *MNIST, "--public_data_dir", "x", "--target_epsilon", str(eps)).candidates_per_class
              for eps in (0.01, 0.1, 10)]  # fmt: skip
     assert sizes == [25, 50, 500]
