@@ -70,7 +70,9 @@ def _parse(argv: list[str]) -> Callable[[], None]:
     parser.add_argument("--version", action="version", version=f"diffusers_dp {__version__}")
     parser.add_argument("command", choices=COMMANDS, metavar="COMMAND", help="one of the above")
     if argv and argv[0] not in COMMANDS and not argv[0].startswith("-"):
-        raise UsageError(f"There is no command '{argv[0]}'; the nearest is '{nearest(argv[0], COMMANDS)}'.")
+        found = nearest(argv[0], COMMANDS)
+        known = "`diffusers-dp --help` lists all" if found is None else f"the nearest is '{found}'"
+        raise UsageError(f"There is no command '{argv[0]}'; {known}.")
     name = parser.parse_args(argv[:1]).command
     command = import_module(f"{__package__}.commands.{name}")
     arguments = OneSentence(

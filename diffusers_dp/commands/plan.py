@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ..data.images import PublicFacts, public_facts
 from ..errors import UsageError
-from ..methods.command_line import OneSentence, nearest
+from ..methods.command_line import OneSentence, nearest_flag
 from ..methods.config import CONFIGS, SamplingFacts, chosen_method, load_config
 from ..methods.flags import TrainingConfig
 from ..runs.launch import how_long, planned_model
@@ -120,7 +120,7 @@ def parse_sweep(text: str, flags: Sequence[str]) -> tuple[str, list[str]]:
     name = name.strip().lstrip("-")
     names = [flag for flag in flags if flag != "dry_run"]  # a plan is always one
     if name not in names:
-        raise UsageError(f"--sweep: '{name}' is not a flag that can vary; the nearest is {nearest(name, names)}.")
+        raise UsageError(f"--sweep: '{name}' is not a flag that can vary; {nearest_flag(name, names)}.")
     values = [value.strip() for value in listed.split(";" if ";" in listed else ",")]
     if not all(values):
         raise UsageError(f"--sweep '{text}' lacks a value; write it like --sweep {name}=V1,V2.")

@@ -13,7 +13,7 @@ from ..data.images import public_facts
 from ..errors import UsageError
 from ..methods.advice import Advice, MeasuredRow, Situation, far_from, in_digits, rank, read_evidence, what_would
 from ..methods.automatic import AUTO
-from ..methods.command_line import add_flags, nearest
+from ..methods.command_line import add_flags, nearest_flag
 from ..methods.config import CONFIGS, load_config
 from ..methods.data_flags import DEFAULT_RESOLUTION, DataFlags
 from ..methods.flag import flag, validate
@@ -95,7 +95,7 @@ def run(args: argparse.Namespace) -> None:
     names = [each.name for each in fields(DeclaredFacts)]
     if args.training_flags:
         name = args.training_flags[0].split("=")[0].lstrip("-")
-        raise UsageError(f"--{name} is not a flag of recommend; the nearest is --{nearest(name, names)}.")
+        raise UsageError(f"--{name} is not a flag of recommend; {nearest_flag(name, names, '--help')}.")
     facts = DeclaredFacts(**{name: getattr(args, name) for name in names})
     validate(facts)
     print(recommendation(facts, read_evidence()))

@@ -15,10 +15,11 @@ from ..errors import UsageError
 #: What other libraries call our flags, which no spelling would find.
 OTHER_NAMES = {
     "batch_size": "train_batch_size", "center_crop": "augmentations", "clip_norm": "max_grad_norm",
-    "data_dir": "train_data_dir", "dataset": "dataset_name", "delta": "target_delta", "eps": "target_epsilon",
-    "epsilon": "target_epsilon", "image_size": "resolution", "lr": "learning_rate", "max_steps": "max_train_steps",
-    "num_epochs": "max_train_steps", "num_train_epochs": "max_train_steps", "output": "output_dir",
-    "random_flip": "augmentations", "size": "resolution", "steps": "max_train_steps",
+    "data": "train_data_dir", "data_dir": "train_data_dir", "dataset": "dataset_name", "delta": "target_delta",
+    "eps": "target_epsilon", "epsilon": "target_epsilon", "folder": "train_data_dir", "image_size": "resolution",
+    "lr": "learning_rate", "max_steps": "max_train_steps", "model": "pretrained_model_name_or_path",
+    "num_epochs": "max_train_steps", "num_train_epochs": "max_train_steps", "out": "output_dir",
+    "output": "output_dir", "random_flip": "augmentations", "size": "resolution", "steps": "max_train_steps",
 }  # fmt: skip
 #: Groups of flags that come first, in the order in which a user decides; the method's own follow in theirs.
 FIRST = ("data", "privacy", "run", "DP-SGD")
@@ -26,14 +27,22 @@ FIRST = ("data", "privacy", "run", "DP-SGD")
 LATER = ("Hub", "run of DP-SGD")
 SHORT_HELP = "Show the flags that most runs need, and exit."
 LONG_HELP = "Show all flags, and exit."
+ALIKE = 0.5  # of difflib's ratio, from which names are alike
 _WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
-def nearest(name: str, names: Collection[str]) -> str:
-    """The known name that another library's name stands for, or that a misspelt one comes closest to."""
-    if (ours := OTHER_NAMES.get(name)) is not None and ours in names:
-        return ours
-    return difflib.get_close_matches(name, list(names), n=1, cutoff=0.0)[0]
+def nearest(name: str, names: Collection[str]) -> str | None:
+    """The known name that another library's name stands for, or that a misspelt one comes close to; `None`: there is
+    none."""
+    if (ours := OTHER_NAMES.get(name)) is not None:
+        return ours if ours in names else None
+    return next(iter(difflib.get_close_matches(name, list(names), n=1, cutoff=ALIKE)), None)
+
+
+def nearest_flag(name: str, names: Collection[str], where: str = "--help_all") -> str:
+    """The same in words, as the end of a sentence."""
+    found = nearest(name.lstrip("-"), names)
+    return f"{where} lists all" if found is None else f"the nearest is --{found}"
 
 
 class Help(argparse.ArgumentDefaultsHelpFormatter):

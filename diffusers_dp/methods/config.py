@@ -13,7 +13,7 @@ from ..accounting.epsilon import truncated_batch_size
 from ..errors import UsageError
 from .advice import Situation
 from .automatic import AUTO, automatic
-from .command_line import nearest, parser_of, value_type
+from .command_line import nearest_flag, parser_of, value_type
 from .feta_pro import FETAProConfig
 from .flag import excluding, parse_rate, refuse_two_ways, refuse_without_effect, validate
 from .flags import DPSGDConfig, TrainingConfig
@@ -166,7 +166,7 @@ def _parse_command_line(argv: list[str], config_class: type[TrainingConfig], met
         if not unknown[0].startswith("-"):
             raise UsageError(f"'{unknown[0]}' belongs to no flag; see --help.")
         name = unknown[0].split("=")[0]
-        raise UsageError(f"{name} is not a flag; the nearest is --{nearest(name.lstrip('-'), names)}.")
+        raise UsageError(f"{name} is not a flag; {nearest_flag(name, names)}.")
     return {name: value for name, value in vars(given).items() if value is not _UNSET}
 
 
@@ -202,7 +202,7 @@ def _read_recipe(path: str, config_class: type[TrainingConfig]) -> dict[str, Any
     names = [flag.name for flag in fields(config_class) if flag.name != "config"]
     for key in recipe:
         if key not in names:
-            raise UsageError(f"--config {path}: '{key}' is not a flag; the nearest is '{nearest(str(key), names)}'.")
+            raise UsageError(f"--config {path}: '{key}' is not a flag; {nearest_flag(str(key), names)}.")
     return {key: _recipe_value(path, key, value, hints[key]) for key, value in recipe.items()}
 
 

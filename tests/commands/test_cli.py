@@ -67,6 +67,16 @@ def test_the_name_of_another_library_finds_ours(given, meant, capsys):
     assert f"is not a flag; the nearest is --{meant}." in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("given", ["--lr", "--random_flip", "--qwertz"])
+def test_what_a_method_does_not_have_has_no_nearest(given, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["train", "moments", given, "1"])
+    assert f"{given} is not a flag; --help_all lists all." in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["qwertz"])
+    assert "There is no command 'qwertz'; `diffusers-dp --help` lists all." in capsys.readouterr().err
+
+
 def test_a_misspelt_command_finds_the_right_one(capsys):
     with pytest.raises(SystemExit, match="2"):
         cli.main(["trian", "dpdm"])
