@@ -72,10 +72,11 @@ CHOICES = (
     ),
     Fault(
         "classes without images are left out of drawn images",
-        "diffusers_dp/runs/moments.py",
-        "    coefficients = mixture.draw(",
-        "    labels = labels[run.images._labels.bincount(minlength=len(counts))[labels] > 0]\n"
-        "    coefficients = mixture.draw(",
+        "training/train_moments.py",
+        '    run.done("images")\n',
+        "    there = run.images._labels.bincount(minlength=len(moments.counts))[labels] > 0\n"
+        "    images, labels = images[there], labels[there]\n"
+        '    run.done("images")\n',
         ("training/test_train_moments.py::test_a_data_set_is_released",),
     ),
     Fault(
