@@ -35,7 +35,7 @@ class NoisyMoments:
     What the noisy answers tell.
 
     Args:
-        mixture (`GaussianMixture`): Of weighted coefficients of `spectrum`.
+        mixture (`GaussianMixture`): The distribution of weighted coefficients of `spectrum`.
         counts (`torch.Tensor` of shape `[classes]`): Images of each class.
         levels (`torch.Tensor` of shape `[classes, C, levels]`): Shares of values up to the end of each grey level.
         spectrum (`Frequencies`): The coefficients.
