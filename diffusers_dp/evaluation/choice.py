@@ -2,13 +2,14 @@
 """What can be measured on the images that there are, before anything takes long: what a flag asks for and cannot be is
 refused, and of what nobody asked for, the rest is measured, with a warning. No torch."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from ..errors import UsageError
-from .analyses import ANALYSES, METRICS, NO_LABELS, NO_PROBABILITIES, Known, classifiers_need
-from .flags import MeasureFlags
+from .analyses import ANALYSES, NO_LABELS, NO_PROBABILITIES, Known, classifiers_need
+from .flags import ALL, QUICK, MeasureFlags
 
 
 @dataclass
@@ -45,8 +46,8 @@ def choose(flags: MeasureFlags, known: Known) -> Choice:
     Raises:
         UsageError: A flag asks for what cannot be measured on these images.
     """
-    choice = Choice()
-    for name in flags.extractors or ("pixels", "classifier"):
+    choice, usual = Choice(), QUICK if flags.quick else ALL
+    for name in flags.extractors or usual["extractors"]:
         problem = _unlearnable(known) if name == "classifier" else None
         if flags.extractors:
             _refuse(f"--extractors {name}", problem)
@@ -54,21 +55,20 @@ def choose(flags: MeasureFlags, known: Known) -> Choice:
             choice.leave_out(f"features of {name}", problem)
         else:
             choice.extractors.append(name)
-    unfit = _unfit(flags, known, choice)
-    choice.metrics = [
-        name for name in flags.metrics or METRICS if any((name, each) not in unfit for each in choice.extractors)
-    ]
+    metrics = flags.metrics or usual["metrics"]
+    unfit = _unfit(flags, metrics, known, choice)
+    choice.metrics = [name for name in metrics if any((name, each) not in unfit for each in choice.extractors)]
     problem = classifiers_need(known)
     for flag, asked in (
         ("--classifiers", flags.classifiers), ("--selection private", flags.selection == "private"),
-        ("--model_selection", flags.model_selection), ("--reference", flags.reference),
+        ("--model_selection", flags.model_selection), ("--reference", flags.reference and not flags.quick),
         ("--dp_reference", flags.dp_reference),
     ):  # fmt: skip
         _refuse(flag, problem if asked else None)
     if problem:
         choice.leave_out("utility", problem)
     else:
-        choice.classifiers = list(flags.classifiers or ("logreg", "cnn"))
+        choice.classifiers = list(flags.classifiers or usual["classifiers"])
     asked_for = {"embedding": not flags.quick, "classifiers": not problem, "public_images": known.public is not None}
     asked_for |= {name: getattr(flags, name) for name in ("training_curve", "model_selection", "dp_reference")}
     wanted = [*choice.metrics, *(name for name in ANALYSES if asked_for.get(name))]
@@ -82,11 +82,11 @@ def choose(flags: MeasureFlags, known: Known) -> Choice:
     return choice
 
 
-def _unfit(flags: MeasureFlags, known: Known, choice: Choice) -> set[tuple[str, str]]:
+def _unfit(flags: MeasureFlags, metrics: Sequence[str], known: Known, choice: Choice) -> set[tuple[str, str]]:
     """Pairs of a metric and a feature space that do not go together."""
     problems = {
         (metric, extractor): ANALYSES[metric].needs(known, extractor)
-        for metric in flags.metrics or METRICS for extractor in choice.extractors
+        for metric in metrics for extractor in choice.extractors
     }  # fmt: skip
     for (metric, extractor), problem in problems.items():
         nowhere = all(problems[metric, each] for each in choice.extractors)

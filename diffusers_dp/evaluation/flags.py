@@ -20,11 +20,10 @@ EXTRACTORS = ("pixels", "classifier", "inception", "dinov2")
 CLASSIFIERS = ("logreg", "mlp", "cnn", "wrn", "resnet", "resnext")
 DINOV2_MODEL = "facebook/dinov2-large"
 DEFAULT_NUM_IMAGES = 10_000
-#: `--quick` sets these where they are unset.
-QUICK = {
-    "num_images": 2_000, "metrics": ("fid",), "extractors": ("pixels",), "classifiers": ("cnn",),
-    "classifier_epochs": 20, "reference": True,
-}  # fmt: skip
+#: What is measured where flags do not say: all that applies, or what `--quick` has the time for.
+ALL = {"metrics": METRICS, "extractors": ("pixels", "classifier"), "classifiers": ("logreg", "cnn")}
+QUICK = {"metrics": ("fid",), "extractors": ("pixels",), "classifiers": ("cnn",)}
+QUICK_IMAGES, QUICK_EPOCHS = 2_000, 20
 
 
 @dataclass
@@ -86,7 +85,7 @@ class MeasureFlags:
 
     quick: bool = flag(
         False,
-        f"A verdict within a minute: one classifier and one distance, of at most {QUICK['num_images']:,} images.",
+        f"A verdict within a minute: one classifier and one distance, of at most {QUICK_IMAGES:,} images.",
     )
     metrics: Sequence[str] | None = flag(None, "Of the images; unset: all that apply.", choices=METRICS)
     extractors: Sequence[str] | None = flag(
@@ -142,8 +141,10 @@ class EvaluationFlags(JudgedFlags, RealFlags, MeasureFlags, BudgetFlags):
     """All flags but those of drawing."""
 
     def __post_init__(self) -> None:
-        for name, value in QUICK.items() if self.quick else ():
-            setattr(self, name, getattr(self, name) or value)
+        if self.quick:
+            self.num_images = self.num_images or QUICK_IMAGES
+            self.classifier_epochs = self.classifier_epochs or QUICK_EPOCHS
+            self.reference = True
 
     @property
     def delta(self) -> float | None:

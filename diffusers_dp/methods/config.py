@@ -177,7 +177,7 @@ def _underscored(word: str) -> str:
 
 
 def _by_rules(config_class: type[TrainingConfig], given: dict[str, Any]) -> dict[str, Any]:
-    facts = config_class(**{**given, "dry_run": True})
+    facts = config_class(**given)
     number = facts.num_train_units or facts.num_train_images
     if number is None:
         raise UsageError(

@@ -1,8 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """The ideal denoiser of images whose low frequencies are a mixture of Gaussians: a teacher in closed form."""
 
-import math
-
 import torch
 
 from .denoiser import EDMLoss
@@ -76,7 +74,7 @@ class MixtureDenoiser:
         along = torch.einsum("pij,bpi->bpj", directions, coefficients[:, None] - means)
         whole = variances + noise
         likelihood = -0.5 * (along.square() / whole + whole.log()).sum(2)
-        weights = (self.shares[which].flatten().clamp_min(math.ulp(0.0)).log() + likelihood).softmax(1)
+        weights = (self.shares[which].flatten().log() + likelihood).softmax(1)
         clean = means + torch.einsum("pij,bpj->bpi", directions, along * variances / whole)
         return torch.einsum("bp,bpi->bi", weights, clean)
 

@@ -148,16 +148,11 @@ def ask_for_mixture(run: "Run") -> tuple[GaussianMixture, torch.Tensor]:
     sums, sizes, _ = ask_about_parts(run, config.covariances, centres, config.moment_clip * energy**0.5)
     sums, sizes = sums * used[..., None], sizes * used
     borrowed = BORROWED * run.plan.rows[config.covariances.name].noise_multiplier
-    from_all = borrowed * is_rare(counts)[:, None, None]
+    from_all = borrowed * (RARE * counts < counts.mean())[:, None, None]
     of_class = sums.sum(1, keepdim=True) + from_all * sums.sum((0, 1)) / sizes.sum()
     of_class = of_class / (sizes.sum(1)[:, None, None] + from_all)
     pairs = (sums + borrowed * of_class) / (sizes + borrowed)[..., None]
     return GaussianMixture(sizes, centres, symmetric(pairs)), counts
-
-
-def is_rare(counts: torch.Tensor) -> torch.Tensor:
-    """Which classes are rare, by their noisy counts, `[classes]`."""
-    return RARE * counts < counts.mean()
 
 
 def parts_of_classes(counts: torch.Tensor, parts: int) -> torch.Tensor:

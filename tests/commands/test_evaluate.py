@@ -238,6 +238,16 @@ def test_a_quick_evaluation_has_a_verdict_and_leaves_out_what_takes_long(judged_
     assert {each["metric"] for each in found["measurements"]} - of_classes == {"Fréchet distance (pixels)", "accuracy"}
 
 
+def test_a_quick_evaluation_of_images_without_labels_measures_the_rest(judged_data, tmp_path):
+    """Nobody asked for a classifier by its flag, so none is refused."""
+    images, _ = load_digits_split(train=True)
+    unlabelled = write_dataset(tmp_path / "unlabelled", images[-40:])
+    run("--images", unlabelled, "--real", judged_data / "real", "--quick", "--output_dir", tmp_path)
+    folder = tmp_path / "private/unprotected/evaluation"
+    assert [each["metric"] for each in read(folder)["measurements"]] == ["Fréchet distance (pixels)"]
+    assert "erdict" not in (folder / "report.html").read_text()
+
+
 def test_a_copy_of_the_receipt_beside_sampled_images_is_known(release, data, tmp_path):
     flags = ("--num_images", "30", "--num_inference_steps", "2")
     cli.main(["sample", str(release), "--output_dir", str(tmp_path / "sampled"), *flags])
