@@ -14,6 +14,7 @@ is the median over the rounds. Entries:
 - `ordinary`: forward, backward, one gradient for all rows.
 - `ours`: `clipped_gradient_sum`: gradients per image, norms, clipped sum.
 - `untuned`: the same, in the fixed ways of `--no_engine_tuning`.
+- `exact`: the same as `ours` in whole numbers (`--noise exact`), and the step's rounded noise with it.
 - `Opacus hooks`: `GradSampleModule` with contiguous inputs of convolutions (without which its gradients are wrong
   behind attention), one gradient a row, averaged over the K rows of an image, clipped, summed.
 - `Opacus ghost`: fast gradient clipping, two backward passes; K = 1 alone, for it clips each row.
@@ -38,7 +39,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from tqdm.auto import tqdm
 
 from diffusers_dp.distributed.memory import free_bytes, keep_freed_memory, peak_bytes
+from diffusers_dp.accounting.ledger_row import STEPS
 from diffusers_dp.gradients import clip_factors, clipped_gradient_sum, tune
+from diffusers_dp.gradients.step import add_rounded_noise
 from diffusers_dp.models import EDMDenoiser
 from diffusers_dp.models.adapters import choose_trained
 from diffusers_dp.randomness.private_generator import PrivateGenerator
@@ -52,8 +55,8 @@ MODELS = {  # name: (side, channels, channels per level, residual blocks per lev
     "LoRA": (16, 4, (32, 64), 1, (1,)),  # rank 8 beside the attention of a UNet of latents, as latent_demo.py has one
     "80M": (32, 3, (192, 384, 384, 384), 2, (1, 2)),  # 83M, the size of Ghalebikesabi et al. 2023
 }
-ENTRIES = ("ordinary", "ours", "untuned", "Opacus hooks", "Opacus ghost", "torch.func")
-OF_FROZEN = ("ordinary", "ours", "untuned")  # entries that leave out weights that are not trained
+ENTRIES = ("ordinary", "ours", "untuned", "exact", "Opacus hooks", "Opacus ghost", "torch.func")
+OF_FROZEN = ("ordinary", "ours", "untuned", "exact")  # entries that leave out weights that are not trained
 MAX_NORM = 1e-3
 Step = Callable[[], None]
 
@@ -64,7 +67,7 @@ def main() -> None:
     parser.add_argument("--multiplicities", type=int, nargs="+", default=[1, 4, 8, 32], help="Values of K.")
     parser.add_argument("--images", type=int, help="B; unset: --rows in all.")
     parser.add_argument("--rows", type=int, default=64, help="B x K.")
-    parser.add_argument("--entries", nargs="+", choices=ENTRIES, default=[e for e in ENTRIES if e != "untuned"])
+    parser.add_argument("--entries", nargs="+", choices=ENTRIES, default=[e for e in ENTRIES if e not in ("untuned", "exact")])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--bf16", action="store_true", help="Autocast of forward and input gradients.")
     parser.add_argument(
@@ -239,22 +242,29 @@ def ordinary(name: str, model: nn.Module, rows: Rows) -> Step:
     return step
 
 
-def ours(name: str, model: nn.Module, rows: Rows, tuned: bool = True) -> Step:
+def ours(name: str, model: nn.Module, rows: Rows, tuned: bool = True, exact: bool = False) -> Step:
     images = rows.images[:: rows.multiplicity]
     batch = (images, None, torch.ones(len(images), dtype=torch.bool, device=images.device), None)
 
     def step() -> None:
         tune(tuned)
-        clipped_gradient_sum(
+        generator = PrivateGenerator(exact=exact)
+        total = clipped_gradient_sum(
             model, lambda model, *_: rows.losses(model), [batch],
-            max_grad_norm=MAX_NORM, noise_multiplicity=rows.multiplicity, generator=PrivateGenerator(),
+            max_grad_norm=MAX_NORM, noise_multiplicity=rows.multiplicity, generator=generator, exact=exact,
         )  # fmt: skip
+        if exact:
+            add_rounded_noise(total, std=STEPS, generator=generator)
 
     return step
 
 
 def untuned(name: str, model: nn.Module, rows: Rows) -> Step:
     return ours(name, model, rows, tuned=False)
+
+
+def exact(name: str, model: nn.Module, rows: Rows) -> Step:
+    return ours(name, model, rows, exact=True)
 
 
 def opacus_hooks(name: str, model: nn.Module, rows: Rows) -> Step:

@@ -53,7 +53,9 @@ NO_GUARANTEE, WITHOUT = "no_guarantee", "trained WITHOUT any privacy guarantee (
 PICKLE_SUFFIXES = (".bin", ".ckpt", ".dill", ".joblib", ".npy", ".npz", ".pickle", ".pkl", ".pt", ".pth")
 PICKLED = ", and pickled weights are never loaded"
 #: The sources of noise that this library has had; what else a receipt says of them would be a key or a seed.
-RNG_KINDS = ("numpy Philox 4x64, 128-bit key; on CUDA torch's Philox 4x32, a fresh 64-bit seed per draw",)
+EXACT_RNG = "the operating system's generator for noise and samples; numpy Philox 4x64, 128-bit key, for losses"
+RNG_KINDS = ("numpy Philox 4x64, 128-bit key; on CUDA torch's Philox 4x32, a fresh 64-bit seed per draw", EXACT_RNG)
+GRID, COIN = 2**18, 2**53  # of `--noise exact`: steps of a clip norm, and of a probability
 RNG_FIELDS = {"kind", "os_entropy", "seed_published"}
 RELEASED = "release of diffusers_dp"  # kind of a public input
 VERSION, LEAST_ASSUMPTIONS = r"[\w.+-]{1,100}", 5
@@ -501,6 +503,7 @@ def check_statement(receipt: dict[str, Any]) -> Iterator[str]:
     if receipt.get("status") not in STATUSES:
         yield f"The receipt's status is {ascii(receipt.get('status'))}: this is no guarantee."
     unit, dataset, rng = receipt.get("unit_of_privacy"), receipt.get("dataset"), receipt.get("rng")
+    rng_kind = rng.get("kind") if isinstance(rng, dict) else None
     if not isinstance(unit, str) or not re.fullmatch(UNIT, unit, re.ASCII):
         yield "The receipt names no unit of privacy."
     if not isinstance(rng, dict) or rng.get("os_entropy") is not True or rng.get("seed_published") is not False:
@@ -533,6 +536,8 @@ def check_statement(receipt: dict[str, Any]) -> Iterator[str]:
             f"The status must be {LOWERED_STATUS} where the receipt lists outputs that the guarantee does not cover, "
             "and only there."
         )
+    if (_says_proven(receipt) or rng_kind == EXACT_RNG) and not _is_exact(receipt):
+        yield "The receipt says that its noise is proven to the bit, and lists events whose noise is not."
     if "claims_version" not in receipt and _is_later(receipt):
         yield "The receipt does not say how its claims are judged, and its version does."
     yield from _check_fields(receipt)
@@ -540,6 +545,20 @@ def check_statement(receipt: dict[str, Any]) -> Iterator[str]:
     yield from _check_priced_inputs(receipt)
     if dataset is not None and not (isinstance(name, str) and re.fullmatch(DATASET_ID, name, re.ASCII)):
         yield "The receipt's data set has no name."
+
+
+def _says_proven(receipt: dict[str, Any]) -> bool:
+    method = receipt.get("method")
+    return "proven" in (receipt.get("status"), method.get("status") if isinstance(method, dict) else None)
+
+
+def _is_exact(receipt: dict[str, Any]) -> bool:
+    """Whether every event, also of the releases before this one, was asked with `--noise exact`, and noise and samples
+    come from the operating system."""
+    try:
+        return receipt["rng"]["kind"] == EXACT_RNG and all("grid" in event["query"] for event in _asked(receipt))
+    except (KeyError, TypeError, AttributeError):
+        return False
 
 
 def _is_derived_from_itself(receipt: dict[str, Any]) -> bool:
@@ -800,10 +819,26 @@ def _wrong_query(event: dict[str, Any], facts: dict[str, Any], strict: bool) -> 
     said = [name for name in names if name in facts and (strict or name in query)]
     if any(query.get(name) != facts[name] for name in said):
         return "it contradicts the public facts"
+    if "grid" in query and (wrong := _wrong_grid(event, query)):
+        return wrong
     if event.get("partition") is not None and facts.get("class_names", ()) is None:
         return "it calls classes parallel, and there are none"
     if strict and not (_whole(event.get("id"), 0) and _is_text(event.get("stage")) and event["stage"]):
         return "it has no number or no name"
+    return None
+
+
+def _wrong_grid(event: dict[str, Any], query: dict[str, Any]) -> str | None:
+    """What `--noise exact` rests on: vectors of whole numbers, no longer than the sensitivity; a probability that a
+    coin of 53 bits has; and batches of a public shape."""
+    if query["grid"] != GRID or query.get("sensitivity") != query.get("clip_norm"):
+        return f"with whole numbers its clip norm is its sensitivity, of {GRID} steps"
+    if event.get("sampling_probability", 1) * COIN % 1:
+        return "no coin of 53 bits falls with its sampling probability"
+    if event.get("truncated_batch_size") is not None:
+        return "the proof with whole numbers has no truncated samples"
+    if event.get("stage") == "dp_sgd" and "max_images_per_unit" in query:
+        return "the proof with whole numbers has no gradients of units of several images"
     return None
 
 

@@ -14,6 +14,9 @@ NON_PRIVATE = "non_private"  # dp_accounting's name
 BANDED = "banded_gaussian"
 IDS = ("path", "row", "column")
 LARGEST_SUM_OF_SQUARES = 1 + 1e-9  # of coefficients scaled to norm 1; any excess is more than rounding
+#: Of `--noise exact`: steps of the grid to a clip norm, and steps of the coefficients of bands to 1. Of 64 vectors of
+#: that norm every sum of some is below 2^24, so that float32 adds them exactly.
+STEPS, COEFFICIENT_STEPS = 2**18, 2**10
 SMALLEST = 1e-30  # of a clip norm or divisor; squares of smaller ones vanish in float32
 
 
@@ -168,10 +171,11 @@ def gradient_row(
     normaliser: float,
     noise_multiplicity: int,
     truncated_batch_size: int | None = None,
-    max_images_per_unit: int | None = None,
+    facts: dict[str, int] | None = None,
     bands: Bands | None = None,
 ) -> LedgerRow:
-    """Builds the ledger row of one step of DP-SGD; `sample_rate` is the rate q of all units.
+    """Builds the ledger row of one step of DP-SGD; `sample_rate` is the rate q of all units, `facts` what the door
+    says of all its rows.
 
     Raises:
         UsageError: A value is outside its range; with bands, q times their number is above 1.
@@ -188,7 +192,7 @@ def gradient_row(
             "clip_norm": max_grad_norm,
             "normaliser": normaliser,
             "noise_multiplicity": noise_multiplicity,
-            **({} if max_images_per_unit is None else {"max_images_per_unit": max_images_per_unit}),
+            **(facts or {}),
             **({} if bands is None else {"sample_rate": sample_rate, **bands.facts}),
         },
         truncated_batch_size=truncated_batch_size,

@@ -80,6 +80,11 @@ class FaultyNoise(PrivateGenerator):
             return torch.zeros(tuple(shape), device=device)
         return super().normal(shape, std, device) * self.noise_scale
 
+    def rounded_normal(
+        self, shape: torch.Size | tuple[int, ...], std: float, device: torch.device | str = "cpu"
+    ) -> torch.Tensor:
+        return (super().rounded_normal(shape, std, device) * self.noise_scale).round()
+
 
 class CanaryModel(nn.Module):
     """A model, a coordinate for each canary, and as many that nothing ever uses.

@@ -40,30 +40,37 @@ STAND_IN_CLASSES = ("a", "b", "c")
 
 @dataclass(frozen=True)
 class Cell:
-    """One way to ask. Truncated samples are of images alone.
+    """One way to ask. Truncated samples and whole numbers are of images alone.
 
     Args:
         units (`bool`): Whether units have several images.
         truncated (`bool`): Truncated Poisson samples.
         leaky (`bool`): `--leaky_logs`.
+        exact (`bool`): `--noise exact`.
     """
 
     units: bool = False
     truncated: bool = False
     leaky: bool = False
+    exact: bool = False
 
     @property
     def name(self) -> str:
-        words = ("units" if self.units else "images", "truncated" * self.truncated, "leaky log" * self.leaky)
+        words = (
+            "units" if self.units else "images",
+            "truncated" * self.truncated,
+            "leaky log" * self.leaky,
+            "exact" * self.exact,
+        )
         return ", ".join(filter(None, words))
 
 
-CELLS = tuple(Cell(*flags) for flags in itertools.product((False, True), repeat=3) if not flags[0] or not flags[1])
+CELLS = tuple(Cell(*flags) for flags in itertools.product((False, True), repeat=4) if sum(flags) - flags[2] < 2)
 
 
 def cell_of(mechanism: Mechanism) -> Cell:
     """A run's own."""
-    return Cell(mechanism.max_images_per_unit is not None, mechanism.truncated, mechanism.leaky_logs)
+    return Cell(mechanism.max_images_per_unit is not None, mechanism.truncated, mechanism.leaky_logs, mechanism.exact)
 
 
 def cell_checks(mechanism: Mechanism, audited: AuditedModel, cells: Sequence[Cell]) -> list[Check]:
@@ -149,7 +156,8 @@ def blank_door(
         units = {"units": np.arange(NUM_RECORDS), "num_units": NUM_RECORDS, "ids": digests_of(range(NUM_RECORDS))}
     return SensitiveImages(
         images, labels, np.zeros(NUM_RECORDS, dtype=bool), num_images=NUM_RECORDS, image_shape=image_shape,
-        ledger=ledger_of(cell), class_names=class_names, leaky_log=leaky_log, device=device, **units,
+        ledger=ledger_of(cell), class_names=class_names, leaky_log=leaky_log, device=device, exact=cell.exact,
+        **units,
     )  # fmt: skip
 
 

@@ -45,6 +45,7 @@ class Mechanism:
         max_images_per_unit (`int`, *optional*): Where a unit has several images.
         leaky_logs (`bool`): Whether the run keeps a leaky log.
         bands (`Bands`, *optional*): Bands of correlated noise; `sample_rate` is that of all units.
+        exact (`bool`): `--noise exact`.
     """
 
     sample_rate: float
@@ -57,6 +58,7 @@ class Mechanism:
     max_images_per_unit: int | None = None
     leaky_logs: bool = False
     bands: Bands | None = None
+    exact: bool = False
 
     @classmethod
     def of(cls, plan: Plan, *, leaky_logs: bool = False) -> "Mechanism":
@@ -65,6 +67,7 @@ class Mechanism:
             query.get("sample_rate", row.sampling_probability), row.noise_multiplier, query["clip_norm"],
             query["normaliser"], query["noise_multiplicity"], row.truncated_batch_size is not None,
             plan.ledger.target_delta, query.get("max_images_per_unit"), leaky_logs, Bands.of(query),
+            "grid" in query,
         )  # fmt: skip
 
     def question(self, num_images: int, max_physical_batch_size: int) -> dict:
@@ -125,7 +128,7 @@ def canary_runs(
         watch, ledger = Watch(num_canaries), mechanism.ledger(num_records)
         door = WatchedImages(
             images, None, readable, num_images=num_records, image_shape=STAND_IN_SHAPE, ledger=ledger,
-            watch=watch, generator=FaultyNoise(noise_scale), after_step=progress,
+            watch=watch, generator=FaultyNoise(noise_scale), after_step=progress, exact=mechanism.exact,
         )  # fmt: skip
         model = stand_in_model()
         for _ in range(steps):

@@ -73,7 +73,8 @@ def sensitivity(
     def answer(missing: int | None) -> torch.Tensor:
         door = SensitiveImages(
             images, labels, unit_of != missing, num_images=NUM_RECORDS, image_shape=audited.image_shape,
-            ledger=ledger, class_names=audited.class_names, device=audited.device, **units,
+            ledger=ledger, class_names=audited.class_names, device=audited.device, exact=mechanism.exact,
+            **units,
         )  # fmt: skip
         door._generator = FaultyNoise(0.0, key)
         gradients = door.noisy_gradient(audited.model, loss, reserve_steps=num_units + 1, **question)
@@ -123,7 +124,8 @@ def parameter_noise_checks(mechanism: Mechanism, audited: AuditedModel) -> list[
         small = replace(mechanism, sample_rate=sample_rate, truncated=False, bands=None)
         door = SensitiveImages(
             blanks, labels, np.zeros(2, dtype=bool), num_images=2, image_shape=audited.image_shape,
-            ledger=small.ledger(2), class_names=audited.class_names, device=audited.device, **units,
+            ledger=small.ledger(2), class_names=audited.class_names, device=audited.device, exact=mechanism.exact,
+            **units,
         )  # fmt: skip
         question = {**small.question(2, 2), "noise_multiplicity": min(mechanism.noise_multiplicity, 4)}
         with public_seeds():

@@ -18,12 +18,13 @@ def norms(parts: Parts) -> torch.Tensor:
     return torch.cat(each)
 
 
-def weighted_sum(parts: Parts, weights: torch.Tensor) -> torch.Tensor:
+def weighted_sum(parts: Parts, weights: torch.Tensor, wide: bool = False) -> torch.Tensor:
     """`sum_i weights[i] * gradient_i`, shaped like the parameter, and of its type. Sums of `SUMMED_AT_ONCE` images are
     added up in float64: one record is rounded beside so many others, however many there are.
 
     Args:
         weights (`torch.Tensor` of shape `[images]`): One for each image.
+        wide (`bool`, defaults to `False`): Whether the sum stays in float64.
     """
     few = [each for part in parts for each in part.flatten(1).split(SUMMED_AT_ONCE)]
     sums = [
@@ -31,11 +32,11 @@ def weighted_sum(parts: Parts, weights: torch.Tensor) -> torch.Tensor:
         for each, some in zip(few, weights.split([len(each) for each in few]), strict=True)
     ]
     total = sums[0]
-    if len(sums) > 1:
+    if wide or len(sums) > 1:
         total = widened(total)
         for each in sums[1:]:
             total += widened(each)
-    return total.to(parts[0]).view(parts[0].shape[1:])
+    return (total if wide else total.to(parts[0])).view(parts[0].shape[1:])
 
 
 def widened(value: torch.Tensor) -> torch.Tensor:

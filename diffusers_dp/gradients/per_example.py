@@ -12,6 +12,8 @@ from functools import cached_property, partial
 import torch
 from torch import nn
 
+from ..accounting.ledger_row import STEPS
+from .grid import clip_steps, fits, rounded_in_place
 from .parts import Parts, norms, weighted_sum, without_autocast
 from .rules import ParameterGradients, Rule, rule_of
 from .supported import FREEZE, UnsupportedModel, check_model
@@ -205,15 +207,48 @@ class per_example_gradients:
         Args:
             weights (`torch.Tensor` of shape `[B]`): Clip factors, for instance.
         """
+        small = self._wiped(weights)
+        weights = weights / self._rows_on(weights.device)  # what is kept are sums over rows
+        with without_autocast(weights.device):
+            return self._added(small, weights)
+
+    def rounded_sum(self, max_norm: float, counted: torch.Tensor) -> dict[str, torch.Tensor]:
+        """The clipped gradients of the images that count, as whole numbers (`grid`), added up for each parameter. What
+        was collected is rounded in its place: nothing else can be asked afterwards.
+
+        Args:
+            max_norm (`float`): Clip norm, which is `grid.STEPS` steps long.
+            counted (`torch.Tensor` of bool, shape `[B]`): Images that count.
+
+        Returns:
+            `dict[str, torch.Tensor]`: Whole numbers, float64.
+
+        Raises:
+            UsageError: There are too many parameters for the grid.
+        """
+        limit = clip_steps(sum(parameter.numel() for parameter in self._names))
+        norms = self.squared_norms().sqrt()
+        factors = limit / norms.clamp_min(limit * max_norm / STEPS)
+        factors = torch.where(counted & norms.isfinite(), factors, 0.0)
+        small = self._wiped(factors)
+        factors = factors / self._rows_on(factors.device)
+        with without_autocast(factors.device):
+            squares = [rounded_in_place(parts, factors) for parts in (*self._sums.values(), [small])]
+            weights = fits(torch.stack(squares).sum(0)).to(small.dtype)
+            return self._added(small, weights, wide=True)
+
+    def _wiped(self, weights: torch.Tensor) -> torch.Tensor:
+        """The small gradients. A gradient of weight 0 that is not finite is wiped out everywhere."""
         broken = (weights == 0) & ~self.squared_norms().isfinite()  # 0 times infinity is not 0
         small = self._side_by_side if self._small else weights.new_empty(len(weights), 0)
         # To look costs nothing on a CPU and leaves out a pass over all gradients; a GPU would have to finish first.
         if broken.device.type != "cpu" or broken.any():
             _wipe_out([*self._sums.values(), [small]], broken)
-        weights = weights / self._rows_on(weights.device)  # what is kept are sums over rows
-        with without_autocast(weights.device):
-            total = {name: weighted_sum(parts, weights) for name, parts in self._sums.items()}
-            flat = weighted_sum([small], weights).split([g[0].numel() for g in self._small.values()])
+        return small
+
+    def _added(self, small: torch.Tensor, weights: torch.Tensor, wide: bool = False) -> dict[str, torch.Tensor]:
+        total = {name: weighted_sum(parts, weights, wide) for name, parts in self._sums.items()}
+        flat = weighted_sum([small], weights, wide).split([g[0].numel() for g in self._small.values()])
         return total | {
             name: part.view(gradient.shape[1:])
             for part, (name, gradient) in zip(flat, self._small.items(), strict=True)

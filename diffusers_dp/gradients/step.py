@@ -9,6 +9,7 @@ from torch import nn
 from ..errors import UsageError
 from ..randomness.leaky_log import LeakyLog
 from ..randomness.private_generator import PrivateGenerator
+from .parts import widened
 from .per_example import per_example_gradients
 from .supported import UnsupportedModel
 
@@ -46,6 +47,7 @@ def clipped_gradient_sum(
     noise_multiplicity: int,
     generator: PrivateGenerator,
     leaky_log: LeakyLog | None = None,
+    exact: bool = False,
 ) -> Gradients:
     """Sum over images of clipped gradients, without noise: **not private**, for the door alone.
 
@@ -64,9 +66,11 @@ def clipped_gradient_sum(
         generator (`PrivateGenerator`): What `row_loss` draws from. Amplification by sampling needs these draws secret
             as well: whoever knew them could tell from the others' rows whether an image was sampled.
         leaky_log (`LeakyLog`, *optional*): Is told losses and norms.
+        exact (`bool`, defaults to `False`): Whether clipped gradients are rounded to whole numbers, see `grid`.
 
     Returns:
-        `dict[str, torch.Tensor]`: One sum for each trainable parameter; zeros if there were no images.
+        `dict[str, torch.Tensor]`: One sum for each trainable parameter; zeros if there were no images. With `exact`,
+        whole numbers in float64.
 
     Raises:
         UnsupportedModel: A layer has no gradient of its own for each image; see `per_example_gradients`. Or no trained
@@ -93,16 +97,22 @@ def clipped_gradient_sum(
                 "Some layer of the model has not one gradient for each image; freeze it with requires_grad_(False)."
             )
         factors = torch.where(counted, clip_factors(squared_norms, max_grad_norm), 0.0)
-        for name, part in gradients.weighted_sum(factors).items():
+        summed = gradients.rounded_sum(max_grad_norm, counted) if exact else gradients.weighted_sum(factors)
+        for name, part in summed.items():
             total[name] = total[name].add_(part) if name in total else part
         if leaky_log is not None:
             leaky_log.batch(losses, squared_norms[counted].sqrt())
     # In the model's order, in which the noise is drawn.
     return {
-        name: total[name] if name in total else torch.zeros_like(parameter)
+        name: total[name] if name in total else _zeros(parameter, exact)
         for name, parameter in model.named_parameters()
         if parameter.requires_grad
     }
+
+
+def _zeros(parameter: torch.Tensor, exact: bool) -> torch.Tensor:
+    zeros = torch.zeros_like(parameter, requires_grad=False)
+    return widened(zeros) if exact else zeros
 
 
 def _check_losses(losses: torch.Tensor, num_rows: int) -> None:
@@ -122,6 +132,13 @@ def _check_losses(losses: torch.Tensor, num_rows: int) -> None:
             "The loss depends on no trained layer: call each layer itself, neither its `forward` nor a function of "
             "its weight, and outside of torch.no_grad()."
         )
+
+
+def add_rounded_noise(total: Gradients, *, std: float, generator: PrivateGenerator) -> Gradients:
+    """`total + round(N(0, std^2))`, in place: whole numbers plus whole numbers, each coordinate drawn once."""
+    for each in total.values():
+        each.add_(generator.rounded_normal(each.shape, std, each.device))
+    return total
 
 
 def add_noise(total: Gradients, *, std: float, normaliser: float, generator: PrivateGenerator) -> Gradients:

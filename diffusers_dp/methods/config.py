@@ -287,6 +287,8 @@ def resolve(config: DPSGDConfig, num_units: int) -> SamplingFacts:
                 f"most {num_units}."
             )
         sample_rate, expected = normaliser / num_units, float(normaliser)
+    if config.is_exact:  # a coin of 53 bits falls with the probability that is charged
+        sample_rate = math.ceil(sample_rate * 2**53) / 2**53
     if config.bands is not None and config.bands * sample_rate > 1:
         flag = "train_batch_size" if config.sample_rate is None else "sample_rate"
         raise UsageError(

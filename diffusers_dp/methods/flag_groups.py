@@ -25,6 +25,8 @@ TIMES: dict[str, Any] = {
     "range": "intervals that cover 0 to 1000 in order, with positive weights whose sum is 1, such as "
     "0-200:0.05,200-800:0.9,800-1000:0.05",
 }
+#: How noise is drawn and added up.
+NOISES = ("float", "exact")
 SIGMA_MAX = 80.0  # where EDM's sampling begins, by the paper and by Diffusers' default
 
 
@@ -46,6 +48,12 @@ class PrivacyFlags:
         "Take a --target_delta of 1/N or more, though it allows to publish some records outright; "
         "plan, card, page and `verify` then say so.",
         rare=True,
+    )
+    noise: str = flag(
+        "float",
+        "'exact': sums and noise are whole numbers, so that nothing of the guarantee rests on floating point, and the "
+        "receipt says proven; 'float': noise of floating-point numbers.",
+        choices=NOISES,
     )
     accountant: str = flag("pld", f"Who computes epsilon: {', '.join(ACCOUNTANTS)}.", rare=True, choices=ACCOUNTANTS)
     evaluation_reserve: float | None = flag(
@@ -80,9 +88,17 @@ class PrivacyFlags:
         """False with `--target_epsilon inf`, and with nothing else."""
         return self.target_epsilon != math.inf
 
+    @property
+    def is_exact(self) -> bool:
+        return self.noise == "exact"
+
     def check(self) -> None:
         if self.dataset_id is not None:
             check_dataset_id(self.dataset_id)
+        if self.is_exact and not self.has_guarantee:
+            raise UsageError(
+                "--noise exact has no effect with --target_epsilon inf, which has no noise: leave one out.",
+            )
 
 
 @dataclass

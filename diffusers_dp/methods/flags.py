@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from ..accounting.ledger_row import STEPS
 from ..data.source import DataSource
 from ..errors import UsageError
 from ..queries.query import Query
@@ -84,6 +85,12 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
         """What gets the budget that all else leaves, in words."""
         rest = [query.title for query in self.queries if query.noise_multiplier is None and query.budget_share is None]
         return f"the {rest[0]}" if rest else "anything else"
+
+    @property
+    def facts_of_rows(self) -> dict[str, int]:
+        """What the ledger says of every question."""
+        units = {} if self.unit_column is None else {"max_images_per_unit": self.images_per_unit}
+        return units | ({"grid": STEPS} if self.is_exact else {})
 
     @property
     def drawn_by_class(self) -> tuple[str, ...]:
@@ -269,6 +276,12 @@ class DPSGDConfig(LoopFlags, TrainingConfig):
             raise UsageError(
                 f"--noise_bands {self.noise_bands} and --target_epsilon inf exclude each other: without noise nothing "
                 "is correlated; leave one of them out."
+            )
+        if self.is_exact and (self.unit_column is not None or self.truncated_poisson):
+            other = "unit_column" if self.unit_column is not None else "truncated_poisson"
+            raise UsageError(
+                f"--noise exact and --{other} exclude each other in DP-SGD, whose proof to the bit needs batches of a "
+                "public shape, of one image a unit: give --noise float, or leave the other out."
             )
         size = self.physical_batch_size
         if self.unit_column is not None and size is not None and size < self.images_per_unit:

@@ -19,17 +19,18 @@ from torch import nn
 
 from ..accounting import epsilon as accounting
 from ..accounting.ledger import PrivacyLedger
-from ..accounting.ledger_row import Bands, LedgerRow, gradient_row, mechanism_of
+from ..accounting.ledger_row import COEFFICIENT_STEPS, STEPS, Bands, LedgerRow, gradient_row, mechanism_of
 from ..data.cache import fingerprint
 from ..data.mapped import Encode, map_images
 from ..data.picked_images import PickedImages, stored_images, tensor_of
 from ..distributed.processes import Processes
 from ..errors import UsageError
 from ..gradients import FittingParts, add_noise, clip_factors, clipped_gradient_sum, poisson_sample, truncate
+from ..gradients.grid import clip_steps, on_grid
 from ..gradients.parts import widened
-from ..gradients.step import Gradients, PhysicalBatch, RowLoss
+from ..gradients.step import Gradients, PhysicalBatch, RowLoss, add_rounded_noise
 from ..gradients.supported import check_model
-from ..randomness.banded_noise import BandedNoise
+from ..randomness.banded_noise import BandedNoise, BandedSums
 from ..randomness.keyed_hash import digests_of, group_of, has_id
 from ..randomness.leaky_log import LeakyLog
 from ..randomness.private_generator import PrivateGenerator
@@ -58,6 +59,7 @@ class SensitiveImages(Door):
             others are held out by their ids. Defaults to N.
         image_shape (`tuple[int, int, int]`): The declared, public (C, H, W).
         ledger (`PrivacyLedger`): The one that every answer is charged to, **before** an image is read.
+        exact (`bool`, defaults to `False`): `--noise exact`: sums and noise are whole numbers, see `gradients.grid`.
         class_names (`list[str]`, *optional*): The declared, public label set; `None` for unlabelled images.
         units (`np.ndarray` of int64, shape `[n]`, *optional*): Unit of each image, from 0 on; by default each image is
             one.
@@ -96,6 +98,7 @@ class SensitiveImages(Door):
         leaky_log: LeakyLog | None = None,
         device: torch.device | str = "cpu",
         processes: Processes | None = None,
+        exact: bool = False,
     ):
         capacity = num_images if capacity is None else capacity
         if len(images) > capacity:
@@ -132,7 +135,9 @@ class SensitiveImages(Door):
         self._readable = torch.ones(len(images), dtype=torch.bool) if readable is None else torch.tensor(readable)
         if self._labels is not None:  # a label outside the declared set is a damaged record like any other
             self._readable &= (self._labels >= 0) & (self._labels < len(self.class_names or ()))
-        self._generator = PrivateGenerator()
+        self.exact = exact
+        self._generator = PrivateGenerator(exact=exact)
+        self._banded_sums = BandedSums()
         # Noise of the first process. A new door, as a resumed run has, begins a new block.
         self._banded_noise = BandedNoise()
         self._leaky_log = leaky_log
@@ -194,7 +199,7 @@ class SensitiveImages(Door):
             num_images=self._num_images, image_shape=shape, ledger=self._ledger, class_names=self.class_names,
             units=None if self._units is None else self._units.numpy(), num_units=self.num_units,
             ids=self._ids, capacity=self._capacity, max_images_per_unit=self.max_images_per_unit,
-            leaky_log=self._leaky_log, device=self.device, processes=self.processes,
+            leaky_log=self._leaky_log, device=self.device, processes=self.processes, exact=self.exact,
         )  # fmt: skip
 
     def noisy_sum(
@@ -219,7 +224,8 @@ class SensitiveImages(Door):
         (parallel composition, FETA-Pro Theorem 3). A unit of several images adds the mean of their clipped features,
         each in the row of its class: a mean of vectors no longer than `clip_norm` is no longer.
 
-        Terms and noise are added up in float64; the sum is rounded to float32 when all noise is on it.
+        Terms and noise are added up in float64; the sum is rounded to float32 when all noise is on it. With `exact`
+        both are whole numbers, see `gradients.grid`.
 
         Args:
             features (`Callable`): Images `[b, C, H, W]` in [0, 1] (of a mapped door: its rows) and labels, int64 `[b]`
@@ -250,17 +256,20 @@ class SensitiveImages(Door):
             noise_multiplier=noise_multiplier,
             sampling_probability=sample_rate,
             steps=repeats,
-            query={**(query or {}), "sensitivity": clip_norm, "clip_norm": clip_norm, **self._unit_facts},
+            query={**(query or {}), "sensitivity": clip_norm, "clip_norm": clip_norm, **self._facts},
             partition="label" if num_rows > 1 and self._units is None else None,
         )
         with torch.no_grad(), _secret_torch_draws(self.device):
             blank = features_of_zeros(
                 features, self.image_shape, num_classes, device=self.device, clip_norm=clip_norm, name=name
             )
+        if self.exact:
+            clip_steps(blank.shape[1], 1 if self._units is None else self.max_images_per_unit)
         size = min(QUERY_BATCH_SIZE, max(1, QUERY_BATCH_VALUES // max(blank.shape[1], math.prod(self.image_shape))))
         kept = KeptState(features)  # as the trial left them
         reservation = self._ledger.reserve(row)
         generator = self._generator
+        noise, length = (generator.rounded_normal, STEPS) if self.exact else (generator.normal, clip_norm)
         answers = []
         for _ in range(repeats):
             total = widened(blank.new_zeros(num_rows, blank.shape[1]))  # an empty sample has this shape too
@@ -279,15 +288,17 @@ class SensitiveImages(Door):
                     )
                 rows = _clip(rows.to(blank.dtype), clip_norm)  # squares of other types overflow
                 rows = torch.where(counted[:, None], rows, 0.0)
-                if images_of_unit is not None:
+                if self.exact:
+                    rows = on_grid(widened(rows), clip_norm, images_of_unit)
+                elif images_of_unit is not None:
                     rows = rows / images_of_unit[:, None].to(rows.device)
                 if labels is None or num_rows == 1:
                     labels = torch.zeros(len(images), dtype=torch.long, device=self.device)
                 # By batches: fewer roundings follow each other.
                 total += torch.zeros_like(total).index_add_(0, labels.to(total.device), widened(rows))
             if self.processes.is_first:
-                total = total + generator.normal(total.shape, noise_multiplier * clip_norm, total.device)
-            total = self.processes.sum({name: total})[name]
+                total = total + noise(total.shape, noise_multiplier * length, total.device)
+            total = self.processes.sum({name: total})[name] * (clip_norm / length)
             answers.append(total.to(self.device, torch.float32))  # with all of its noise
         self._refuse_kept(kept)
         answer = torch.stack(answers)
@@ -337,17 +348,20 @@ class SensitiveImages(Door):
         Raises:
             BudgetExceeded: The step would exceed the budget; nothing was looked at.
             UsageError: bq is above 1, samples with bands are to be truncated, or the release has other bands.
-            UsageError: The model or the loss keeps something between calls; no answer was given.
+            UsageError: The model or the loss keeps something between calls; no answer was given. With `exact`, the
+                gradient of an image follows the images beside it; nothing was spent.
             UnsupportedModel: The model has no exact gradients per image (`check_model`); nothing was spent.
             ValueError: Samples of units or with held-out images are to be truncated, or groups are to follow from
-                anything but the ids of units.
+                anything but the ids of units. With `exact`, there are units of several images, or truncated samples.
         """
         self._refuse_shut()
         row = gradient_row(
             max_grad_norm=max_grad_norm, noise_multiplier=noise_multiplier, sample_rate=sample_rate,
             normaliser=normaliser, noise_multiplicity=noise_multiplicity, truncated_batch_size=truncated_batch_size,
-            bands=bands, **self._unit_facts,
+            bands=bands, facts=self._facts,
         )  # fmt: skip
+        if self.exact and (self._units is not None or truncated_batch_size is not None):
+            raise ValueError("The proof to the bit needs batches of a public shape, of one image a unit.")
         if truncated_batch_size is not None and self._units is not None:
             raise ValueError("Truncated Poisson samples are of images, not of units of several.")
         if truncated_batch_size is not None and self._capacity > self._num_images:
@@ -376,12 +390,15 @@ class SensitiveImages(Door):
                     noise_multiplicity=noise_multiplicity,
                     generator=generator,
                     leaky_log=self._leaky_log,
+                    exact=self.exact,
                 ),
                 ((self._scaled(images, -1), labels, counted, units) for images, labels, counted, units in batches),
             )
         self._refuse_kept(kept)
         if self._leaky_log is not None:
             self._leaky_log.end_step()
+        if self.exact:
+            return _typed(self._exact_answer(total, position, row, bands), model)
         if bands is not None and self.processes.is_first:
             shapes, std = [value.shape for value in total.values()], noise_multiplier * max_grad_norm
             generator = self._banded_noise.step(position, bands.coefficients, std, shapes, generator)
@@ -389,10 +406,23 @@ class SensitiveImages(Door):
             part = add_noise(total, std=noise_multiplier * max_grad_norm, normaliser=normaliser, generator=generator)
         else:
             part = {name: value / normaliser for name, value in total.items()}
-        parameters = dict(model.named_parameters())
         answer = self.processes.sum(part)
-        # A float64 sum has bits below those of its float32 noise.
-        return {name: value.to(torch.float32).to(parameters[name]) for name, value in answer.items()}
+        return _typed(answer, model)
+
+    def _exact_answer(self, total: Gradients, position: int, row: LedgerRow, bands: Bands | None) -> Gradients:
+        """All that is added up, over images, steps and processes, are whole numbers, divided after the noise."""
+        names, std = list(total), row.noise_multiplier * STEPS
+        if bands is not None:
+            std *= COEFFICIENT_STEPS
+            mixed = self._banded_sums.mix(position, bands.coefficients, list(total.values()))
+            total = dict(zip(names, mixed, strict=True))
+        if self.processes.is_first:
+            total = add_rounded_noise(total, std=std, generator=self._generator)
+        answers = list(self.processes.sum(total).values())
+        if bands is not None:
+            answers = self._banded_sums.solve(answers)
+        step = row.query["clip_norm"] / STEPS / row.query["normaliser"]
+        return {name: value * step for name, value in zip(names, answers, strict=True)}
 
     def _refuse_kept(self, kept: KeptState) -> None:
         """Refuses what kept something of the images, now and from now on: whoever catches the error has it still."""
@@ -422,14 +452,16 @@ class SensitiveImages(Door):
             with _secret_torch_draws(self.device):
                 try_loss(
                     model, row_loss, self.image_shape, num_classes, noise_multiplicity=noise_multiplicity,
-                    at_most=at_most, fitting=self._fitting, device=self.device,
+                    at_most=at_most, fitting=self._fitting, device=self.device, exact=self.exact,
                 )  # fmt: skip
             self._tried = pair
         return KeptState(model, row_loss)
 
     @property
-    def _unit_facts(self) -> dict[str, int]:
-        return {} if self._units is None else {"max_images_per_unit": self.max_images_per_unit}
+    def _facts(self) -> dict[str, int]:
+        """What the public facts of every row state."""
+        units = {} if self._units is None else {"max_images_per_unit": self.max_images_per_unit}
+        return units | ({"grid": STEPS} if self.exact else {})
 
     def _truncated_sample(self, sample_rate: float, batch_size: int, generator: PrivateGenerator) -> torch.Tensor:
         """This process's part of a sample of all images, which the first process draws and cuts: shares that each
@@ -541,6 +573,12 @@ class SensitiveImages(Door):
                 labels[counted] = self._labels[chunk[counted]]
                 labels = labels.to(self.device)
             yield images.to(self.device), labels, counted.to(self.device), None
+
+
+def _typed(answer: Gradients, model: nn.Module) -> Gradients:
+    """A float64 sum has bits below those of its float32 noise."""
+    parameters = dict(model.named_parameters())
+    return {name: value.to(torch.float32).to(parameters[name]) for name, value in answer.items()}
 
 
 @contextlib.contextmanager

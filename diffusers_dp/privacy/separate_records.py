@@ -22,6 +22,7 @@ Features = Callable[[torch.Tensor, torch.Tensor | None], torch.Tensor]
 
 NUM_TRIED, FEW = 8, 3  # records of a batch, and of a smaller one
 ROUNDING = 3e-3  # of a row's norm: batches of other sizes are computed in another order, and TF32 keeps ten bits
+CLIP_OF_TRIAL = 1e-3  # short, so that every gradient is scaled
 NEGLIGIBLE = 1e-3  # of the clip norm: a row that is shorter is compared as if it had this length
 
 
@@ -128,10 +129,15 @@ def try_loss(
     at_most: int,
     fitting: FittingParts,
     device: torch.device | str,
+    exact: bool = False,
 ) -> None:
     """
     Shows a model and its loss blanks, of which they may make what they need, and then public noise, of which they must
     keep nothing.
+
+    With `exact`, the whole numbers that half of the images of a batch add up to must be the same whatever the other
+    half is: blanks, or the same images with their brightness turned round. That is tried for both halves, in batches
+    of the largest size and of `FEW`.
 
     Args:
         model, row_loss, noise_multiplicity: As for `SensitiveImages.noisy_gradient`.
@@ -139,9 +145,10 @@ def try_loss(
         at_most (`int`): Images at a time.
         fitting (`FittingParts`): Halves what does not fit into memory.
         device (`torch.device`): Where they are computed.
+        exact (`bool`, defaults to `False`): `--noise exact`.
 
     Raises:
-        UsageError: They keep something.
+        UsageError: They keep something. With `exact`, a gradient follows from other images of its batch.
     """
     summed = functools.partial(
         clipped_gradient_sum, model, row_loss, max_grad_norm=1.0, noise_multiplicity=noise_multiplicity,
@@ -153,6 +160,37 @@ def try_loss(
         counted = torch.ones(number, dtype=torch.bool, device=device)
         fitting.total(summed, [(images * brightness * 2 - 1, labels, counted, None)])
     kept.refuse_public("A loss and its model")
+    for number in sorted({min(FEW, at_most), at_most}) if exact else ():
+        _refuse_mixed_bits(model, row_loss, number, image_shape, num_classes, noise_multiplicity, fitting, device)
+
+
+def _refuse_mixed_bits(
+    model: nn.Module,
+    row_loss: RowLoss,
+    number: int,
+    image_shape: Sequence[int],
+    num_classes: int | None,
+    noise_multiplicity: int,
+    fitting: FittingParts,
+    device: torch.device | str,
+) -> None:
+    images, labels = _public_noise(number, image_shape, num_classes, device)
+    images = images * 2 - 1
+    for parity in (0, 1):
+        counted = torch.arange(number, device=device) % 2 == parity
+        found = []
+        for others in (images, torch.zeros_like(images), -images):
+            beside = torch.where(counted.view(-1, *[1] * len(image_shape)), images, others)
+            summed = functools.partial(
+                clipped_gradient_sum, model, row_loss, max_grad_norm=CLIP_OF_TRIAL, exact=True,
+                noise_multiplicity=noise_multiplicity, generator=PrivateGenerator(bytes(KEY_BYTES)),
+            )  # fmt: skip
+            found.append(fitting.total(summed, [(beside, labels, counted, None)]))
+        if any(not torch.equal(found[0][name], each[name]) for each in found[1:] for name in each):
+            raise UsageError(
+                "The last bits of an image's gradient follow from the other images of its batch here, so that --noise "
+                "exact proves nothing; give --noise float."
+            )
 
 
 def _public_noise(

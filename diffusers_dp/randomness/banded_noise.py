@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
+from ..accounting.ledger_row import COEFFICIENT_STEPS
 from .private_generator import PrivateGenerator
 
 
@@ -84,3 +85,78 @@ class _Step(PrivateGenerator):
         if self._drawn == len(shapes):
             self._noise._block = self._block
         return given
+
+
+class BandedSums:
+    """
+    Noise that is correlated over steps, in whole numbers. Step t answers `V_t = sum_k m_k G_(t-k) + Z_t`, of sums G
+    and fresh noise Z; what a step of DP-SGD takes, `A_t = (V_t - sum_{k>=1} m_k A_(t-k)) / m_0`, follows from answers
+    alone. That is `G_t` plus noise `C^-1 z` as in `BandedNoise`, with coefficients `m_k / COEFFICIENT_STEPS`.
+
+    The sums of the last b - 1 steps stay in memory without noise, and are never serialised. Blocks are as in
+    `BandedNoise`.
+    """
+
+    def __init__(self) -> None:
+        self._block: tuple[object, ...] = ()
+        self._next = 0
+        self._weights: list[int] = []
+        self._sums: deque[list[torch.Tensor]] = deque()  # without noise, the newest first
+        self._taken: deque[list[torch.Tensor]] = deque()
+
+    def __reduce__(self):
+        raise TypeError("BandedSums is never serialised: it holds sums without noise.")
+
+    def mix(self, position: int, coefficients: Sequence[float], sums: list[torch.Tensor]) -> list[torch.Tensor]:
+        """
+        Returns `sum_k m_k G_(t-k)`, the part of V of this process.
+
+        Args:
+            position (`int`): Position of the step among all steps that the ledger reserved.
+            coefficients (sequence of `float`): c_0 to c_{b-1}.
+            sums (list of `torch.Tensor`): G_t, whole numbers in float64.
+
+        Raises:
+            ValueError: The rounded coefficients have an L2 norm above `COEFFICIENT_STEPS`.
+        """
+        weights = whole_coefficients(coefficients)
+        block = (weights, tuple(value.shape for value in sums))
+        if (block, position) != (self._block, self._next):
+            self._sums, self._taken = deque(maxlen=len(weights) - 1), deque(maxlen=len(weights) - 1)
+        # A step that fails leaves no block to continue.
+        self._block, self._next, self._weights = (), position + 1, list(weights)
+        mixed = [self._weights[0] * value for value in sums]
+        for weight, earlier in zip(self._weights[1:], self._sums):
+            for value, other in zip(mixed, earlier, strict=True):
+                value += weight * other
+        self._sums.appendleft(sums)
+        return mixed
+
+    def solve(self, answers: list[torch.Tensor]) -> list[torch.Tensor]:
+        """
+        Returns A_t, in steps of the grid.
+
+        Args:
+            answers (list of `torch.Tensor`): V_t, of all processes, with its noise.
+        """
+        taken = [value.clone() for value in answers]
+        for weight, earlier in zip(self._weights[1:], self._taken):
+            for value, other in zip(taken, earlier, strict=True):
+                value -= weight * other
+        taken = [value / self._weights[0] for value in taken]
+        self._taken.appendleft(taken)
+        self._block = (tuple(self._weights), tuple(value.shape for value in answers))
+        return taken
+
+
+def whole_coefficients(coefficients: Sequence[float]) -> tuple[int, ...]:
+    """
+    The coefficients of bands as whole numbers, rounded towards 0: their norm is `COEFFICIENT_STEPS` at most.
+
+    Raises:
+        ValueError: It is not.
+    """
+    weights = tuple(int(COEFFICIENT_STEPS * value) for value in coefficients)
+    if weights[0] < 1 or sum(weight**2 for weight in weights) > COEFFICIENT_STEPS**2:
+        raise ValueError("The coefficients of bands have a norm above 1, or the first vanishes.")
+    return weights

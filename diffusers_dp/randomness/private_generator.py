@@ -3,15 +3,18 @@
 Anybody who can replay these draws can subtract the noise. They therefore never depend on `--seed`, and are never
 serialised or replayed. Torch's CPU generator is not used because it keeps only 32 bits of a seed: an attacker can try
 all its streams in a few hours. The stream is numpy's Philox 4x64 counter generator under a 128-bit key of
-operating-system entropy.
+operating-system entropy. With `exact`, what the guarantee rests on (noise, Poisson samples) comes from the operating
+system, word by word, and is free of rounding.
 """
 
+import math
 import os
 
 import numpy as np
 import torch
 
 from ..errors import IntegrityError
+from .rounded_gaussian import rounded_gaussian
 
 
 KEY_BYTES = 16
@@ -21,6 +24,9 @@ RNG_FACTS = {
     "os_entropy": True,
     "seed_published": False,
 }
+EXACT_RNG_FACTS = RNG_FACTS | {
+    "kind": "the operating system's generator for noise and samples; numpy Philox 4x64, 128-bit key, for losses"
+}
 
 
 class PrivateGenerator:
@@ -28,10 +34,12 @@ class PrivateGenerator:
 
     Args:
         key (`bytes`, *optional*): Key of 16 bytes, for tests only; defaults to fresh operating-system entropy.
+        exact (`bool`, defaults to `False`): Whether words come from the operating system itself. With a key they do
+            not.
     """
 
-    def __init__(self, key: bytes | None = None):
-        self._injected, self._process = key is not None, os.getpid()
+    def __init__(self, key: bytes | None = None, exact: bool = False):
+        self._injected, self._process, self.exact = key is not None, os.getpid(), exact
         key = os.urandom(KEY_BYTES) if key is None else key
         if len(key) != KEY_BYTES:
             raise ValueError(f"The key must have {KEY_BYTES} bytes, got {len(key)}.")
@@ -56,10 +64,28 @@ class PrivateGenerator:
         noise = self._generator.standard_normal(tuple(shape), dtype=np.float32)
         return torch.from_numpy(np.asarray(noise)).mul_(std).to(device)
 
+    def rounded_normal(
+        self, shape: torch.Size | tuple[int, ...], std: float, device: torch.device | str = "cpu"
+    ) -> torch.Tensor:
+        """Draws independent `N(0, std^2)` numbers, each rounded to a whole number: float64, of shape `shape`. See
+        `rounded_gaussian`. Raises `IntegrityError` in a forked process."""
+        drawn = rounded_gaussian(math.prod(shape), std, self.words)
+        return torch.from_numpy(drawn).view(*shape).to(device)
+
     def uniform(self, size: int) -> np.ndarray:
-        """Draws `size` independent numbers from [0, 1), float64. Raises `IntegrityError` in a forked process."""
+        """Draws `size` independent numbers from [0, 1), multiples of 2^-53 in float64. Raises `IntegrityError` in a
+        forked process."""
         self._refuse_another_process()
+        if self.exact:
+            return (self.words(size) >> np.uint64(11)) * 2.0**-53
         return self._generator.random(size)
+
+    def words(self, size: int) -> np.ndarray:
+        """Draws `size` independent words of 64 bits, uint64. Raises `IntegrityError` in a forked process."""
+        self._refuse_another_process()
+        if self.exact and not self._injected:
+            return np.frombuffer(os.urandom(8 * size), dtype=np.uint64)
+        return np.atleast_1d(self._generator.bit_generator.random_raw(size))
 
     def _refuse_another_process(self) -> None:
         """A fork has the same stream: the difference of two answers would have no noise."""

@@ -10,11 +10,11 @@ from ..errors import UsageError
 from ..files.canonical import canonical_json
 from ..files.file_modes import give_ordinary_modes, public_files
 from ..files.journal import put_in_place, remove_leftovers, replace_file
-from ..randomness.private_generator import RNG_FACTS
+from ..randomness.private_generator import EXACT_RNG_FACTS, RNG_FACTS
 from ..words import RECEIPT_NAME
 from .artefacts import Artefact, write_text
 from .hub import intact_receipt
-from .receipt import RunRecord, build_receipt, hash_release
+from .receipt import RunRecord, build_receipt, hash_release, is_exact
 
 
 UNFINISHED = ".release-"  # prefix of the name of an unfinished release
@@ -48,7 +48,8 @@ def build_release(output_dir: str | Path, artefact: Artefact, record: RunRecord)
         saved = {path.relative_to(release).as_posix() for path in release.rglob("*") if path.is_file()}
         if saved != set(artefact.files):
             raise RuntimeError(f"A release of these files was not made: {sorted(saved ^ set(artefact.files))}.")
-        receipt = build_receipt(record, files=hash_release(release), rng=RNG_FACTS)
+        rng = EXACT_RNG_FACTS if is_exact(record.ledger) else RNG_FACTS
+        receipt = build_receipt(record, files=hash_release(release), rng=rng)
         content = canonical_json(receipt)
         write_text(release / RECEIPT_NAME, content)
         artefact.state_privacy(release, privacy_statement(receipt, hashlib.sha256(content.encode()).hexdigest()))

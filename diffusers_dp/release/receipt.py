@@ -18,6 +18,7 @@ from typing import Any
 from .. import __version__
 from ..accounting.epsilon import RDP_ORDERS
 from ..accounting.ledger import PrivacyLedger
+from ..accounting.ledger_row import STEPS
 from ..errors import UsageError
 from ..files.canonical import canonical_json
 from ..methods.method import PROVEN, Method
@@ -27,8 +28,12 @@ from ..words import CARD_NAME, CLAIMS_VERSION, LOWERED_STATUS, MOST_EVENTS, RECE
 SCHEMA_VERSION = 1
 NOT_HASHED = (CARD_NAME, RECEIPT_NAME)
 
+FLOAT_ASSUMPTION = "Arithmetic on real numbers: attacks on floating-point noise are not covered."
+EXACT_ASSUMPTION = (
+    "Processor, operating system and libraries compute as they are specified, and the inverse normal distribution is "
+    "computed to 2^-38; that the bits of one image's numbers do not follow from other images was tried, not proven."
+)
 ASSUMPTIONS = (
-    "Arithmetic on real numbers: attacks on floating-point noise are not covered.",
     "The noise and the Poisson samples come from the random generator that `privacy_receipt.json` names (`rng`); its "
     "state was not kept or reused.",
     "The number of {unit}s and the label set are public, and so is all else that `privacy_receipt.json` lists under "
@@ -85,8 +90,8 @@ class RunRecord:
     Args:
         ledger (`PrivacyLedger`): Complete ledger of the run; its rows become the events, without their `state`. If
             there are more than `verify` reads, reservations of one question are summed.
-        method (`Method`): Method from the registry. The receipt has its status or, with `leaky_outputs`,
-            `proven_except_leaky_outputs`, with the method's status under `method`. All assumptions are always listed.
+        method (`Method`): Method from the registry. The receipt has its status, `proven` where all noise is
+            exact, or, with `leaky_outputs`, `proven_except_leaky_outputs`. All assumptions are always listed.
         curriculum (`dict`, *optional*): Config of the warm-up scheduler, public values only; entries that start with
             an underscore (added by Diffusers) are left out.
         resumes (sequence of `int`): Steps at which the run was resumed.
@@ -130,7 +135,8 @@ def build_receipt(record: RunRecord, *, files: list[dict[str, str]], rng: dict[s
         raise UsageError(f"{method.title} has no guarantee, so that no receipt can claim one: {method.note}")
     if not ledger.has_guarantee:
         raise UsageError("A run with --target_epsilon inf has no guarantee, so it gets no receipt and no release.")
-    unit = ledger.header["unit_of_privacy"]
+    unit, exact = ledger.header["unit_of_privacy"], is_exact(ledger)
+    status = "proven" if exact else method.status
     return {
         "schema_version": SCHEMA_VERSION,
         "library": {"name": "diffusers_dp", "version": __version__, "source_sha256": hash_source()},
@@ -139,15 +145,15 @@ def build_receipt(record: RunRecord, *, files: list[dict[str, str]], rng: dict[s
         **accounting_facts(ledger),
         "claimed_epsilon": _claims(ledger),
         "claims_version": CLAIMS_VERSION,
-        "status": LOWERED_STATUS if record.leaky_outputs else method.status,
-        "assumptions": _assumptions(unit, public_inputs),
+        "status": LOWERED_STATUS if record.leaky_outputs else status,
+        "assumptions": _assumptions(unit, public_inputs, exact),
         "dataset": _dataset(ledger),
         "public_inputs": list(public_inputs),
         "resumes": [{"step": step, "fresh_entropy": True} for step in record.resumes],
         "processes": list(record.processes),
         "composition": "sequential; the classes of an event with partition `label` are parallel",
         "rng": rng,
-        "method": {"name": method.title, "paper": method.paper, "status": method.status},
+        "method": {"name": method.title, "paper": method.paper, "status": status},
         "curriculum": {key: value for key, value in (record.curriculum or {}).items() if not key.startswith("_")},
         "leaky_outputs": list(record.leaky_outputs),
         "private_evaluations": 0,
@@ -207,8 +213,15 @@ def hash_source() -> str:
     return digest.hexdigest()
 
 
-def _assumptions(unit: str, public_inputs: Sequence[dict[str, Any]]) -> list[str]:
-    found = [_unit_assumption(unit), *(text.format(unit=unit) for text in ASSUMPTIONS)]
+def is_exact(ledger: PrivacyLedger) -> bool:
+    """Whether every question was asked with `--noise exact`, also of the releases that come before it."""
+    rows = [*ledger.rows, *(row for prior in ledger.prior_releases for row in prior["events"])]
+    return bool(ledger.rows) and all(row["query"].get("grid") == STEPS for row in rows)
+
+
+def _assumptions(unit: str, public_inputs: Sequence[dict[str, Any]], exact: bool) -> list[str]:
+    texts = (EXACT_ASSUMPTION if exact else FLOAT_ASSUMPTION, *ASSUMPTIONS)
+    found = [_unit_assumption(unit), *(text.format(unit=unit) for text in texts)]
     unknown = [origin for origin in public_inputs if origin.get("saw_training_images") == "unknown"]
     releases = [origin for origin in public_inputs if "epsilon" in origin]
     special = [

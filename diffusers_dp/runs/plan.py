@@ -279,7 +279,7 @@ def _step(config: DPSGDConfig, sampling: SamplingFacts, sigma: float, bands: Ban
         normaliser=sampling.normaliser,
         noise_multiplicity=config.noise_multiplicity,
         truncated_batch_size=sampling.truncated_batch_size,
-        max_images_per_unit=None if config.unit_column is None else config.images_per_unit,
+        facts=config.facts_of_rows,
         bands=bands,
     )
 
@@ -289,7 +289,7 @@ def _check_same(earlier: dict[str, Any], row: LedgerRow) -> None:
     now = {**row.query, **asdict(row)}
     for key in (
         "sampling_probability", "truncated_batch_size", "clip_norm", "normaliser", "noise_multiplicity",
-        "max_images_per_unit",
+        "max_images_per_unit", "grid",
     ):  # fmt: skip
         if before.get(key) != now.get(key):
             raise IntegrityError(

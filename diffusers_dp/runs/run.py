@@ -129,7 +129,7 @@ class TrainingRun(Generic[Config]):
             class_names=self.facts.class_names, units=arrays.units, num_units=self.facts.declared_units,
             ids=arrays.ids, capacity=self.facts.capacity,
             max_images_per_unit=config.images_per_unit, leaky_log=leaky_log, device=processes.device,
-            processes=processes,
+            processes=processes, exact=config.is_exact,
         )  # fmt: skip
 
     def _keep_groups(self, config: DPSGDConfig) -> None:

@@ -8,6 +8,7 @@ from .faults_of_crashes import CRASHES
 from .faults_of_doors import ONE_DOOR, STATED_FILES, UNSEEN
 from .faults_of_embeddings import EMBEDDINGS
 from .faults_of_evaluation import EVALUATION
+from .faults_of_exact_noise import EXACT
 from .faults_of_gans import GANS
 from .faults_of_going_public import GOING_PUBLIC
 from .faults_of_images import IMAGES
@@ -54,6 +55,7 @@ FAULTS = (
     *UNITS,
     *RELEASES,
     *EVALUATION,
+    *EXACT,
     *ROWS,
     *PUBLIC_INPUTS,
     *GOING_PUBLIC,

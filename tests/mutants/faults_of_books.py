@@ -20,9 +20,9 @@ LEDGER_FAULTS = (
         "        position = self._ledger.take_step(row, reserve_steps=reserve_steps)\n",
         "        position = 0\n",
         ("privacy/test_sensitive.py::test_a_step_is_taken_before_an_image_is_read",),
-        "        parameters = dict(model.named_parameters())",
-        "        self._ledger.take_step(row, reserve_steps=reserve_steps)\n        parameters = "
-        "dict(model.named_parameters())",
+        "        if self.exact:\n            return _typed(",
+        "        self._ledger.take_step(row, reserve_steps=reserve_steps)\n        if self.exact:\n"
+        "            return _typed(",
     ),
     Fault(
         "the ledger holds twice the noise that is added",
@@ -264,9 +264,8 @@ RELEASED = (
     Fault(
         "norms of gradients are printed",
         STEP,
-        "        for name, part in gradients.weighted_sum(factors).items():",
-        "        print(gradients.squared_norms().mean())\n"
-        "        for name, part in gradients.weighted_sum(factors).items():",
+        "        for name, part in summed.items():",
+        "        print(gradients.squared_norms().mean())\n        for name, part in summed.items():",
         ("training/test_train_feta_pro.py::test_a_damaged_or_missing_image_shows_nowhere",),
     ),
     Fault(

@@ -15,8 +15,8 @@ NOISE = (
     Fault(
         "noise of an answer halved",
         DOOR,
-        "generator.normal(total.shape, noise_multiplier * clip_norm, total.device)",
-        "generator.normal(total.shape, noise_multiplier * clip_norm / 2, self.device)",
+        "noise(total.shape, noise_multiplier * length, total.device)",
+        "noise(total.shape, noise_multiplier * length / 2, self.device)",
         ("privacy/test_noise.py::test_noise_of_an_answer_has_the_stated_standard_deviation",),
     ),
     Fault(
@@ -36,8 +36,8 @@ NOISE = (
     Fault(
         "sensitivity left out of the noise",
         DOOR,
-        "generator.normal(total.shape, noise_multiplier * clip_norm, total.device)",
-        "generator.normal(total.shape, noise_multiplier, self.device)",
+        "noise(total.shape, noise_multiplier * length, total.device)",
+        "noise(total.shape, noise_multiplier, self.device)",
         ("privacy/test_noise.py::test_noise_of_an_answer_has_the_stated_standard_deviation",),
     ),
     Fault(
@@ -79,7 +79,7 @@ NOISE = (
     Fault(
         "noise of an answer from torch's generator, under the public seed",
         DOOR,
-        "generator.normal(total.shape, noise_multiplier * clip_norm, total.device)",
+        "noise(total.shape, noise_multiplier * length, total.device)",
         "noise_multiplier * clip_norm * torch.randn(total.shape)",
         ("privacy/test_noise.py::test_a_run_repeated_under_the_same_seed_has_other_noise",),
     ),
@@ -142,8 +142,8 @@ NOISE = (
     Fault(
         "noise divided by the number of classes",
         DOOR,
-        "generator.normal(total.shape, noise_multiplier * clip_norm, total.device)",
-        "generator.normal(total.shape, noise_multiplier * clip_norm, total.device) / num_rows",
+        "noise(total.shape, noise_multiplier * length, total.device)",
+        "noise(total.shape, noise_multiplier * length, total.device) / num_rows",
         ("privacy/test_noise.py::test_noise_of_an_answer_has_the_stated_standard_deviation",),
     ),
 )
@@ -188,15 +188,15 @@ CELLS = (
     Fault(
         "each class has the noise of the first",
         DOOR,
-        "generator.normal(total.shape, noise_multiplier * clip_norm, total.device)",
-        "generator.normal(total[:1].shape, noise_multiplier * clip_norm, total.device)",
+        "noise(total.shape, noise_multiplier * length, total.device)",
+        "noise(total[:1].shape, noise_multiplier * length, total.device)",
         ("privacy/test_noise_cells.py::test_noise_of_every_way_to_ask",),
     ),
     Fault(
         "each process adds noise to its part of a query",
         DOOR,
-        "            if self.processes.is_first:\n                total = total + generator",
-        "            if True:\n                total = total + generator",
+        "            if self.processes.is_first:\n                total = total + noise",
+        "            if True:\n                total = total + noise",
         ("distributed/test_processes.py::test_noise_of_every_way_to_ask",),
     ),
     Fault(

@@ -25,7 +25,7 @@ PROCESSES = (
     Fault(
         "all processes sample by the same seed",
         DOOR,
-        "self._generator = PrivateGenerator()",
+        "self._generator = PrivateGenerator(exact=exact)",
         "self._generator = PrivateGenerator(bytes(16))",
         ("distributed/test_processes.py::test_samples_of_all_processes_together_are_poisson_samples[2]",),
     ),

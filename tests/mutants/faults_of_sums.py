@@ -377,9 +377,9 @@ LARGE_SUMS = (
     Fault(
         "an answer is rounded before the noise is on it",
         DOOR,
-        "            if self.processes.is_first:\n                total = total + generator",
+        "            if self.processes.is_first:\n                total = total + noise",
         "            total = total.float()\n            if self.processes.is_first:\n                total = total + "
-        "generator",
+        "noise",
         ("privacy/test_sensitive.py::test_a_large_sum_loses_none_of_its_terms",),
     ),
     Fault(

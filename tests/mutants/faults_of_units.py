@@ -22,9 +22,8 @@ UNITS = (
     Fault(
         "noise of an answer halved where units are used",
         DOOR,
-        "generator.normal(total.shape, noise_multiplier * clip_norm, total.device)",
-        "generator.normal(total.shape, noise_multiplier * clip_norm / (1 if self._units is None else 2), "
-        "total.device)",
+        "noise(total.shape, noise_multiplier * length, total.device)",
+        "noise(total.shape, noise_multiplier * length / (1 if self._units is None else 2), total.device)",
         ("privacy/test_noise_cells.py::test_noise_of_every_way_to_ask",),
     ),
     Fault(

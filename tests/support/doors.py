@@ -24,7 +24,7 @@ def make_ledger(num_images=NUM_IMAGES, target_epsilon=1e9, accountant="rdp"):
 
 def make_door(
     missing=(), images=None, *, kinds=None, count=NUM_IMAGES, labels="round", class_names=CLASSES, num_images=None,
-    ledger=None,
+    ledger=None, **options,
 ):  # fmt: skip
     """Images of noise, if none are given; the first pixel is what `kinds` says."""
     if images is None:
@@ -38,6 +38,7 @@ def make_door(
         images, np.arange(len(images)) % 3 if isinstance(labels, str) else labels, readable,
         num_images=num_images or len(images), image_shape=images.shape[1:],
         ledger=ledger or make_ledger(num_images or len(images)), class_names=class_names,
+        **options,
     )  # fmt: skip
 
 

@@ -1,0 +1,85 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Vectors of whole numbers, whose sums are exact in any order: what `--noise exact` adds up.
+
+The vector of each unit is scaled so that its clip norm C is `STEPS`, clipped a little below that, and rounded, before
+it is added to any other. A rounded vector counts only if its integer norm, computed exactly, is at most `STEPS`. So
+the sensitivity is C, whatever was rounded on the way.
+"""
+
+import math
+
+import torch
+
+from ..accounting.ledger_row import STEPS
+from ..errors import UsageError
+from .parts import Parts
+
+
+#: What float32 may get wrong in the norm of a gradient, with room: the clip norm is lower by this.
+SLACK = 2.0**-12
+IN_CACHE = 2**17  # numbers that are rounded while they are in the processor's cache
+
+
+def clip_steps(dimension: int, parts: int = 1) -> float:
+    """
+    The norm to which a vector is clipped, in steps: the rounding adds sqrt(d)/2 at most.
+
+    Args:
+        dimension (`int`): d.
+        parts (`int`, defaults to 1): The most vectors that share one sensitivity, as the images of a unit do.
+
+    Raises:
+        UsageError: The rounding takes more than a part in sixteen.
+    """
+    most = STEPS / parts
+    rounding = math.sqrt(dimension) / 2
+    if rounding > most / 16:
+        raise UsageError(
+            f"Vectors of {dimension} numbers, {parts} to a unit, are too long for a grid of {STEPS} steps: give "
+            "--noise float."
+        )
+    return most * (1 - SLACK) - rounding
+
+
+def rounded_in_place(parts: Parts, factors: torch.Tensor) -> torch.Tensor:
+    """
+    Multiplies the vector of each image by its factor and rounds it to whole numbers.
+
+    Returns:
+        `torch.Tensor` of float64, shape `[images]`: Squared L2 norms of the rounded vectors, exact as far as they lie
+        below 2^52: so are the sums of their squares, in any order, and a correctly rounded root tells its square.
+    """
+    norms = []
+    for part, own in zip(parts, factors.split([len(part) for part in parts]), strict=True):
+        rows = part.flatten(1)
+        few = max(1, IN_CACHE // max(1, rows.shape[1]))
+        for chunk, factor in zip(rows.split(few), own.split(few), strict=True):
+            chunk.mul_(factor[:, None]).round_()
+            norms.append(torch.linalg.vector_norm(chunk, dim=1, dtype=torch.float64))
+    return torch.cat(norms).square().round()
+
+
+def fits(squared_norms: torch.Tensor) -> torch.Tensor:
+    """Which vectors of whole numbers have an L2 norm of at most `STEPS`."""
+    return squared_norms <= float(STEPS) ** 2
+
+
+def on_grid(rows: torch.Tensor, clip_norm: float, parts: torch.Tensor | None = None) -> torch.Tensor:
+    """
+    Vectors of a question as whole numbers.
+
+    Args:
+        rows (`torch.Tensor` of shape `[b, d]`): Finite.
+        clip_norm (`float`): C.
+        parts (`torch.Tensor` of shape `[b]`, *optional*): How many vectors the unit of each one has, which share C.
+
+    Returns:
+        `torch.Tensor` of float64, shape `[b, d]`. All vectors of a unit together are no longer than `STEPS`.
+    """
+    most = torch.ones(len(rows)) if parts is None else parts
+    most = most.to(rows.device).double()
+    limits = STEPS / most * (1 - SLACK) - math.sqrt(rows.shape[1]) / 2
+    scaled = rows.double() * (STEPS / clip_norm / most)[:, None]
+    norms = torch.linalg.vector_norm(scaled, dim=1)
+    rounded = (scaled * (limits / torch.maximum(norms, limits))[:, None]).round()
+    return torch.where(fits(rounded.square().sum(1) * most.square())[:, None], rounded, 0.0)

@@ -1,0 +1,283 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""`--noise exact` at the door: whole numbers from each image to the answer, in every way to ask."""
+
+import os
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from torch import nn
+
+from diffusers_dp.accounting.ledger_row import COEFFICIENT_STEPS, STEPS
+from diffusers_dp.errors import UsageError
+from diffusers_dp.gradients import step as step_module
+from diffusers_dp.gradients.sampling import poisson_sample
+from diffusers_dp.randomness.band_coefficients import square_root_coefficients
+from diffusers_dp.randomness.banded_noise import whole_coefficients
+from diffusers_dp.randomness.keyed_hash import digests_of
+from diffusers_dp.randomness.private_generator import PrivateGenerator
+from support.bands import bands_of
+from support.doors import KEY, NUM_IMAGES, SHAPE, make_door, make_ledger, put, squares, two_layers
+
+
+class NoNoise(PrivateGenerator):
+    """Leaves off the noise alone."""
+
+    def rounded_normal(self, shape, std, device="cpu"):
+        return torch.zeros(shape, dtype=torch.float64)
+
+
+def pixels(x, labels=None):
+    return x.flatten(1)
+
+
+def ask(door, fn=pixels, generator=None, **changes):
+    arguments = {"clip_norm": 1.0, "noise_multiplier": 2.0, "by_label": True, "name": "question"} | changes
+    return put(door, "noisy_sum", fn, ledger=make_ledger(door.num_units), generator=generator, **arguments)
+
+
+def gradient(door, generator=None, model=None, loss=squares, **changes):
+    arguments = {
+        "max_grad_norm": 0.5, "noise_multiplier": 2.0, "sample_rate": 1.0, "normaliser": 4.0, "noise_multiplicity": 1,
+        "max_physical_batch_size": 5,
+    }  # fmt: skip
+    return put(door, "noisy_gradient", model or two_layers(), loss, generator=generator, **arguments | changes)
+
+
+def flat(gradients):
+    return torch.cat([value.flatten() for value in gradients.values()]).double()
+
+
+def in_steps(values, scale):
+    """Answers in steps of the grid; they are float32."""
+    return values.double() / scale
+
+
+def test_a_question_is_answered_in_steps_of_its_grid():
+    found = in_steps(ask(make_door(exact=True), clip_norm=0.75), 0.75 / STEPS)
+    near = found.abs() < 2**23  # float32 tells such steps apart
+    assert near.any() and torch.allclose(found[near], found[near].round(), atol=0.3)
+
+
+@pytest.mark.parametrize("units", [None, np.arange(NUM_IMAGES) // 3])
+@pytest.mark.parametrize("colour", [False, True])
+def test_one_unit_moves_a_question_by_the_clip_norm_at_most(units, colour):
+    """Whole numbers: the bound holds to the last step, units of several images included."""
+    shape = (3, 8, 8) if colour else SHAPE
+    images = np.random.default_rng(0).integers(0, 256, (NUM_IMAGES, *shape), dtype=np.uint8)
+    options = {} if units is None else {"units": units, "num_units": 4}
+    of = np.arange(NUM_IMAGES) if units is None else units
+
+    def answer(missing):
+        gone = np.flatnonzero(of == missing)
+        ledger = make_ledger(len(set(of)))
+        door = make_door(gone, images, exact=True, ledger=ledger, **options)
+        return ask(door, lambda x, _: 3 * x.flatten(1), generator=NoNoise(KEY)).double() * STEPS
+
+    everybody = answer(-1)
+    for unit in sorted(set(of)):
+        moved = (everybody - answer(unit)).round()
+        assert 0.9 * STEPS**2 / 3 < moved.square().sum() <= STEPS**2
+
+
+def test_the_noise_of_a_question_has_the_deviation_that_is_charged():
+    door = make_door(range(NUM_IMAGES), exact=True)
+    found = ask(door, lambda x, _: x.new_zeros(len(x), 4000), clip_norm=0.25, noise_multiplier=3.0).double()
+    assert stats.kstest(found.flatten().numpy() / 0.75, "norm").pvalue > 1e-3
+    assert door.ledger is not None
+
+
+def test_rows_say_the_grid_and_the_sensitivity_is_the_clip_norm():
+    door = make_door(exact=True)
+    door.noisy_sum(pixels, clip_norm=0.3, noise_multiplier=2.0, by_label=True, name="question")
+    door.noisy_gradient(
+        two_layers(), squares, max_grad_norm=0.5, noise_multiplier=2.0, sample_rate=0.5, normaliser=4.0,
+        noise_multiplicity=1, max_physical_batch_size=5,
+    )  # fmt: skip
+    for row in door.ledger.rows:
+        assert row["query"]["grid"] == STEPS and row["query"]["sensitivity"] == row["query"]["clip_norm"]
+
+
+# Gradients.
+
+
+def test_a_step_is_the_sum_of_what_each_image_adds():
+    """In any physical batches, to the last step: whole numbers know no order."""
+    alone = 0
+    for number in range(NUM_IMAGES):
+        others = [each for each in range(NUM_IMAGES) if each != number]
+        alone = alone + flat(gradient(make_door(others, exact=True), NoNoise(KEY), normaliser=0.5 / STEPS))
+    for size in (1, 5, NUM_IMAGES):
+        whole = gradient(make_door(exact=True), NoNoise(KEY), normaliser=0.5 / STEPS, max_physical_batch_size=size)
+        if size == 5:
+            assert torch.equal(flat(whole), alone.float().double())
+        assert (flat(whole) - alone).abs().max() <= NUM_IMAGES  # rows of other shapes may differ in their last bits
+
+
+def test_the_noise_of_a_step_has_the_deviation_that_is_charged():
+    found = flat(gradient(make_door(range(NUM_IMAGES), exact=True), noise_multiplier=3.0)) * 4 / 1.5
+    assert stats.kstest(found.numpy(), "norm").pvalue > 1e-3
+    again = flat(gradient(make_door(range(NUM_IMAGES), exact=True), noise_multiplier=3.0)) * 4 / 1.5
+    assert abs(float((found * again).mean())) < 5 / len(found) ** 0.5
+
+
+BANDS = bands_of(4)
+
+
+def banded_steps(door, count, generator=None, **changes):
+    ledger, own = make_ledger(door.num_units), door._generator
+    door._ledger, door._generator = ledger, generator or own
+    arguments = {
+        "max_grad_norm": 0.5, "noise_multiplier": 2.0, "sample_rate": 0.25, "normaliser": 4.0, "bands": BANDS,
+        "noise_multiplicity": 1, "max_physical_batch_size": 5, "reserve_steps": count,
+    }  # fmt: skip
+    model = two_layers()
+    return [flat(door.noisy_gradient(model, squares, **arguments | changes)) for _ in range(count)]
+
+
+def test_the_noise_of_bands_is_made_white_by_the_coefficients():
+    weights = np.array(whole_coefficients(BANDS.coefficients)) / COEFFICIENT_STEPS
+    blank = banded_steps(make_door(range(NUM_IMAGES), exact=True), 7)
+    for turn in range(7):
+        white = sum(weights[k] * blank[turn - k] for k in range(min(turn, 3) + 1)) * 4 / 1.0
+        assert stats.kstest(white.numpy(), "norm").pvalue > 1e-3
+
+
+def test_one_image_is_in_the_answer_of_its_turn_alone():
+    """Without noise: the answers of a door to a single image, and those of its neighbour."""
+    alone = banded_steps(make_door(range(1, NUM_IMAGES), exact=True), 8, NoNoise(KEY))
+    lengths = [float(step.norm()) * 4 / 0.5 for step in alone]
+    turns = [turn for turn, length in enumerate(lengths) if length > 0.5]
+    assert len(turns) == 2 and turns[1] - turns[0] == 4
+    assert all(length < 1e-6 for turn, length in enumerate(lengths) if turn not in turns)
+    assert all(0.99 < lengths[turn] <= 1 + 1e-6 for turn in turns)
+
+
+def test_whole_coefficients_are_no_longer_than_one():
+    for count in (2, 4, 16, 64):
+        weights = whole_coefficients(square_root_coefficients(count))
+        assert 0.97 * COEFFICIENT_STEPS**2 < sum(weight**2 for weight in weights) <= COEFFICIENT_STEPS**2
+    with pytest.raises(ValueError, match="above 1"):
+        whole_coefficients((1.0, 0.1))
+
+
+def test_a_coin_falls_with_the_probability_that_is_charged():
+    """A word that lies just at q does not take the record, and the one below does."""
+    q = 0.3
+    charged = int(np.ceil(q * 2**53))
+
+    class Word(PrivateGenerator):
+        def words(self, size):
+            return np.full(size, self.value << 11, dtype=np.uint64)
+
+    source = Word(exact=True)
+    for value, taken in ((charged - 1, 3), (charged, 0)):
+        source.value = value
+        assert len(poisson_sample(3, charged / 2**53, source)) == taken
+
+
+def test_noise_and_samples_come_from_the_operating_system(monkeypatch):
+    asked = []
+
+    def urandom(size, honest=os.urandom):
+        asked.append(size)
+        return honest(size)
+
+    door = make_door(exact=True)
+    monkeypatch.setattr("diffusers_dp.randomness.private_generator.os.urandom", urandom)
+    gradient(door, sample_rate=0.5)
+    assert sum(asked) >= 8 * (NUM_IMAGES + 16_400)
+
+
+# Refusals.
+
+
+class Mixing(nn.Module):
+    """Its last bits follow from the other rows: a mean over the batch, too small to be seen but there."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(64, 5)
+
+    def forward(self, x):
+        return self.layer(x.flatten(1) + 1e-4 * x.detach().mean())
+
+
+def test_gradients_whose_last_bits_follow_from_other_images_are_refused():
+    door = make_door(exact=True)
+    with pytest.raises(UsageError, match="--noise float"):
+        gradient(door, model=Mixing())
+    gradient(make_door(), model=Mixing())  # within rounding, which `--noise float` assumes anyway
+
+
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_gradients_that_keep_images_apart_pass_in_batches_of_any_size(size):
+    gradient(make_door(exact=True), max_physical_batch_size=size)
+
+
+def test_units_of_several_images_and_truncated_samples_have_no_exact_step():
+    units = np.arange(NUM_IMAGES) // 3
+    door = make_door(
+        exact=True, ledger=make_ledger(4), num_images=NUM_IMAGES, units=units, num_units=4,
+        ids=digests_of(units.tolist()),
+    )  # fmt: skip
+    for asked, changes in ((door, {}), (make_door(exact=True), {"truncated_batch_size": 5, "sample_rate": 0.5})):
+        ledger = make_ledger(asked.num_units, accountant="pld")
+        with pytest.raises(ValueError, match="public shape"):
+            put(asked, "noisy_gradient", two_layers(), squares, ledger=ledger, **{
+                "max_grad_norm": 0.5, "noise_multiplier": 2.0, "sample_rate": 0.5, "normaliser": 4.0,
+                "noise_multiplicity": 1, "max_physical_batch_size": 5, **changes,
+            })  # fmt: skip
+        assert not ledger.rows
+
+
+# An attack on low-order bits.
+
+
+def reachable(answers, std):
+    """Which float32 numbers are a float32 standard normal times `std`: what noise alone can be."""
+    nearest = (answers / np.float32(std)).astype(np.float32)
+    candidates = [nearest]
+    for end in (-np.inf, np.inf):
+        one = np.nextafter(nearest, np.float32(end))
+        candidates += [one, np.nextafter(one, np.float32(end))]
+    return np.any([each * np.float32(std) == answers for each in candidates], axis=0)
+
+
+@pytest.mark.parametrize(("exact", "succeeds"), [(False, True), (True, False)])
+def test_an_attack_on_low_order_bits_tells_images_apart_only_in_floating_point(exact, succeeds):
+    """Is there somebody? The attacker knows what one image adds, and asks which values noise alone can have."""
+    std = 2.0 * 0.9
+
+    def answers(missing):
+        door = make_door(missing, exact=exact)
+        return ask(door, lambda x, _: x.new_full((len(x), 4000), 1e-4), clip_norm=0.9, by_label=False)
+
+    nobody, somebody = (answers(missing).numpy().ravel() for missing in (range(NUM_IMAGES), ()))
+    shares = reachable(nobody, std).mean(), reachable(somebody, std).mean()
+    if succeeds:
+        assert shares[0] == 1 and shares[1] < 0.99
+    else:
+        counts = [[share * 4000, (1 - share) * 4000] for share in shares]
+        assert min(shares) == max(shares) or stats.chi2_contingency(np.array(counts) + 1).pvalue > 1e-3
+
+
+def test_the_step_is_added_up_before_the_noise(monkeypatch):
+    """Rounding after the noise would round what the noise hides."""
+    seen = []
+    honest = step_module.add_rounded_noise
+
+    def watched(total, **arguments):
+        seen.extend(value.clone() for value in total.values())
+        return honest(total, **arguments)
+
+    monkeypatch.setattr("diffusers_dp.privacy.sensitive.add_rounded_noise", watched)
+    gradient(make_door(exact=True))
+    assert seen and all(torch.equal(value, value.round()) for value in seen)
+
+
+def test_classes_without_names_and_batches_of_one_work():
+    door = make_door(class_names=None, labels=None, exact=True)
+    assert ask(door, by_label=False, generator=NoNoise(KEY)).shape == (1, 1, 64)
+    gradient(door, max_physical_batch_size=1)

@@ -1,0 +1,92 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""A receipt of `--noise exact` says proven, and one that has no right to is refused."""
+
+import json
+import shutil
+from dataclasses import replace
+
+import pytest
+
+from diffusers_dp import verify
+from diffusers_dp.accounting.ledger import PrivacyLedger
+from diffusers_dp.accounting.ledger_row import STEPS
+from diffusers_dp.randomness.private_generator import EXACT_RNG_FACTS, RNG_FACTS
+from diffusers_dp.release.receipt import EXACT_ASSUMPTION, FLOAT_ASSUMPTION
+from support.bands import banded_row
+from support.ledgers import row
+from support.releases import RECEIPT, forge, make_release
+
+
+QUERY = {"sensitivity": 1.0, "clip_norm": 1.0, "normaliser": 30.0, "grid": STEPS}
+
+
+def release_of(folder, *rows):
+    ledger = PrivacyLedger(None, target_epsilon=9.0, target_delta=1e-5, num_images=5000)
+    for each in rows:
+        ledger.reserve(each)
+    return make_release(folder, ledger=ledger)
+
+
+def steps(**facts):
+    return row(3.0, 0.125, 2, "dp_sgd", query={**QUERY, **facts})
+
+
+@pytest.fixture(scope="module")
+def exact(tmp_path_factory):
+    banded = banded_row(4, sample_rate=0.0625)
+    banded = replace(banded, query={**banded.query, "grid": STEPS}, steps=5)
+    rows = row(12.0, query=QUERY, name="moments"), steps()
+    return release_of(tmp_path_factory.mktemp("run"), *rows), release_of(tmp_path_factory.mktemp("bands"), banded)
+
+
+def receipt_of(release):
+    return json.loads((release / RECEIPT).read_text())
+
+
+def test_a_release_whose_questions_are_all_exact_is_proven(exact):
+    for release in exact:
+        receipt = receipt_of(release)
+        assert receipt["status"] == receipt["method"]["status"] == "proven"
+        assert receipt["rng"] == EXACT_RNG_FACTS
+        assert EXACT_ASSUMPTION in receipt["assumptions"] and FLOAT_ASSUMPTION not in receipt["assumptions"]
+        assert verify.verify(release)[1] == []
+
+
+def test_one_question_in_floating_point_lowers_the_status(tmp_path):
+    plain = {name: value for name, value in QUERY.items() if name != "grid"}
+    receipt = receipt_of(release_of(tmp_path, row(12.0, query=plain, name="a"), steps()))
+    assert receipt["status"] == "proven_with_assumptions" and receipt["rng"] == RNG_FACTS
+    assert FLOAT_ASSUMPTION in receipt["assumptions"]
+
+
+def event(receipt, number=1):
+    return receipt["events"][number]
+
+
+LIES = {
+    "a question without a grid": (lambda r: event(r, 0)["query"].pop("grid"), "whose noise is not"),
+    "noise of another source": (lambda r: r.update(rng=RNG_FACTS), "whose noise is not"),
+    "another grid": (lambda r: event(r)["query"].update(grid=STEPS // 2), "of 262144 steps"),
+    "a sensitivity above the clip norm": (lambda r: event(r)["query"].update(sensitivity=1.5), "of 262144 steps"),
+    "a probability that no coin has": (lambda r: event(r).update(sampling_probability=0.1), "no coin"),
+    "truncated samples": (
+        lambda r: event(r).update(truncated_batch_size=900, mechanism="truncated_poisson_gaussian"), "no truncated",
+    ),
+    "units of several images": (lambda r: event(r)["query"].update(max_images_per_unit=3), "no gradients of units"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_lie_about_whole_numbers_is_refused(exact, tmp_path, lie):
+    change, words = LIES[lie]
+    assert any(words in problem for problem in forge(shutil.copytree(exact[0], tmp_path / "forged"), change))
+
+
+def test_status_alone_is_refused(tmp_path):
+    plain = {name: value for name, value in QUERY.items() if name != "grid"}
+    release = release_of(tmp_path, row(12.0, query=plain, name="a"))
+
+    def lie(receipt):
+        receipt["status"] = receipt["method"]["status"] = "proven"
+
+    assert any("proven to the bit" in problem for problem in forge(release, lie))
