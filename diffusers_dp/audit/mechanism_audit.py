@@ -66,7 +66,7 @@ def audit_mechanism(
             outcomes[query.row.name] = query_runs(
                 query, facts.image_shape, facts.class_names,
                 delta=plan.ledger.target_delta, draws=QUICK_DRAWS if quick else DRAWS,
-                accountant="rdp" if quick else "pld", units=plan.unit == "unit", progress=bar.update,
+                accountant="rdp" if quick else "pld", units=plan.unit == "unit", exact=plan.exact, progress=bar.update,
             )  # fmt: skip
         for probe in probes:
             checks += probe()

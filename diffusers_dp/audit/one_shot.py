@@ -68,7 +68,8 @@ def evaluation_query(
 
 def query_runs(
     query: PlannedQuery, image_shape: tuple[int, ...], class_names: tuple[str, ...] | None, *, delta: float,
-    draws: int, accountant: str = "pld", units: bool = False, progress: Callable[[], None] | None = None,
+    draws: int, accountant: str = "pld", units: bool = False, exact: bool = False,
+    progress: Callable[[], None] | None = None,
 ) -> list[Outcome]:  # fmt: skip
     """The query honest, with the noise off and with the noise halved; `draws` answers with the image and as many
     without it, and a tenth of them where the noise is broken. With `units`, the image is a unit of two that are
@@ -92,7 +93,7 @@ def query_runs(
             ledger.affordable_steps(query.row, DRAWS_PER_LEDGER)  # counted once, not anew for every draw
             door = SensitiveImages(
                 images, labels, readable, num_images=len(unit_of), image_shape=image_shape, ledger=ledger,
-                class_names=class_names, **options,
+                class_names=class_names, exact=exact, **options,
             )  # fmt: skip
             door._generator = source
             parts.append(query.answers(door, min(count, DRAWS_PER_LEDGER), rate))
@@ -106,13 +107,13 @@ def query_runs(
     lengths = np.linalg.norm(noiseless.reshape(len(noiseless), -1), axis=1)
     signal = noiseless[lengths.argmax()]
     claim = _ledger(delta, accountant).epsilon(extra=[replace(query.row, steps=1)])
-    exact = _exact_checks(query, noiseless, answers(0.0, False, 2), signal, place)
-    exact.append(_additivity_check(query, image_shape, class_names, delta))
+    certain = _exact_checks(query, noiseless, answers(0.0, False, 2), signal, place)
+    certain.append(_additivity_check(query, image_shape, class_names, delta, exact))
     outcomes = []
     for noise_scale in NOISE_SCALES:
         count = draws if noise_scale == 1 else max(10, draws // 10)
         without, within = (answers(noise_scale, present, count) for present in (False, True))
-        checks = exact if noise_scale == 1 else []
+        checks = certain if noise_scale == 1 else []
         outcomes.append(_judge(query, without, within, signal, place, noise_scale, claim, delta, checks))
     return outcomes
 
@@ -143,7 +144,7 @@ def _exact_checks(
 
 
 def _additivity_check(
-    query: PlannedQuery, image_shape: tuple[int, ...], class_names: tuple[str, ...] | None, delta: float
+    query: PlannedQuery, image_shape: tuple[int, ...], class_names: tuple[str, ...] | None, delta: float, exact: bool
 ) -> Check:
     """Six images of several classes, all asked for, against the sum of what each adds alone: white, grey and noise,
     some longer than the clip norm and some shorter, none of them with the largest value that there is."""
@@ -154,7 +155,7 @@ def _additivity_check(
     def answer(which: slice) -> torch.Tensor:
         door = SensitiveImages(
             images[which], None if labels is None else labels[which], num_images=NUM_IMAGES, image_shape=image_shape,
-            ledger=_ledger(delta, "rdp"), class_names=class_names,
+            ledger=_ledger(delta, "rdp"), class_names=class_names, exact=exact,
         )  # fmt: skip
         door._generator = FaultyNoise(0.0)
         return torch.from_numpy(query.answers(door, 1, 1.0))

@@ -17,7 +17,7 @@ from .parts import Parts
 
 #: What float32 may get wrong in the norm of a gradient, with room: the clip norm is lower by this.
 SLACK = 2.0**-12
-IN_CACHE = 2**17  # numbers that are rounded while they are in the processor's cache
+IN_CACHE = 2**18  # numbers that are rounded while they are in the processor's cache
 
 
 def clip_steps(dimension: int, parts: int = 1) -> float:

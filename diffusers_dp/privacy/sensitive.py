@@ -135,7 +135,7 @@ class SensitiveImages(Door):
         self._readable = torch.ones(len(images), dtype=torch.bool) if readable is None else torch.tensor(readable)
         if self._labels is not None:  # a label outside the declared set is a damaged record like any other
             self._readable &= (self._labels >= 0) & (self._labels < len(self.class_names or ()))
-        self.exact = exact
+        self._exact = exact
         self._generator = PrivateGenerator(exact=exact)
         self._banded_sums = BandedSums()
         # Noise of the first process. A new door, as a resumed run has, begins a new block.
@@ -199,7 +199,7 @@ class SensitiveImages(Door):
             num_images=self._num_images, image_shape=shape, ledger=self._ledger, class_names=self.class_names,
             units=None if self._units is None else self._units.numpy(), num_units=self.num_units,
             ids=self._ids, capacity=self._capacity, max_images_per_unit=self.max_images_per_unit,
-            leaky_log=self._leaky_log, device=self.device, processes=self.processes, exact=self.exact,
+            leaky_log=self._leaky_log, device=self.device, processes=self.processes, exact=self._exact,
         )  # fmt: skip
 
     def noisy_sum(
@@ -263,13 +263,13 @@ class SensitiveImages(Door):
             blank = features_of_zeros(
                 features, self.image_shape, num_classes, device=self.device, clip_norm=clip_norm, name=name
             )
-        if self.exact:
+        if self._exact:
             clip_steps(blank.shape[1], 1 if self._units is None else self.max_images_per_unit)
         size = min(QUERY_BATCH_SIZE, max(1, QUERY_BATCH_VALUES // max(blank.shape[1], math.prod(self.image_shape))))
         kept = KeptState(features)  # as the trial left them
         reservation = self._ledger.reserve(row)
         generator = self._generator
-        noise, length = (generator.rounded_normal, STEPS) if self.exact else (generator.normal, clip_norm)
+        noise, length = (generator.rounded_normal, STEPS) if self._exact else (generator.normal, clip_norm)
         answers = []
         for _ in range(repeats):
             total = widened(blank.new_zeros(num_rows, blank.shape[1]))  # an empty sample has this shape too
@@ -288,7 +288,7 @@ class SensitiveImages(Door):
                     )
                 rows = _clip(rows.to(blank.dtype), clip_norm)  # squares of other types overflow
                 rows = torch.where(counted[:, None], rows, 0.0)
-                if self.exact:
+                if self._exact:
                     rows = on_grid(widened(rows), clip_norm, images_of_unit)
                 elif images_of_unit is not None:
                     rows = rows / images_of_unit[:, None].to(rows.device)
@@ -360,7 +360,7 @@ class SensitiveImages(Door):
             normaliser=normaliser, noise_multiplicity=noise_multiplicity, truncated_batch_size=truncated_batch_size,
             bands=bands, facts=self._facts,
         )  # fmt: skip
-        if self.exact and (self._units is not None or truncated_batch_size is not None):
+        if self._exact and (self._units is not None or truncated_batch_size is not None):
             raise ValueError("The proof to the bit needs batches of a public shape, of one image a unit.")
         if truncated_batch_size is not None and self._units is not None:
             raise ValueError("Truncated Poisson samples are of images, not of units of several.")
@@ -390,14 +390,14 @@ class SensitiveImages(Door):
                     noise_multiplicity=noise_multiplicity,
                     generator=generator,
                     leaky_log=self._leaky_log,
-                    exact=self.exact,
+                    exact=self._exact,
                 ),
                 ((self._scaled(images, -1), labels, counted, units) for images, labels, counted, units in batches),
             )
         self._refuse_kept(kept)
         if self._leaky_log is not None:
             self._leaky_log.end_step()
-        if self.exact:
+        if self._exact:
             return _typed(self._exact_answer(total, position, row, bands), model)
         if bands is not None and self.processes.is_first:
             shapes, std = [value.shape for value in total.values()], noise_multiplier * max_grad_norm
@@ -452,7 +452,7 @@ class SensitiveImages(Door):
             with _secret_torch_draws(self.device):
                 try_loss(
                     model, row_loss, self.image_shape, num_classes, noise_multiplicity=noise_multiplicity,
-                    at_most=at_most, fitting=self._fitting, device=self.device, exact=self.exact,
+                    at_most=at_most, fitting=self._fitting, device=self.device, exact=self._exact,
                 )  # fmt: skip
             self._tried = pair
         return KeptState(model, row_loss)
@@ -461,7 +461,7 @@ class SensitiveImages(Door):
     def _facts(self) -> dict[str, int]:
         """What the public facts of every row state."""
         units = {} if self._units is None else {"max_images_per_unit": self.max_images_per_unit}
-        return units | ({"grid": STEPS} if self.exact else {})
+        return units | ({"grid": STEPS} if self._exact else {})
 
     def _truncated_sample(self, sample_rate: float, batch_size: int, generator: PrivateGenerator) -> torch.Tensor:
         """This process's part of a sample of all images, which the first process draws and cuts: shares that each

@@ -45,6 +45,7 @@ class Plan:
             that get what all others leave have the last of the rows.
         noise_errors (`dict[int, float]`): With `--noise_bands`, how much noise reaches the weights with each number of
             bands that was looked at, see `chosen_bands`.
+        exact (`bool`): `--noise exact`.
     """
 
     sampling: SamplingFacts | None
@@ -52,6 +53,7 @@ class Plan:
     ledger: PrivacyLedger
     queries: tuple[Query, ...] = ()
     noise_errors: dict[int, float] = field(default_factory=dict)
+    exact: bool = False
 
     @property
     def epsilon(self) -> float:
@@ -191,7 +193,7 @@ def plan_run(config: TrainingConfig, facts: PublicFacts) -> Plan:
     rows |= later
     if ledger.has_guarantee:
         refuse_unverifiable(ledger, config.queries)
-    return Plan(sampling, rows, ledger, config.queries, errors)
+    return Plan(sampling, rows, ledger, config.queries, errors, config.is_exact)
 
 
 def _refuse_one_name(config: TrainingConfig) -> None:

@@ -147,7 +147,8 @@ def test_truncated_poisson_samples_cost_what_is_published():  # R10
     assert plain == pytest.approx(0.915076, abs=2e-4)
     for cap, epsilon in ((4300, 0.91890), (4400, 0.915081), (4500, 0.915076), (4200, 1.22)):
         found = cost([truncated(cap)], delta=FETA_DELTA)
-        assert found == pytest.approx(epsilon, abs=2e-4 if cap > 4200 else 5e-3) and found >= plain
+        assert found == pytest.approx(epsilon, abs=2e-4 if cap > 4200 else 5e-3)
+        assert found >= plain - 1e-7  # the last digits of a convolution are those of the processor
 
 
 def test_the_default_truncation_is_five_standard_deviations():

@@ -20,8 +20,8 @@ LEDGER_FAULTS = (
         "        position = self._ledger.take_step(row, reserve_steps=reserve_steps)\n",
         "        position = 0\n",
         ("privacy/test_sensitive.py::test_a_step_is_taken_before_an_image_is_read",),
-        "        if self.exact:\n            return _typed(",
-        "        self._ledger.take_step(row, reserve_steps=reserve_steps)\n        if self.exact:\n"
+        "        if self._exact:\n            return _typed(",
+        "        self._ledger.take_step(row, reserve_steps=reserve_steps)\n        if self._exact:\n"
         "            return _typed(",
     ),
     Fault(

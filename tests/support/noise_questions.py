@@ -22,6 +22,10 @@ NOISE_CELLS = (
     ("step", "images", "plain"),
     ("step", "images", "truncated"),
     ("step", "units", "plain"),
+    ("step", "images", "exact"),
+    ("query", "images", "exact"),
+    ("query", "units", "exact"),
+    ("finished model", "images", "exact"),
     ("query", "images", "plain"),
     ("query", "units", "plain"),
     ("query of all", "images", "plain"),
@@ -49,6 +53,7 @@ def noise_of(cell, processes, leaky_log=None):
         share.images, share.labels, share.readable, num_images=NUM_IMAGES, image_shape=SHAPE, ledger=ledger,
         class_names={"query of all": None, "finished model": MANY}.get(question, CLASSES), units=share.units,
         num_units=None if of == "images" else number, processes=processes, leaky_log=leaky_log,
+        exact=sampling == "exact",
     )  # fmt: skip
     if question == "query of all":
         answer = door.noisy_sum(
