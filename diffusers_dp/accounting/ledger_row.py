@@ -226,6 +226,11 @@ def mechanism_of(
     return "gaussian" if sampling_probability == 1 else "poisson_gaussian"
 
 
+def rate_of_coins(sample_rate: float) -> float:
+    """The probability with which a uniform number of 53 bits lies below a rate: that rate, rounded up."""
+    return math.ceil(sample_rate * 2**53) / 2**53
+
+
 def finite_number(value: Any, what: str = "", *, field: str | None = None) -> float:
     if not isinstance(value, numbers.Real) or not math.isfinite(value):
         raise UsageError(f"{what} must be a finite number, not {value!r}.".strip(), field=field)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_type_hints, overload
 
 from ..accounting.epsilon import truncated_batch_size
+from ..accounting.ledger_row import rate_of_coins
 from ..errors import UsageError
 from .advice import Situation
 from .automatic import AUTO, automatic
@@ -287,8 +288,8 @@ def resolve(config: DPSGDConfig, num_units: int) -> SamplingFacts:
                 f"most {num_units}."
             )
         sample_rate, expected = normaliser / num_units, float(normaliser)
-    if config.is_exact:  # a coin of 53 bits falls with the probability that is charged
-        sample_rate = math.ceil(sample_rate * 2**53) / 2**53
+    if config.is_exact:
+        sample_rate = rate_of_coins(sample_rate)
     if config.bands is not None and config.bands * sample_rate > 1:
         flag = "train_batch_size" if config.sample_rate is None else "sample_rate"
         raise UsageError(

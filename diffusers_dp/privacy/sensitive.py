@@ -19,7 +19,15 @@ from torch import nn
 
 from ..accounting import epsilon as accounting
 from ..accounting.ledger import PrivacyLedger
-from ..accounting.ledger_row import COEFFICIENT_STEPS, STEPS, Bands, LedgerRow, gradient_row, mechanism_of
+from ..accounting.ledger_row import (
+    COEFFICIENT_STEPS,
+    STEPS,
+    Bands,
+    LedgerRow,
+    gradient_row,
+    mechanism_of,
+    rate_of_coins,
+)  # fmt: skip
 from ..data.cache import fingerprint
 from ..data.mapped import Encode, map_images
 from ..data.picked_images import PickedImages, stored_images, tensor_of
@@ -248,6 +256,7 @@ class SensitiveImages(Door):
                 given.
         """
         self._refuse_shut()
+        sample_rate = rate_of_coins(sample_rate) if self._exact else sample_rate
         num_classes = None if self.class_names is None else len(self.class_names)
         num_rows = num_classes if by_label and num_classes is not None else 1
         row = LedgerRow(
@@ -355,6 +364,7 @@ class SensitiveImages(Door):
                 anything but the ids of units. With `exact`, there are units of several images, or truncated samples.
         """
         self._refuse_shut()
+        sample_rate = rate_of_coins(sample_rate) if self._exact else sample_rate
         row = gradient_row(
             max_grad_norm=max_grad_norm, noise_multiplier=noise_multiplier, sample_rate=sample_rate,
             normaliser=normaliser, noise_multiplicity=noise_multiplicity, truncated_batch_size=truncated_batch_size,

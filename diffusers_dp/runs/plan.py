@@ -290,8 +290,8 @@ def _check_same(earlier: dict[str, Any], row: LedgerRow) -> None:
     before = {**earlier["query"], **earlier}
     now = {**row.query, **asdict(row)}
     for key in (
-        "sampling_probability", "truncated_batch_size", "clip_norm", "normaliser", "noise_multiplicity",
-        "max_images_per_unit", "grid",
+        "grid", "sampling_probability", "truncated_batch_size", "clip_norm", "normaliser", "noise_multiplicity",
+        "max_images_per_unit",
     ):  # fmt: skip
         if before.get(key) != now.get(key):
             raise IntegrityError(

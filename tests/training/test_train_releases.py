@@ -3,15 +3,14 @@
 
 import json
 
-import datasets
 import numpy as np
 import pytest
-from PIL import Image
 
 from diffusers_dp import verify
 from diffusers_dp.errors import UsageError
 from diffusers_dp.runs.identity import read_identity
 from support.flags import TINY
+from support.patients import unit_flags, write_dataset
 from support.runs import interrupted
 
 
@@ -49,41 +48,6 @@ def test_releases_of_one_data_set_add_up(script, tmp_path, folder_flags, monkeyp
     with pytest.raises(UsageError, match="--dataset_epsilon"):
         script.main([*third, "--dataset_epsilon", str(spent)])
     assert not (tmp_path / "third" / "release").exists()
-
-
-def write_dataset(folder, without=None):
-    """Thirty images of six patients, in a folder that `datasets` reads."""
-    rng = np.random.default_rng(0)
-    folder.mkdir()
-    lines = []
-    for number in range(30):
-        image = rng.integers(0, 256, (8, 8), dtype=np.uint8)
-        patient = f"patient {min(number % 10, 5)}"
-        if patient != without:
-            Image.fromarray(image).save(folder / f"{number:02}.png")
-            line = {
-                "file_name": f"{number:02}.png",
-                "diagnosis": ("healthy", "ill")[number % 2],
-                "patient_id": patient,
-            }
-            lines.append(line)
-    datasets.Dataset.from_list(lines).to_parquet(folder / "metadata.parquet")
-
-
-def unit_flags(folder, run):
-    flags = [*TINY, "--dataset_name", str(folder), "--label_column", "diagnosis", "--class_names", "healthy,ill"]
-    flags += ["--resolution", "8", "--num_channels", "1", "--num_train_images", "30", "--accountant", "rdp"]
-    flags += [
-        "--target_epsilon",
-        "2",
-        "--unit_column",
-        "patient_id",
-        "--num_train_units",
-        "6",
-        "--max_images_per_unit",
-        "4",
-    ]
-    return [*flags, "--train_batch_size", "3", "--output_dir", str(run)]
 
 
 def test_moments_count_patients(script, tmp_path):

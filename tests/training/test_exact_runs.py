@@ -1,0 +1,103 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""`--noise exact` from the command line to a receipt that says proven: bands, an interruption, patients, refusals."""
+
+import json
+
+import pytest
+
+from diffusers_dp import verify
+from diffusers_dp.accounting.ledger_row import STEPS
+from diffusers_dp.errors import IntegrityError, UsageError
+from support.flags import NUM_IMAGES, RESUME, SHORT_FETA_PRO
+from support.patients import unit_flags, write_dataset
+from support.runs import interrupted, load, read_ledger, reserved_steps, write_images, write_public
+
+
+EXACT = ["--noise", "exact"]
+
+
+def run_flags(tmp_path, *more):
+    images = tmp_path / "images"
+    given = ["--train_data_dir", str(images)] if images.exists() else write_images(images, "broken")
+    return [*SHORT_FETA_PRO, *given, "--output_dir", str(tmp_path / "run"), *EXACT, *more]
+
+
+def receipt_of(run):
+    return json.loads((run / "release" / "privacy_receipt.json").read_text())
+
+
+@pytest.mark.parametrize("bands", ["1", "4"])
+def test_a_run_that_was_interrupted_is_proven(script, tmp_path, monkeypatch, bands):
+    """One image cannot be read, and a class is empty."""
+    flags = run_flags(tmp_path, "--noise_bands", bands, "--train_batch_size", "6", "--evaluation_reserve", "0.2")
+    interrupted(script, monkeypatch, flags, 5)
+    with pytest.raises(IntegrityError, match="grid"):
+        script.main([*flags, *RESUME, "--noise", "float"])
+    script.main([*flags, *RESUME])
+    receipt, (_, rows) = receipt_of(tmp_path / "run"), read_ledger(tmp_path / "run")
+    assert {row["stage"] for row in rows} == {"central_images", "frequency_features", "dp_sgd", "evaluation_reserve"}
+    assert all(row["query"]["grid"] == STEPS for row in rows)
+    assert all(row["sampling_probability"] * 2**53 % 1 == 0 for row in rows)
+    assert reserved_steps(tmp_path / "run") > 4, "what was lost is counted"
+    assert receipt["status"] == "proven" and verify.report(tmp_path / "run" / "release") == 0
+
+
+FOLDER = (
+    "--class_names left,empty,right --resolution 8 --num_channels 1 --skip_preflight --accountant rdp "
+    f"--num_train_images {NUM_IMAGES} --target_epsilon 1 "
+)
+DP_SGD = "--max_train_steps 4 --train_batch_size 7 --checkpointing_steps 2 "
+OTHERS = {
+    "moments": "--num_frequencies 9 --images_per_class 4 --num_parts 2 --part_rounds 1",
+    "pe": "--images_per_class 2 --candidates_per_class 4 --variation_strengths 0.5 --generator public_images "
+    "--public_margin 1",
+    "psg": f"{DP_SGD} --images_per_class 2 --classifier_width 8 --steps_per_network 3 --network_steps 1",
+    "dp_gan": f"{DP_SGD} --block_out_channels 4,8 --discriminator_channels 4 --discriminator_steps 2",
+    "dp_merf": "--num_features 20 --generator_steps 2 --generator_batch_size 6 --block_out_channels 8,16 "
+    "--class_counts_noise_multiplier 20",
+}
+
+
+@pytest.mark.parametrize("method", OTHERS)
+def test_other_methods_are_proven(method, tmp_path, monkeypatch):
+    script, run = load(method, monkeypatch), tmp_path / "run"
+    given = [*write_images(tmp_path / "images"), "--output_dir", str(run), *EXACT]
+    given += write_public(tmp_path / "public")[:2] if method == "pe" else []
+    script.main([*(FOLDER + OTHERS[method]).split(), *given])
+    assert receipt_of(run)["status"] == "proven" and verify.report(run / "release") == 0
+
+
+@pytest.mark.parametrize("method", ["moments", "feta_pro"])
+def test_patients_are_proven_where_no_gradient_is_asked(method, tmp_path, monkeypatch):
+    script, run = load(method, monkeypatch), tmp_path / "run"
+    write_dataset(tmp_path / "scans", "patient 5")
+    flags = unit_flags(tmp_path / "scans", run)
+    if method == "feta_pro":
+        with pytest.raises(UsageError, match="--unit_column"):
+            script.main([*flags, *EXACT])
+        assert not run.exists()
+        return
+    facts = flags[flags.index("--dataset_name") : flags.index("--train_batch_size")]
+    script.main([*facts, "--output_dir", str(run), *EXACT, "--skip_preflight", *OTHERS[method].split()])
+    assert receipt_of(run)["status"] == "proven" and verify.report(run / "release") == 0
+
+
+def test_the_pre_flight_tries_whole_numbers(script, tmp_path):
+    """With the run's own model and questions."""
+    flags = run_flags(tmp_path, "--noise_bands", "4", "--train_batch_size", "6")
+    flags.remove("--skip_preflight")
+    script.main(flags)
+    assert receipt_of(tmp_path / "run")["status"] == "proven"
+
+
+@pytest.mark.parametrize(
+    ("more", "named"),
+    [
+        (["--truncated_poisson"], "--truncated_poisson"),
+        (["--target_epsilon", "inf", "--accountant", "pld"], "--target_epsilon inf"),
+    ],
+)
+def test_what_has_no_proof_to_the_bit_is_refused(script, tmp_path, more, named):
+    with pytest.raises(UsageError, match=named):
+        script.main(run_flags(tmp_path, *more))
+    assert not (tmp_path / "run").exists()
