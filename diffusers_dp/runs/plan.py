@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 
 from ..accounting.ledger import PrivacyLedger
-from ..accounting.ledger_row import Bands, LedgerRow, gradient_row, sampled_row
+from ..accounting.ledger_row import Bands, LedgerRow, gradient_row, rate_of_coins, sampled_row
 from ..data.images import PublicFacts
 from ..errors import BudgetExceeded, IntegrityError, UsageError
 from ..methods.bounds import check_images
@@ -165,7 +165,7 @@ def plan_run(config: TrainingConfig, facts: PublicFacts) -> Plan:
     rest = _queries_of_the_rest(config)
     for asked in config.queries:
         if asked.name not in {query.name for query in rest}:
-            rows[asked.name] = _query_row(asked, ledger)
+            rows[asked.name] = _query_row(_by_coins(config, asked), ledger)
     spent = ledger.epsilon(extra=[*rows.values(), *ledger.set_aside])
     takes_rest = sampling is not None or bool(rest)
     if ledger.has_guarantee and (spent >= config.target_epsilon if takes_rest else spent > config.target_epsilon):
@@ -208,9 +208,15 @@ def _refuse_one_name(config: TrainingConfig) -> None:
 def _queries_of_the_rest(config: TrainingConfig) -> list[Query]:
     """The queries that share what all others leave, of a method without DP-SGD."""
     rest = [query for query in config.queries if query.noise_multiplier is None and query.budget_share is None]
+    rest = [_by_coins(config, query) for query in rest]
     if rest and config.dp_sgd is not None or len({query.sample_rate for query in rest}) > 1:
         raise ValueError(f"{config.method}: what is left goes to queries of one sample rate, and none beside DP-SGD.")
     return rest
+
+
+def _by_coins(config: TrainingConfig, query: Query) -> Query:
+    """With the sample rate that `--noise exact` charges."""
+    return replace(query, sample_rate=rate_of_coins(query.sample_rate)) if config.is_exact else query
 
 
 def _rows_of_the_rest(rest: Sequence[Query], ledger: PrivacyLedger) -> dict[str, LedgerRow]:
