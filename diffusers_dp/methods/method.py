@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from .flags import TrainingConfig
 
 STATUSES = {
-    "proven": "the proof covers the program as it runs, floating point and its random generator included",
+    "proven": "the proof covers the program as it runs (--noise exact); the receipt lists what stays assumed",
     "proven_with_assumptions": "proven for real numbers and perfect randomness; the receipt lists all assumptions",
     "holds_elsewhere": "its guarantee holds as published; it is not built here",
     "claim_refuted": "the published epsilon does not hold; it is not built here",

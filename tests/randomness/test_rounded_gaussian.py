@@ -109,3 +109,44 @@ def test_every_number_near_a_half_step_is_decided(monkeypatch):
 def test_a_deviation_that_the_margin_was_not_made_for_is_refused(std):
     with pytest.raises(ValueError, match="2\\^36"):
         rounded_gaussian(1, std, words())
+
+
+@pytest.mark.slow  # a minute
+@pytest.mark.parametrize("std", [0.6, 37.5, 0.6 * 2**18])
+def test_a_hundred_million_numbers(std, monkeypatch):
+    """Chi-square over a thousand equal parts or all whole numbers, tails, and every case that floating point left
+    open, decided again in 300 bits."""
+    cases = []
+
+    def noted(uniform, deviation, words):
+        asked = []
+
+        def more(count):
+            drawn = words(count)
+            asked.extend(int(each) for each in drawn)
+            return drawn
+
+        cases.append((uniform, asked, decided(uniform, deviation, more)))
+        return cases[-1][2]
+
+    monkeypatch.setattr(module, "decided", noted)
+    source = PrivateGenerator(exact=True).words
+    edges = np.unique(np.floor(stats.norm.ppf(np.arange(1, 1000) / 1000) * std) + 0.5)
+    found, beyond, parts, size = np.zeros(len(edges) + 1), 0, 10, 10**7
+    for _ in range(parts):
+        drawn = rounded_gaussian(size, std, source)
+        found += np.bincount(np.searchsorted(edges, drawn), minlength=len(found))
+        beyond += int((np.abs(drawn) > np.floor(4.5 * std) + 0.5).sum())
+    expected = np.diff(stats.norm.cdf([-np.inf, *edges, np.inf], scale=std)) * parts * size
+    tail = 2 * stats.norm.sf((np.floor(4.5 * std) + 0.5) / std)
+    p_values = stats.chisquare(found, expected).pvalue, stats.binomtest(beyond, parts * size, tail).pvalue
+    print(f"std {std:g}: chi-square p {p_values[0]:.3f}, tails p {p_values[1]:.3f}, {len(cases)} decided")
+    assert min(p_values) > 1e-4 and cases
+    with ctx.workprec(300):
+        for uniform, asked, k in cases:
+            numerator = uniform
+            for word in asked:
+                numerator = numerator << 64 | word
+            ends = [arb(numerator + end) / arb(1 << (BITS + 64 * len(asked))) for end in (0, 1)]  # u lies between them
+            tails = [(arb(2 * each + 1) / 2 / arb(std) / arb(2).sqrt()).erfc() / 2 for each in (k, k - 1)]
+            assert ends[0] >= tails[0] and (k == 0 or ends[1] <= tails[1])
