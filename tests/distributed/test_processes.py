@@ -90,6 +90,14 @@ def test_sums_are_those_of_one_process(found, count):
             assert_same(each[part], found[1][0][part], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("count", SEVERAL)
+def test_sums_of_whole_numbers_are_equal_to_the_last_step(found, count):
+    alone = found[1][0]["whole"]
+    assert any(value.any() for value in alone.values())
+    for each in found[count]:
+        assert all(torch.equal(each["whole"][name], value) for name, value in alone.items())
+
+
 @pytest.mark.parametrize("count", (1, *SEVERAL))
 def test_a_large_sum_loses_none_of_its_terms(found, count):
     """Of a query and of a step: nine of ten images can be read, and the first one's part is taken away."""

@@ -18,14 +18,7 @@ from diffusers_dp.randomness.banded_noise import whole_coefficients
 from diffusers_dp.randomness.keyed_hash import digests_of
 from diffusers_dp.randomness.private_generator import PrivateGenerator
 from support.bands import bands_of
-from support.doors import KEY, NUM_IMAGES, SHAPE, make_door, make_ledger, put, squares, two_layers
-
-
-class NoNoise(PrivateGenerator):
-    """Leaves off the noise alone."""
-
-    def rounded_normal(self, shape, std, device="cpu"):
-        return torch.zeros(shape, dtype=torch.float64)
+from support.doors import KEY, NUM_IMAGES, SHAPE, Noiseless, make_door, make_ledger, put, squares, two_layers
 
 
 def pixels(x, labels=None):
@@ -73,7 +66,7 @@ def test_one_unit_moves_a_question_by_the_clip_norm_at_most(units, colour):
         gone = np.flatnonzero(of == missing)
         ledger = make_ledger(len(set(of)))
         door = make_door(gone, images, exact=True, ledger=ledger, **options)
-        return ask(door, lambda x, _: 3 * x.flatten(1), generator=NoNoise(KEY)).double() * STEPS
+        return ask(door, lambda x, _: 3 * x.flatten(1), generator=Noiseless(KEY)).double() * STEPS
 
     everybody = answer(-1)
     for unit in sorted(set(of)):
@@ -107,9 +100,9 @@ def test_a_step_is_the_sum_of_what_each_image_adds():
     alone = 0
     for number in range(NUM_IMAGES):
         others = [each for each in range(NUM_IMAGES) if each != number]
-        alone = alone + flat(gradient(make_door(others, exact=True), NoNoise(KEY), normaliser=0.5 / STEPS))
+        alone = alone + flat(gradient(make_door(others, exact=True), Noiseless(KEY), normaliser=0.5 / STEPS))
     for size in (1, 5, NUM_IMAGES):
-        whole = gradient(make_door(exact=True), NoNoise(KEY), normaliser=0.5 / STEPS, max_physical_batch_size=size)
+        whole = gradient(make_door(exact=True), Noiseless(KEY), normaliser=0.5 / STEPS, max_physical_batch_size=size)
         if size == 5:
             assert torch.equal(flat(whole), alone.float().double())
         assert (flat(whole) - alone).abs().max() <= NUM_IMAGES  # rows of other shapes may differ in their last bits
@@ -146,7 +139,7 @@ def test_the_noise_of_bands_is_made_white_by_the_coefficients():
 
 def test_one_image_is_in_the_answer_of_its_turn_alone():
     """Without noise: the answers of a door to a single image, and those of its neighbour."""
-    alone = banded_steps(make_door(range(1, NUM_IMAGES), exact=True), 8, NoNoise(KEY))
+    alone = banded_steps(make_door(range(1, NUM_IMAGES), exact=True), 8, Noiseless(KEY))
     lengths = [float(step.norm()) * 4 / 0.5 for step in alone]
     turns = [turn for turn, length in enumerate(lengths) if length > 0.5]
     assert len(turns) == 2 and turns[1] - turns[0] == 4
@@ -279,5 +272,5 @@ def test_the_step_is_added_up_before_the_noise(monkeypatch):
 
 def test_classes_without_names_and_batches_of_one_work():
     door = make_door(class_names=None, labels=None, exact=True)
-    assert ask(door, by_label=False, generator=NoNoise(KEY)).shape == (1, 1, 64)
+    assert ask(door, by_label=False, generator=Noiseless(KEY)).shape == (1, 1, 64)
     gradient(door, max_physical_batch_size=1)

@@ -74,6 +74,9 @@ class Noiseless(PrivateGenerator):
     def normal(self, shape, std, device="cpu"):
         return torch.zeros(tuple(shape), device=device)
 
+    def rounded_normal(self, shape, std, device="cpu"):
+        return torch.zeros(tuple(shape), dtype=torch.float64, device=device)
+
 
 class Counting(PrivateGenerator):
     """Notes what is drawn."""

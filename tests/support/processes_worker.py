@@ -15,6 +15,7 @@ from diffusers.training_utils import EMAModel
 from torch import nn
 
 from diffusers_dp.accounting.ledger import LedgerRow, PrivacyLedger
+from diffusers_dp.accounting.ledger_row import STEPS
 from diffusers_dp.data.cache import new_cache
 from diffusers_dp.data.images import ImageArrays, load_digits_split, open_images
 from diffusers_dp.data.shares import load_share, share_of
@@ -55,12 +56,13 @@ def make_arrays(count, units=False):
     )
 
 
-def make_door(processes, arrays, num_images, num_units=None, ledger=None):
+def make_door(processes, arrays, num_images, num_units=None, ledger=None, **options):
     share = share_of(arrays, processes.index, processes.count)
     return SensitiveImages(
         share.images, share.labels, share.readable, num_images=num_images, image_shape=SHAPE,
         ledger=ledger or make_ledger(processes, num_units or num_images), class_names=("a", "b", "c"),
         units=share.units, num_units=num_units, processes=processes,
+        **options,
     )  # fmt: skip
 
 
@@ -133,6 +135,25 @@ class TakesAway(PrivateGenerator):
 
     def normal(self, shape, std, device="cpu"):
         return torch.full(tuple(shape), -LARGE, device=device)
+
+
+def whole_sums(processes, model):
+    """In steps of the grid of `--noise exact`, without noise: a step, with the two before it mixed in, and a query."""
+    door = make_door(processes, make_arrays(10), 11, exact=True)
+    source, ledger = Noiseless(), make_ledger(processes, 11)
+    steps = [
+        step(
+            door, model, max_grad_norm=1.0, normaliser=1 / STEPS, sample_rate=0.25, bands=BANDS, generator=source,
+            max_physical_batch_size=1, reserve_steps=4, ledger=ledger,
+        )
+        for _ in range(4)
+    ]  # fmt: skip
+    answer = put(
+        door, "noisy_sum", lambda x, _: x.flatten(1), clip_norm=1.0, noise_multiplier=1.0, by_label=True,
+        name="question", generator=source, ledger=ledger,
+    )  # fmt: skip
+    named = {f"{turn} {name}": value for turn, each in enumerate(steps) for name, value in each.items()}
+    return {"answer": answer, **named}
 
 
 def large_sums(processes):
@@ -379,6 +400,7 @@ def measure(processes: Processes, folder: Path) -> dict:
         "exact": exact_sums(processes, model),
         "rows": sums_of_rows(processes, model, folder / f"rows{processes.count}"),
         "large": large_sums(processes),
+        "whole": whole_sums(processes, model),
         "noise": noise_alone(processes),
         "every way": {cell: noise_of(cell, processes) for cell in NOISE_CELLS if processes.count > 1},
         "taken": who_takes_part(processes),
