@@ -12,6 +12,7 @@ import torch
 
 from ..accounting.ledger_row import STEPS
 from ..errors import UsageError
+from ..randomness.rounded_gaussian import MOST_STEPS
 from .parts import Parts
 
 
@@ -39,6 +40,15 @@ def clip_steps(dimension: int, parts: int = 1) -> float:
             "--noise float."
         )
     return most * (1 - SLACK) - rounding
+
+
+def refuse_too_much_noise(noise_multiplier: float, steps: int = STEPS) -> None:
+    """Raises `UsageError` if noise of that many steps, times the multiplier, is more than can be rounded exactly."""
+    if noise_multiplier * steps > MOST_STEPS:
+        raise UsageError(
+            f"--noise exact has noise multipliers of at most {MOST_STEPS / steps:g} here, not {noise_multiplier:g}: "
+            "give --noise float, or ask for less noise."
+        )
 
 
 def rounded_in_place(parts: Parts, factors: torch.Tensor) -> torch.Tensor:

@@ -34,11 +34,11 @@ from ..data.picked_images import PickedImages, stored_images, tensor_of
 from ..distributed.processes import Processes
 from ..errors import UsageError
 from ..gradients import FittingParts, add_noise, clip_factors, clipped_gradient_sum, poisson_sample, truncate
-from ..gradients.grid import clip_steps, on_grid
+from ..gradients.grid import clip_steps, on_grid, refuse_too_much_noise
 from ..gradients.parts import widened
 from ..gradients.step import Gradients, PhysicalBatch, RowLoss, add_rounded_noise
 from ..gradients.supported import check_model
-from ..randomness.banded_noise import BandedNoise, BandedSums
+from ..randomness.banded_noise import BandedNoise, BandedSums, whole_coefficients
 from ..randomness.keyed_hash import digests_of, group_of, has_id
 from ..randomness.leaky_log import LeakyLog
 from ..randomness.private_generator import PrivateGenerator
@@ -273,6 +273,7 @@ class SensitiveImages(Door):
                 features, self.image_shape, num_classes, device=self.device, clip_norm=clip_norm, name=name
             )
         if self._exact:
+            refuse_too_much_noise(noise_multiplier)
             clip_steps(blank.shape[1], 1 if self._units is None else self.max_images_per_unit)
         size = min(QUERY_BATCH_SIZE, max(1, QUERY_BATCH_VALUES // max(blank.shape[1], math.prod(self.image_shape))))
         kept = KeptState(features)  # as the trial left them
@@ -370,8 +371,11 @@ class SensitiveImages(Door):
             normaliser=normaliser, noise_multiplicity=noise_multiplicity, truncated_batch_size=truncated_batch_size,
             bands=bands, facts=self._facts,
         )  # fmt: skip
-        if self._exact and (self._units is not None or truncated_batch_size is not None):
-            raise ValueError("The proof to the bit needs batches of a public shape, of one image a unit.")
+        if self._exact:
+            if self._units is not None or truncated_batch_size is not None:
+                raise ValueError("The proof to the bit needs batches of a public shape, of one image a unit.")
+            refuse_too_much_noise(noise_multiplier, STEPS * (1 if bands is None else COEFFICIENT_STEPS))
+            whole_coefficients(() if bands is None else bands.coefficients)
         if truncated_batch_size is not None and self._units is not None:
             raise ValueError("Truncated Poisson samples are of images, not of units of several.")
         if truncated_batch_size is not None and self._capacity > self._num_images:

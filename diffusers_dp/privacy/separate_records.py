@@ -136,8 +136,8 @@ def try_loss(
     keep nothing.
 
     With `exact`, the whole numbers that half of the images of a batch add up to must be the same whatever the other
-    half is: blanks, or the same images with their brightness turned round. That is tried for both halves, in batches
-    of the largest size and of `FEW`.
+    half is: blanks of the first class, or the same images with their brightness turned round. That is tried for both
+    halves, in batches of the largest size and of `FEW`.
 
     Args:
         model, row_loss, noise_multiplicity: As for `SensitiveImages.noisy_gradient`.
@@ -179,13 +179,15 @@ def _refuse_mixed_bits(
     for parity in (0, 1):
         counted = torch.arange(number, device=device) % 2 == parity
         found = []
-        for others in (images, torch.zeros_like(images), -images):
+        blanks = torch.zeros_like(images), None if labels is None else torch.zeros_like(labels)
+        for others, of_others in ((images, labels), blanks, (-images, labels)):
             beside = torch.where(counted.view(-1, *[1] * len(image_shape)), images, others)
+            classes = None if labels is None or of_others is None else torch.where(counted, labels, of_others)
             summed = functools.partial(
                 clipped_gradient_sum, model, row_loss, max_grad_norm=CLIP_OF_TRIAL, exact=True,
                 noise_multiplicity=noise_multiplicity, generator=PrivateGenerator(bytes(KEY_BYTES)),
             )  # fmt: skip
-            found.append(fitting.total(summed, [(beside, labels, counted, None)]))
+            found.append(fitting.total(summed, [(beside, classes, counted, None)]))
         if any(not torch.equal(found[0][name], each[name]) for each in found[1:] for name in each):
             raise UsageError(
                 "The last bits of an image's gradient follow from the other images of its batch here, so that --noise "

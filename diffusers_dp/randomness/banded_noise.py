@@ -157,6 +157,6 @@ def whole_coefficients(coefficients: Sequence[float]) -> tuple[int, ...]:
         ValueError: It is not.
     """
     weights = tuple(int(COEFFICIENT_STEPS * value) for value in coefficients)
-    if weights[0] < 1 or sum(weight**2 for weight in weights) > COEFFICIENT_STEPS**2:
-        raise ValueError("The coefficients of bands have a norm above 1, or the first vanishes.")
+    if 0 in weights[:1] or sum(weight**2 for weight in weights) > COEFFICIENT_STEPS**2:
+        raise ValueError("The coefficients of bands have a norm above 1, or the first is below a step.")
     return weights

@@ -225,6 +225,20 @@ def test_units_of_several_images_and_truncated_samples_have_no_exact_step():
         assert not ledger.rows
 
 
+def test_more_noise_than_can_be_rounded_is_refused_before_anything_is_asked():
+    door = make_door(exact=True)
+    for multiplier, changes in ((2.0**19, {}), (300.0, {"bands": BANDS, "sample_rate": 0.25})):
+        ledger = make_ledger()
+        with pytest.raises(UsageError, match="--noise float"):
+            put(door, "noisy_gradient", two_layers(), squares, ledger=ledger, **{
+                "max_grad_norm": 0.5, "noise_multiplier": multiplier, "sample_rate": 0.5, "normaliser": 4.0,
+                "noise_multiplicity": 1, "max_physical_batch_size": 5, **changes,
+            })  # fmt: skip
+        assert not ledger.rows
+    with pytest.raises(UsageError, match="--noise float"):
+        ask(door, noise_multiplier=2.0**19)
+
+
 # An attack on low-order bits.
 
 
