@@ -55,7 +55,7 @@ PICKLED = ", and pickled weights are never loaded"
 #: The sources of noise that this library has had; what else a receipt says of them would be a key or a seed.
 EXACT_RNG = "the operating system's generator for noise and samples; numpy Philox 4x64, 128-bit key, for losses"
 RNG_KINDS = ("numpy Philox 4x64, 128-bit key; on CUDA torch's Philox 4x32, a fresh 64-bit seed per draw", EXACT_RNG)
-GRID, COIN = 2**18, 2**53  # of `--noise exact`: steps of a clip norm, and of a probability
+CLIP_STEPS, COIN = 2**18, 2**53  # of `--noise exact`: steps of a clip norm, and of a probability
 RNG_FIELDS = {"kind", "os_entropy", "seed_published"}
 RELEASED = "release of diffusers_dp"  # kind of a public input
 VERSION, LEAST_ASSUMPTIONS = r"[\w.+-]{1,100}", 5
@@ -555,6 +555,8 @@ def _says_proven(receipt: dict[str, Any]) -> bool:
 def _is_exact(receipt: dict[str, Any]) -> bool:
     """Whether every event, also of the releases before this one, was asked with `--noise exact`, and noise and samples
     come from the operating system."""
+    if _claims_version(receipt) < 3:  # no earlier version had it
+        return False
     try:
         return receipt["rng"]["kind"] == EXACT_RNG and all("grid" in event["query"] for event in _asked(receipt))
     except (KeyError, TypeError, AttributeError):
@@ -819,7 +821,7 @@ def _wrong_query(event: dict[str, Any], facts: dict[str, Any], strict: bool) -> 
     said = [name for name in names if name in facts and (strict or name in query)]
     if any(query.get(name) != facts[name] for name in said):
         return "it contradicts the public facts"
-    if "grid" in query and (wrong := _wrong_grid(event, query)):
+    if "grid" in query and (wrong := _wrong_grid(event, query, facts)):
         return wrong
     if event.get("partition") is not None and facts.get("class_names", ()) is None:
         return "it calls classes parallel, and there are none"
@@ -828,16 +830,17 @@ def _wrong_query(event: dict[str, Any], facts: dict[str, Any], strict: bool) -> 
     return None
 
 
-def _wrong_grid(event: dict[str, Any], query: dict[str, Any]) -> str | None:
+def _wrong_grid(event: dict[str, Any], query: dict[str, Any], facts: dict[str, Any]) -> str | None:
     """What `--noise exact` rests on: vectors of whole numbers, no longer than the sensitivity; a probability that a
     coin of 53 bits has; and batches of a public shape."""
-    if query["grid"] != GRID or query.get("sensitivity") != query.get("clip_norm"):
-        return f"with whole numbers its clip norm is its sensitivity, of {GRID} steps"
+    if query["grid"] != CLIP_STEPS or "clip_norm" not in query or query.get("sensitivity") != query["clip_norm"]:
+        return f"with whole numbers its clip norm is its sensitivity, of {CLIP_STEPS} steps"
     if event.get("sampling_probability", 1) * COIN % 1:
         return "no coin of 53 bits falls with its sampling probability"
     if event.get("truncated_batch_size") is not None:
         return "the proof with whole numbers has no truncated samples"
-    if event.get("stage") == "dp_sgd" and "max_images_per_unit" in query:
+    gradient = event.get("stage") == "dp_sgd" or "noise_multiplicity" in query
+    if gradient and ("max_images_per_unit" in query or "num_units" in facts):
         return "the proof with whole numbers has no gradients of units of several images"
     return None
 

@@ -116,7 +116,10 @@ class Watch:
         batch_sizes (`list[float]`): For each step the records of the sample, blanks included.
         canaries, silent (`list[np.ndarray]`, each of shape `[m]`): Noisy gradients times the normaliser.
         questions (`list[dict]`): The arguments of each step's question.
+        filled (`bool`): Whether samples are filled up with blanks, as `--noise exact` does.
     """
+
+    filled = False
 
     def __init__(self, num_canaries: int):
         self.num_canaries = num_canaries
@@ -183,6 +186,7 @@ class WatchedImages(SensitiveImages):
     ):
         super().__init__(*args, **arguments)
         self.watch = watch
+        watch.filled = self._exact
         self._generator = generator
         self.after_step = after_step
 

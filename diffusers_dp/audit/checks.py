@@ -168,22 +168,23 @@ def sampler_checks(watch: Watch, declared: Declared, visible: np.ndarray) -> lis
         exact_check("sampler: records drawn twice in a step", twice, 0),
     ]
     turn = np.arange(len(watch.batch_sizes))
-    population = np.full(len(turn), declared.num_images)  # of each step: all, or the group whose turn it is
+    batch_sizes, present = np.array(watch.batch_sizes), np.arange(declared.num_images)
+    if declared.truncated_batch_size is not None or watch.filled:  # with blanks: only who is seen tells
+        batch_sizes, present = np.array([len(sample) for sample in watch.samples]), visible
+    population = np.full(len(turn), len(present))  # of each step: all, or the group whose turn it is
     if declared.bands is not None:
         strangers = out_of_turn(watch.samples, declared.bands, declared.num_images)
-        sizes = np.bincount(groups_of_rows(declared.num_images, declared.bands), minlength=declared.bands.count)
+        groups = groups_of_rows(declared.num_images, declared.bands)[present]
+        sizes = np.bincount(groups, minlength=declared.bands.count)
         population = sizes[turn % declared.bands.count]
         checks.append(exact_check("sampler: records out of their group's turn", strangers, 0))
     if q == 1:
-        others = (np.array(watch.batch_sizes) != population).sum()
+        others = (batch_sizes != population).sum()
         return checks + [
             exact_check("sampler: batches that are not all whose turn it is", others, 0),
             exact_check("sampler: fewest steps of a record", counts.min(), steps),
         ]
-    if declared.truncated_batch_size is None:
-        batch_sizes = np.array(watch.batch_sizes)
-    else:  # filled up with blanks: only who is seen tells
-        batch_sizes, population = np.array([len(sample) for sample in watch.samples]), np.array(len(visible))
+    if declared.truncated_batch_size is not None:
         checks.append(
             exact_check("sampler: largest batch", max(watch.batch_sizes, default=0), declared.truncated_batch_size)
         )

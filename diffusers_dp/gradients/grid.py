@@ -61,7 +61,7 @@ def rounded_in_place(parts: Parts, factors: torch.Tensor) -> torch.Tensor:
     """
     norms = []
     for part, own in zip(parts, factors.split([len(part) for part in parts]), strict=True):
-        rows = part.flatten(1)
+        rows = part.view(len(part), -1)  # of a part that is not contiguous, no view
         few = max(1, IN_CACHE // max(1, rows.shape[1]))
         for chunk, factor in zip(rows.split(few), own.split(few), strict=True):
             chunk.mul_(factor[:, None]).round_()

@@ -230,6 +230,8 @@ class per_example_gradients:
         norms = self.squared_norms().sqrt()
         factors = limit / norms.clamp_min(limit * max_norm / STEPS)
         factors = torch.where(counted & norms.isfinite(), factors, 0.0)
+        # In place, so that parts of another memory format are copied first.
+        self._sums = {name: [part.contiguous() for part in parts] for name, parts in self._sums.items()}
         small = self._wiped(factors)
         factors = factors / self._rows_on(factors.device)
         with without_autocast(factors.device):

@@ -42,6 +42,7 @@ from ..randomness.banded_noise import BandedNoise, BandedSums, whole_coefficient
 from ..randomness.keyed_hash import digests_of, group_of, has_id
 from ..randomness.leaky_log import LeakyLog
 from ..randomness.private_generator import PrivateGenerator
+from .full_rows import full_size, in_full_rows
 from .kept_state import Door, KeptState
 from .separate_records import Features, features_of_zeros, try_loss
 
@@ -151,6 +152,7 @@ class SensitiveImages(Door):
         self._leaky_log = leaky_log
         self._fitting = FittingParts()
         self._tried: tuple[object, object, object] = (None, None, None)  # model and loss
+        self._tried_how: object = None
         self._groups: tuple[Bands, list[torch.Tensor]] | None = None
         self._refused = False
 
@@ -257,6 +259,8 @@ class SensitiveImages(Door):
         """
         self._refuse_shut()
         sample_rate = rate_of_coins(sample_rate) if self._exact else sample_rate
+        if "grid" in (query or {}):
+            raise ValueError("`grid` is a fact that the door states itself.")
         num_classes = None if self.class_names is None else len(self.class_names)
         num_rows = num_classes if by_label and num_classes is not None else 1
         row = LedgerRow(
@@ -270,12 +274,14 @@ class SensitiveImages(Door):
         )
         with torch.no_grad(), _secret_torch_draws(self.device):
             blank = features_of_zeros(
-                features, self.image_shape, num_classes, device=self.device, clip_norm=clip_norm, name=name
-            )
+                features, self.image_shape, num_classes, device=self.device, clip_norm=clip_norm, name=name,
+                exact=self._exact,
+            )  # fmt: skip
         if self._exact:
             refuse_too_much_noise(noise_multiplier)
             clip_steps(blank.shape[1], 1 if self._units is None else self.max_images_per_unit)
         size = min(QUERY_BATCH_SIZE, max(1, QUERY_BATCH_VALUES // max(blank.shape[1], math.prod(self.image_shape))))
+        size = full_size(size) if self._exact else size
         kept = KeptState(features)  # as the trial left them
         reservation = self._ledger.reserve(row)
         generator = self._generator
@@ -285,6 +291,7 @@ class SensitiveImages(Door):
             total = widened(blank.new_zeros(num_rows, blank.shape[1]))  # an empty sample has this shape too
             sample = poisson_sample(self._own_units, sample_rate, generator)
             batches = self._batches_of_records(sample, size, generator)
+            batches = in_full_rows(batches, size) if self._exact else batches
             if sample_rate == 1 and self._units is None:  # else a bar would tell how many were drawn or exist
                 batches = self._with_bar(batches, f"Asking {name}")
             for images, labels, counted, images_of_unit in batches:
@@ -393,7 +400,9 @@ class SensitiveImages(Door):
             sample = poisson_sample(self._own_units, sample_rate, generator)
         else:
             sample = self._truncated_sample(sample_rate, truncated_batch_size, generator)
-        batches = self._batches(sample, max_physical_batch_size, generator)
+        size = full_size(max_physical_batch_size) if self._exact else max_physical_batch_size
+        batches = self._batches(sample, size, generator)
+        batches = in_full_rows(batches, size) if self._exact else batches
         with _secret_torch_draws(self.device):
             total = self._fitting.total(
                 functools.partial(
@@ -461,14 +470,16 @@ class SensitiveImages(Door):
         """Notes the state of a model and its loss. A pair that is new here is tried first, `at_most` images at a
         time."""
         pair = model, getattr(row_loss, "__self__", None), getattr(row_loss, "__func__", row_loss)
-        if not all(known is given for known, given in zip(self._tried, pair, strict=True)):
+        how = _how_computed(model, noise_multiplicity, at_most) if self._exact else None
+        same = all(known is given for known, given in zip(self._tried, pair, strict=True))
+        if not same or how != self._tried_how:
             num_classes = None if self.class_names is None else len(self.class_names)
             with _secret_torch_draws(self.device):
                 try_loss(
                     model, row_loss, self.image_shape, num_classes, noise_multiplicity=noise_multiplicity,
                     at_most=at_most, fitting=self._fitting, device=self.device, exact=self._exact,
                 )  # fmt: skip
-            self._tried = pair
+            self._tried, self._tried_how = pair, how
         return KeptState(model, row_loss)
 
     @property
@@ -587,6 +598,12 @@ class SensitiveImages(Door):
                 labels[counted] = self._labels[chunk[counted]]
                 labels = labels.to(self.device)
             yield images.to(self.device), labels, counted.to(self.device), None
+
+
+def _how_computed(model: nn.Module, noise_multiplicity: int, at_most: int) -> object:
+    """What decides in which way gradients are computed, and so their last bits."""
+    weights = tuple((each.requires_grad, each.stride(), each.dtype) for each in model.parameters())
+    return weights, tuple(module.training for module in model.modules()), noise_multiplicity, at_most
 
 
 def _typed(answer: Gradients, model: nn.Module) -> Gradients:

@@ -7,6 +7,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -14,6 +15,7 @@ from ..errors import UsageError
 from ..gradients.out_of_memory import FittingParts
 from ..gradients.step import RowLoss, clipped_gradient_sum
 from ..randomness.private_generator import KEY_BYTES, PrivateGenerator
+from .full_rows import ROWS, full_size
 from .kept_state import KeptState
 
 
@@ -34,6 +36,7 @@ def features_of_zeros(
     device: torch.device | str,
     clip_norm: float,
     name: str,
+    exact: bool = False,
 ) -> torch.Tensor:
     """
     Computes the features of one black image, after a trial on records of public noise.
@@ -41,7 +44,8 @@ def features_of_zeros(
     In batches of one shape, a row must be the same to the last bit whatever the other records are: blanks, as the
     door puts in the place of a record that does not count, other images, or the same images with other labels. In
     another order, in smaller batches and alone, a row may differ by rounding, but no choice may flip. Where there are
-    classes, all of this is tried again with images of one class.
+    classes, all of this is tried again with images of one class. With `exact` rows may not differ at all, in batches
+    of `full_rows.ROWS` and more.
 
     A mixture that shows on none of them is not found.
 
@@ -51,6 +55,7 @@ def features_of_zeros(
         device (`torch.device`): Where they are computed.
         clip_norm (`float`): Clip norm of the query: what is small against it is rounding.
         name (`str`): Name of the query, for the message.
+        exact (`bool`, defaults to `False`): `--noise exact`.
 
     Returns:
         `torch.Tensor` of shape `[1, d]`.
@@ -112,11 +117,27 @@ def features_of_zeros(
                 [rows(images[part], None if labels is None else labels[part]) for part in index.split(size)]
             )
             refuse(bool(((again - together[index]).norm(dim=1) > limit[index]).any()))
+    if exact and not _keeps_bits(rows, *_public_noise(4 * ROWS, image_shape, num_classes, device)):
+        raise UsageError(
+            f"The last bits of the features of {name!r} follow from an image's place in its batch or from the images "
+            "beside it, so that --noise exact proves nothing: give --noise float."
+        )
     assert kept is not None
     zeros = None if own_labels is None else torch.zeros(1, dtype=torch.long, device=device)
     row = features(torch.zeros(1, *image_shape, device=device), zeros)
     kept.refuse_public(f"The features of {name!r}")
     return row
+
+
+def _keeps_bits(rows: Features, images: torch.Tensor, labels: torch.Tensor | None) -> bool:
+    """Whether rows have the same bits in each place, in batches of `ROWS`, of twice and of four times as many."""
+    whole = rows(images, labels)
+    for size, moved in ((4 * ROWS, 1), (4 * ROWS, 7), (2 * ROWS, 5), (ROWS, 0), (ROWS, 3)):
+        order = torch.arange(len(images), device=images.device).roll(moved)
+        parts = [rows(images[part], None if labels is None else labels[part]) for part in order.split(size)]
+        if not torch.equal(torch.cat(parts), whole[order]):
+            return False
+    return True
 
 
 def try_loss(
@@ -135,9 +156,8 @@ def try_loss(
     Shows a model and its loss blanks, of which they may make what they need, and then public noise, of which they must
     keep nothing.
 
-    With `exact`, the whole numbers that half of the images of a batch add up to must be the same whatever the other
-    half is: blanks of the first class, or the same images with their brightness turned round. That is tried for both
-    halves, in batches of the largest size and of `FEW`.
+    With `exact`, the whole numbers that some images add up to must be the same in each place of a batch, beside blanks
+    and other images, in batches of the largest size and of `full_rows.ROWS`, with the same draws for all rows.
 
     Args:
         model, row_loss, noise_multiplicity: As for `SensitiveImages.noisy_gradient`.
@@ -160,39 +180,58 @@ def try_loss(
         counted = torch.ones(number, dtype=torch.bool, device=device)
         fitting.total(summed, [(images * brightness * 2 - 1, labels, counted, None)])
     kept.refuse_public("A loss and its model")
-    for number in sorted({min(FEW, at_most), at_most}) if exact else ():
-        _refuse_mixed_bits(model, row_loss, number, image_shape, num_classes, noise_multiplicity, fitting, device)
+    if exact:
+        _refuse_mixed_bits(model, row_loss, full_size(at_most), image_shape, num_classes, noise_multiplicity, fitting,
+                           device)  # fmt: skip
 
 
 def _refuse_mixed_bits(
     model: nn.Module,
     row_loss: RowLoss,
-    number: int,
+    size: int,
     image_shape: Sequence[int],
     num_classes: int | None,
     noise_multiplicity: int,
     fitting: FittingParts,
     device: torch.device | str,
 ) -> None:
-    images, labels = _public_noise(number, image_shape, num_classes, device)
-    images = images * 2 - 1
-    for parity in (0, 1):
-        counted = torch.arange(number, device=device) % 2 == parity
-        found = []
-        blanks = torch.zeros_like(images), None if labels is None else torch.zeros_like(labels)
-        for others, of_others in ((images, labels), blanks, (-images, labels)):
-            beside = torch.where(counted.view(-1, *[1] * len(image_shape)), images, others)
-            classes = None if labels is None or of_others is None else torch.where(counted, labels, of_others)
+    few, batch = max(1, min(ROWS, size) // 2), min(ROWS, size)
+    watched, labels = _public_noise(few, image_shape, num_classes, device)
+    watched = watched * 2 - 1
+    wanted: dict[str, torch.Tensor] = {}
+    for number in dict.fromkeys((batch, min(2 * batch, size), size)):
+        for turn in range(3):
+            images, classes = _public_noise(number, image_shape, num_classes, device)
+            images = (torch.zeros_like(images), images, 1 - images)[turn] * 2 - 1
+            places = torch.arange(few, device=device) + (0, number - few, (number - few) // 2 + 1)[turn]
+            places %= number
+            counted = torch.zeros(number, dtype=torch.bool, device=device)
+            images[places], counted[places] = watched, True
+            if classes is not None and labels is not None:
+                classes[places] = labels
             summed = functools.partial(
                 clipped_gradient_sum, model, row_loss, max_grad_norm=CLIP_OF_TRIAL, exact=True,
-                noise_multiplicity=noise_multiplicity, generator=PrivateGenerator(bytes(KEY_BYTES)),
+                noise_multiplicity=noise_multiplicity, generator=SameDraws(bytes(KEY_BYTES)),
             )  # fmt: skip
-            found.append(fitting.total(summed, [(beside, classes, counted, None)]))
-        if any(not torch.equal(found[0][name], each[name]) for each in found[1:] for name in each):
-            raise UsageError(
-                "The last bits of an image's gradient follow from the other images of its batch here, so that --noise "
-                "exact proves nothing; give --noise float."
-            )
+            found = fitting.total(summed, [(images, classes, counted, None)])
+            wanted = wanted or found
+            if any(not torch.equal(wanted[name], value) for name, value in found.items()):
+                raise UsageError(
+                    "The last bits of an image's gradient follow from its place in its batch or from the images "
+                    "beside it, so that --noise exact proves nothing here: give --noise float."
+                )
+
+
+class SameDraws(PrivateGenerator):
+    """Gives every row the draws of the first one."""
+
+    def normal(
+        self, shape: torch.Size | tuple[int, ...], std: float, device: torch.device | str = "cpu"
+    ) -> torch.Tensor:
+        return super().normal((1, *shape[1:]), std, device).expand(*shape).contiguous()
+
+    def uniform(self, size: int) -> np.ndarray:
+        return np.repeat(super().uniform(1), size)
 
 
 def _public_noise(

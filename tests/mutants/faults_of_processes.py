@@ -53,10 +53,10 @@ PROCESSES = (
     Fault(
         "a process whose sample is empty leaves the step out",
         DOOR,
-        "        batches = self._batches(sample, max_physical_batch_size, generator)\n",
+        "        batches = self._batches(sample, size, generator)\n",
         "        if not len(sample) and not self.processes.is_first:\n"
         "            return {name: torch.zeros_like(parameter) for name, parameter in model.named_parameters()}\n"
-        "        batches = self._batches(sample, max_physical_batch_size, generator)\n",
+        "        batches = self._batches(sample, size, generator)\n",
         ("distributed/test_processes.py::test_all_processes_get_the_same_bits[2]",),
     ),
     Fault(

@@ -118,14 +118,14 @@ def test_the_noise_of_a_step_has_the_deviation_that_is_charged():
 BANDS = bands_of(4)
 
 
-def banded_steps(door, count, generator=None, **changes):
+def banded_steps(door, count, generator=None, model=None, **changes):
     ledger, own = make_ledger(door.num_units), door._generator
     door._ledger, door._generator = ledger, generator or own
     arguments = {
         "max_grad_norm": 0.5, "noise_multiplier": 2.0, "sample_rate": 0.25, "normaliser": 4.0, "bands": BANDS,
         "noise_multiplicity": 1, "max_physical_batch_size": 5, "reserve_steps": count,
     }  # fmt: skip
-    model = two_layers()
+    model = model or two_layers()
     return [flat(door.noisy_gradient(model, squares, **arguments | changes)) for _ in range(count)]
 
 
@@ -288,3 +288,73 @@ def test_classes_without_names_and_batches_of_one_work():
     door = make_door(class_names=None, labels=None, exact=True)
     assert ask(door, by_label=False, generator=Noiseless(KEY)).shape == (1, 1, 64)
     gradient(door, max_physical_batch_size=1)
+
+
+# What a breaker found: bits follow from a row's place and from the number of rows.
+
+
+class Delicate(nn.Module):
+    """Its output for one image is next to 0, so that rounding decides whether its gradient is there."""
+
+    def __init__(self, weight):
+        super().__init__()
+        self.layer = nn.Linear(64, 1, bias=False)
+        self.layer.weight.data = weight
+
+    def forward(self, x):
+        return self.layer(x.flatten(1)).relu()
+
+
+@pytest.mark.parametrize("bands", [None, BANDS])
+def test_a_record_that_is_not_there_moves_no_other(bands):
+    """Without its file, all images after it move up a place, and a sample has one row less. The sums of the others
+    stay the same to the last step, or the door refuses the model."""
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (41, *SHAPE), dtype=np.uint8)
+    changes = {"normaliser": 0.5 / STEPS, "max_physical_batch_size": 64}
+    changes |= {} if bands is None else {"bands": bands, "sample_rate": 0.25}
+
+    def total(kept, model):
+        ids = digests_of(np.flatnonzero(kept).tolist())
+        door = make_door((), images[kept], num_images=41, ledger=make_ledger(41), labels=np.arange(41)[kept] % 3,
+                         exact=True, ids=ids)  # fmt: skip
+        if bands is None:
+            return flat(gradient(door, Noiseless(KEY), model, **changes))
+        return sum(banded_steps(door, 4, Noiseless(KEY), model=model, **changes))
+
+    for model in (two_layers(), Delicate(torch.randn(1, 64, generator=torch.Generator().manual_seed(1)))):
+        try:
+            everybody = total(np.arange(41) >= 0, model)
+        except UsageError as error:
+            assert "--noise float" in str(error)
+            continue
+        for missing in (0, 20):
+            moved = everybody - total(np.arange(41) != missing, model)
+            assert moved.square().sum() <= STEPS**2 * (1 + 1e-6)
+
+
+def test_gradients_in_another_memory_format_are_whole():
+    """A convolution in groups, image by image, leaves its gradients in channels-last order."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(1, 8, 3), nn.Conv2d(8, 8, 3, groups=4), nn.Flatten(), nn.Linear(128, 4))
+    door = make_door(exact=True)
+    for kind in (torch.contiguous_format, torch.channels_last):
+        model.to(memory_format=kind)
+        found = flat(gradient(door, Noiseless(KEY), model, normaliser=0.5 / STEPS))
+        assert torch.equal(found, found.round()) and found.abs().max() <= NUM_IMAGES * STEPS
+
+
+def test_a_model_that_is_computed_in_another_way_is_tried_again(monkeypatch):
+    tried = []
+    monkeypatch.setattr("diffusers_dp.privacy.sensitive.try_loss", lambda *a, **options: tried.append(options))
+    door, model = make_door(exact=True), two_layers()
+    for change in (lambda: None, lambda: None, lambda: model[1].requires_grad_(False), model.eval):
+        change()
+        gradient(door, model=model)
+    gradient(door, model=model, max_physical_batch_size=3)
+    assert len(tried) == 4
+
+
+def test_a_caller_cannot_say_that_its_noise_is_exact():
+    with pytest.raises(ValueError, match="grid"):
+        ask(make_door(), query={"grid": STEPS})

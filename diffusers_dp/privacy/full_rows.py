@@ -1,0 +1,38 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Batches of a public shape, for `--noise exact`: kernels compute the last few rows of a batch in another order.
+
+A record that is missing moves the records after it by a place. So the bits of a row may depend neither on its place
+nor on the number of rows, as far as that can be a multiple of `ROWS`. `separate_records` tries it.
+"""
+
+from collections.abc import Iterator
+
+import torch
+
+from ..gradients.step import PhysicalBatch
+
+
+ROWS = 16  # of a batch, or a multiple of it: fewer are computed by other kernels
+
+
+def full_size(size: int) -> int:
+    """The largest number of images up to `size` that batches of exact rows have."""
+    return size if size < ROWS else size // ROWS * ROWS
+
+
+def in_full_rows(batches: Iterator[PhysicalBatch], size: int) -> Iterator[PhysicalBatch]:
+    """Fills each batch up with blanks that do not count, to a multiple of `ROWS` images, or to `size` if that is less.
+
+    Args:
+        batches (iterator of `PhysicalBatch`): Of at most `size` images. A last part that is not `None` has a number
+            for each image, which is 1 for a blank.
+        size (`int`): See `full_size`.
+    """
+
+    def filled(values: torch.Tensor, value: int = 0) -> torch.Tensor:
+        more = -len(values) % min(ROWS, size)
+        return torch.cat([values, values.new_full((more, *values.shape[1:]), value)]) if more else values
+
+    for images, labels, counted, last in batches:
+        of_labels = None if labels is None else filled(labels)
+        yield filled(images), of_labels, filled(counted), None if last is None else filled(last, 1)
