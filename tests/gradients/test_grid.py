@@ -14,6 +14,7 @@ from diffusers_dp.accounting.ledger_row import STEPS
 from diffusers_dp.errors import UsageError
 from diffusers_dp.gradients import clipped_gradient_sum
 from diffusers_dp.gradients.grid import clip_steps, fits, on_grid, rounded_in_place
+from diffusers_dp.gradients.per_example import per_example_gradients
 from diffusers_dp.randomness.private_generator import PrivateGenerator
 
 
@@ -145,8 +146,6 @@ def test_a_broken_image_and_none_at_all_add_zero():
 
 def test_a_norm_that_float32_got_wrong_counts_as_zero(monkeypatch):
     """The planted error is larger than the slack: such a vector may not be added."""
-    from diffusers_dp.gradients.per_example import per_example_gradients
-
     honest = per_example_gradients.squared_norms
     monkeypatch.setattr(per_example_gradients, "squared_norms", lambda self: 0.98 * honest(self))
     assert flat(summed(noise(3))).abs().sum() == 0
@@ -160,3 +159,19 @@ def test_the_largest_sum_that_float32_adds_is_exact():
     found = flat(summed(images, model=model, clip_norm=1e-3))
     one = flat(summed(images[:1], model=model, clip_norm=1e-3))
     assert torch.equal(found, 64 * one) and np.isclose(one.abs().max(), STEPS, rtol=1e-3)
+
+
+def test_gradients_in_another_memory_format_are_rounded_in_their_place():
+    """Where they are copied to be rounded, what is added up would be neither rounded nor clipped."""
+    torch.manual_seed(0)
+    model, images = nn.Conv2d(16, 64, 3), torch.rand(3, 16, 5, 5)
+    found = []
+    for kind in (torch.contiguous_format, torch.channels_last_3d):
+        with per_example_gradients(model) as gradients:
+            model(images).square().flatten(1).sum(1).sum().backward()
+        gradients._sums = {
+            name: [part.contiguous(memory_format=kind) for part in parts] for name, parts in gradients._sums.items()
+        }
+        found.append(gradients.rounded_sum(1e-3, torch.ones(3, dtype=torch.bool)))
+    for name, value in found[1].items():
+        assert torch.equal(value, value.round()) and torch.equal(value, found[0][name])

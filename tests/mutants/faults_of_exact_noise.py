@@ -42,8 +42,8 @@ EXACT = (
     Fault(
         "exact: noise rounded towards zero",
         ROUNDED,
-        "    found = np.rint(magnitude)\n",
-        "    found = np.trunc(magnitude)\n",
+        "    magnitude = z * std\n",
+        "    magnitude = np.trunc(z * std)\n",
         ("randomness/test_rounded_gaussian.py::test_what_floating_point_decides_is_what_arbitrary_precision_decides",),
     ),
     Fault(
@@ -109,14 +109,14 @@ EXACT = (
         DOOR,
         "        batches = in_full_rows(batches, size) if self._exact else batches\n        with",
         "        with",
-        (f"{AT_THE_DOOR}::test_a_record_that_is_not_there_moves_no_other",),
+        (f"{AT_THE_DOOR}::test_batches_have_full_rows_however_many_are_sampled",),
     ),
     Fault(
         "exact: a copy of a gradient is rounded",
         ENGINE,
         "[part.contiguous() for part in parts]",
         "list(parts)",
-        (f"{AT_THE_DOOR}::test_gradients_in_another_memory_format_are_whole",),
+        ("gradients/test_grid.py::test_gradients_in_another_memory_format_are_rounded_in_their_place",),
     ),
     Fault(
         "exact: a model is tried once, however it is computed",

@@ -13,6 +13,7 @@ from diffusers_dp.accounting.ledger_row import COEFFICIENT_STEPS, STEPS
 from diffusers_dp.errors import UsageError
 from diffusers_dp.gradients import step as step_module
 from diffusers_dp.gradients.sampling import poisson_sample
+from diffusers_dp.privacy import sensitive
 from diffusers_dp.randomness.band_coefficients import square_root_coefficients
 from diffusers_dp.randomness.banded_noise import whole_coefficients
 from diffusers_dp.randomness.keyed_hash import digests_of
@@ -333,15 +334,22 @@ def test_a_record_that_is_not_there_moves_no_other(bands):
             assert moved.square().sum() <= STEPS**2 * (1 + 1e-6)
 
 
-def test_gradients_in_another_memory_format_are_whole():
-    """A convolution in groups, image by image, leaves its gradients in channels-last order."""
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Conv2d(1, 8, 3), nn.Conv2d(8, 8, 3, groups=4), nn.Flatten(), nn.Linear(128, 4))
-    door = make_door(exact=True)
-    for kind in (torch.contiguous_format, torch.channels_last):
-        model.to(memory_format=kind)
-        found = flat(gradient(door, Noiseless(KEY), model, normaliser=0.5 / STEPS))
-        assert torch.equal(found, found.round()) and found.abs().max() <= NUM_IMAGES * STEPS
+@pytest.mark.parametrize(("size", "rows"), [(64, {16, 32, 48, 64}), (20, {16}), (5, {5})])
+def test_batches_have_full_rows_however_many_are_sampled(size, rows, monkeypatch):
+    seen, of_questions = set(), set()
+    sum_of, grid_of = sensitive.clipped_gradient_sum, sensitive.on_grid
+
+    def summed(model, loss, batches, **options):
+        return sum_of(model, loss, (seen.add(len(batch[0])) or batch for batch in batches), **options)
+
+    monkeypatch.setattr(sensitive, "clipped_gradient_sum", summed)
+    monkeypatch.setattr(sensitive, "on_grid", lambda x, *rest: of_questions.add(len(x)) or grid_of(x, *rest))
+    door, model = make_door((), np.zeros((90, *SHAPE), dtype=np.uint8), exact=True), two_layers()
+    for rate in (0.1, 0.4, 0.5, 1.0):
+        gradient(door, model=model, max_physical_batch_size=size, sample_rate=rate)
+        ask(door, sample_rate=rate)
+    assert seen and seen <= rows
+    assert of_questions and all(number % 16 == 0 for number in of_questions)
 
 
 def test_a_model_that_is_computed_in_another_way_is_tried_again(monkeypatch):
