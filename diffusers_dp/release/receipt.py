@@ -31,7 +31,8 @@ NOT_HASHED = (CARD_NAME, RECEIPT_NAME)
 FLOAT_ASSUMPTION = "Arithmetic on real numbers: attacks on floating-point noise are not covered."
 EXACT_ASSUMPTION = (
     "Processor, operating system and libraries compute as they are specified, and the inverse normal distribution is "
-    "computed to 2^-38; that the bits of one image's numbers do not follow from other images was tried, not proven."
+    "computed to 2^-38; that the bits of one image's numbers follow neither from its place nor from other images was "
+    "tried, not proven."
 )
 ASSUMPTIONS = (
     "The noise and the Poisson samples come from the random generator that `privacy_receipt.json` names (`rng`); its "
