@@ -24,8 +24,8 @@ def in_full_rows(batches: Iterator[PhysicalBatch], size: int) -> Iterator[Physic
     """Fills each batch up with blanks that do not count, to a multiple of `ROWS` images, or to `size` if that is less.
 
     Args:
-        batches (iterator of `PhysicalBatch`): Of at most `size` images. A last part that is not `None` has a number
-            for each image, which is 1 for a blank.
+        batches (iterator of `PhysicalBatch`): Batches of at most `size` images. A last part that is not
+            `None` has a number for each image, which is 1 for a blank.
         size (`int`): See `full_size`.
     """
 
