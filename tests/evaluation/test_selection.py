@@ -59,7 +59,7 @@ COUNTS = [0, 30, 10, 0, 30, 0]
 def choose(images=None, generator=None, question=None, **options):
     with pytest.MonkeyPatch.context() as patch:
         if generator is not None:
-            patch.setattr(sensitive, "PrivateGenerator", lambda: generator)
+            patch.setattr(sensitive, "PrivateGenerator", lambda exact: generator)
         return choose_privately(GROUPS, asked(images or validation(), **options), question)
 
 
