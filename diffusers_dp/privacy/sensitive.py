@@ -42,9 +42,9 @@ from ..randomness.banded_noise import BandedNoise, BandedSums, whole_coefficient
 from ..randomness.keyed_hash import digests_of, group_of, has_id
 from ..randomness.leaky_log import LeakyLog
 from ..randomness.private_generator import PrivateGenerator
-from .full_rows import full_size, in_full_rows
+from .full_rows import ROWS, full_size, in_full_rows
 from .kept_state import Door, KeptState
-from .separate_records import Features, features_of_zeros, try_loss
+from .separate_records import Features, features_of_zeros, try_bits, try_loss
 
 
 # Images that a query looks at together, and the most numbers of them or of their features: 64 MB in float32.
@@ -274,14 +274,15 @@ class SensitiveImages(Door):
         )
         with torch.no_grad(), _secret_torch_draws(self.device):
             blank = features_of_zeros(
-                features, self.image_shape, num_classes, device=self.device, clip_norm=clip_norm, name=name,
-                exact=self._exact,
-            )  # fmt: skip
+                features, self.image_shape, num_classes, device=self.device, clip_norm=clip_norm, name=name
+            )
+        size = min(QUERY_BATCH_SIZE, max(1, QUERY_BATCH_VALUES // max(blank.shape[1], math.prod(self.image_shape))))
         if self._exact:
             refuse_too_much_noise(noise_multiplier)
             clip_steps(blank.shape[1], 1 if self._units is None else self.max_images_per_unit)
-        size = min(QUERY_BATCH_SIZE, max(1, QUERY_BATCH_VALUES // max(blank.shape[1], math.prod(self.image_shape))))
-        size = full_size(size) if self._exact else size
+            size = min(full_size(size), -(-self._own_units // ROWS) * ROWS)
+            with torch.no_grad(), _secret_torch_draws(self.device):
+                try_bits(features, self.image_shape, num_classes, size=size, device=self.device, name=name)
         kept = KeptState(features)  # as the trial left them
         reservation = self._ledger.reserve(row)
         generator = self._generator

@@ -36,7 +36,6 @@ def features_of_zeros(
     device: torch.device | str,
     clip_norm: float,
     name: str,
-    exact: bool = False,
 ) -> torch.Tensor:
     """
     Computes the features of one black image, after a trial on records of public noise.
@@ -44,8 +43,7 @@ def features_of_zeros(
     In batches of one shape, a row must be the same to the last bit whatever the other records are: blanks, as the
     door puts in the place of a record that does not count, other images, or the same images with other labels. In
     another order, in smaller batches and alone, a row may differ by rounding, but no choice may flip. Where there are
-    classes, all of this is tried again with images of one class. With `exact` rows may not differ at all, in batches
-    of `full_rows.ROWS` and more.
+    classes, all of this is tried again with images of one class.
 
     A mixture that shows on none of them is not found.
 
@@ -55,7 +53,6 @@ def features_of_zeros(
         device (`torch.device`): Where they are computed.
         clip_norm (`float`): Clip norm of the query: what is small against it is rounding.
         name (`str`): Name of the query, for the message.
-        exact (`bool`, defaults to `False`): `--noise exact`.
 
     Returns:
         `torch.Tensor` of shape `[1, d]`.
@@ -117,11 +114,6 @@ def features_of_zeros(
                 [rows(images[part], None if labels is None else labels[part]) for part in index.split(size)]
             )
             refuse(bool(((again - together[index]).norm(dim=1) > limit[index]).any()))
-    if exact and not _keeps_bits(rows, *_public_noise(4 * ROWS, image_shape, num_classes, device)):
-        raise UsageError(
-            f"The last bits of the features of {name!r} follow from an image's place in its batch or from the images "
-            "beside it, so that --noise exact proves nothing: give --noise float."
-        )
     assert kept is not None
     zeros = None if own_labels is None else torch.zeros(1, dtype=torch.long, device=device)
     row = features(torch.zeros(1, *image_shape, device=device), zeros)
@@ -129,15 +121,41 @@ def features_of_zeros(
     return row
 
 
-def _keeps_bits(rows: Features, images: torch.Tensor, labels: torch.Tensor | None) -> bool:
-    """Whether rows have the same bits in each place, in batches of `ROWS`, of twice and of four times as many."""
-    whole = rows(images, labels)
-    for size, moved in ((4 * ROWS, 1), (4 * ROWS, 7), (2 * ROWS, 5), (ROWS, 0), (ROWS, 3)):
-        order = torch.arange(len(images), device=images.device).roll(moved)
-        parts = [rows(images[part], None if labels is None else labels[part]) for part in order.split(size)]
-        if not torch.equal(torch.cat(parts), whole[order]):
-            return False
-    return True
+def try_bits(
+    features: Features,
+    image_shape: Sequence[int],
+    num_classes: int | None,
+    *,
+    size: int,
+    device: torch.device | str,
+    name: str,
+) -> None:
+    """
+    Tries, for `--noise exact`, that a row has the same bits in each place of a batch, in batches of `size` records, of
+    `full_rows.ROWS` and of twice as many.
+
+    Args:
+        features, image_shape, num_classes, device, name: As for `features_of_zeros`.
+        size (`int`): The largest batch of the query.
+
+    Raises:
+        UsageError: A row changes.
+    """
+    images, labels = _public_noise(size, image_shape, num_classes, device)
+
+    def rows(records: torch.Tensor) -> torch.Tensor:
+        found = features(images[records], None if labels is None else labels[records]).detach()
+        return torch.where(found.isfinite().all(1, keepdim=True), found, 0.0)
+
+    everybody = torch.arange(size, device=device)
+    whole = rows(everybody)
+    for most, moved in ((size, 1), (size, 7), (2 * ROWS, 5), (ROWS, 0), (ROWS, 3)):
+        order = everybody.roll(moved)
+        if not torch.equal(torch.cat([rows(part) for part in order.split(most)]), whole[order]):
+            raise UsageError(
+                f"The last bits of the features of {name!r} follow from an image's place in its batch or from the "
+                "images beside it, so that --noise exact proves nothing: give --noise float."
+            )
 
 
 def try_loss(

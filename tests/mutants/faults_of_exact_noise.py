@@ -119,6 +119,13 @@ EXACT = (
         ("gradients/test_grid.py::test_gradients_in_another_memory_format_are_rounded_in_their_place",),
     ),
     Fault(
+        "exact: features are not tried in each place",
+        DOOR,
+        "                try_bits(features",
+        "                (lambda *_, **__: None)(features",
+        (f"{AT_THE_DOOR}::test_features_whose_last_bits_follow_from_their_place_are_refused",),
+    ),
+    Fault(
         "exact: a model is tried once, however it is computed",
         DOOR,
         "        if not same or how != self._tried_how:\n",
