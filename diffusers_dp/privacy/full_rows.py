@@ -12,7 +12,9 @@ import torch
 from ..gradients.step import PhysicalBatch
 
 
-ROWS = 16  # of a batch, or a multiple of it: fewer are computed by other kernels
+#: Rows of a batch, or a multiple of it: fewer are computed by other kernels. The small UNet of the recipes has other
+#: bits in batches of 16 and 32, and the same ones in those of 64, 128 and 256.
+ROWS = 64
 
 
 def full_size(size: int) -> int:
