@@ -19,7 +19,7 @@ ROWS = 64
 
 def full_size(size: int) -> int:
     """The largest number of images up to `size` that batches of exact rows have."""
-    return size if size < ROWS else size // ROWS * ROWS
+    return next((size // rows * rows for rows in (ROWS, ROWS // 4) if size >= rows), size)
 
 
 def in_full_rows(batches: Iterator[PhysicalBatch], size: int) -> Iterator[PhysicalBatch]:

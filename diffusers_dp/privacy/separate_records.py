@@ -213,22 +213,19 @@ def _refuse_mixed_bits(
     fitting: FittingParts,
     device: torch.device | str,
 ) -> None:
-    few, batch = max(1, min(ROWS, size) // 2), min(ROWS, size)
-    watched, labels = _public_noise(few, image_shape, num_classes, device)
-    watched = watched * 2 - 1
+    batch = min(ROWS, size)
+    watched, labels = _public_noise(1, image_shape, num_classes, device)
     wanted: dict[str, torch.Tensor] = {}
     for number in dict.fromkeys((batch, min(2 * batch, size), size)):
-        for turn in range(3):
+        for turn, place in enumerate(dict.fromkeys((0, number // 2, max(0, number - 2), number - 1))):
             images, classes = _public_noise(number, image_shape, num_classes, device)
-            images = (torch.zeros_like(images), images, 1 - images)[turn] * 2 - 1
-            places = torch.arange(few, device=device) + (0, number - few, (number - few) // 2 + 1)[turn]
-            places %= number
-            counted = torch.zeros(number, dtype=torch.bool, device=device)
-            images[places], counted[places] = watched, True
+            images = (torch.zeros_like(images), images, 1 - images)[turn % 3] * 2 - 1
+            counted = torch.arange(number, device=device) == place
+            images[place] = watched[0] * 2 - 1
             if classes is not None and labels is not None:
-                classes[places] = labels
-            summed = functools.partial(
-                clipped_gradient_sum, model, row_loss, max_grad_norm=CLIP_OF_TRIAL, exact=True,
+                classes[place] = labels[0]
+            summed = functools.partial(  # in floating point: zeros beside it change no bit of one gradient
+                clipped_gradient_sum, model, row_loss, max_grad_norm=CLIP_OF_TRIAL,
                 noise_multiplicity=noise_multiplicity, generator=SameDraws(bytes(KEY_BYTES)),
             )  # fmt: skip
             found = fitting.total(summed, [(images, classes, counted, None)])

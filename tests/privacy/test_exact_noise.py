@@ -349,7 +349,7 @@ def test_a_record_that_is_not_there_moves_no_other(bands):
             assert moved.square().sum() <= STEPS**2 * (1 + 1e-6)
 
 
-@pytest.mark.parametrize(("size", "rows"), [(150, {64, 128}), (64, {64}), (20, {20}), (5, {5})])
+@pytest.mark.parametrize(("size", "rows"), [(150, {64, 128}), (64, {64}), (20, {16}), (5, {5})])
 def test_batches_have_full_rows_however_many_are_sampled(size, rows, monkeypatch):
     seen, of_questions = set(), set()
     sum_of, grid_of = sensitive.clipped_gradient_sum, sensitive.on_grid
