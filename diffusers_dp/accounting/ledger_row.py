@@ -14,7 +14,7 @@ NON_PRIVATE = "non_private"  # dp_accounting's name
 BANDED = "banded_gaussian"
 IDS = ("path", "row", "column")
 LARGEST_SUM_OF_SQUARES = 1 + 1e-9  # of coefficients scaled to norm 1; any excess is more than rounding
-#: Of `--noise exact`: steps of the grid to a clip norm, and steps of the coefficients of bands to 1. Of 64 vectors of
+#: Grid of `--noise exact`: steps to a clip norm, and steps of the coefficients of bands to 1. Of 64 vectors of
 #: that norm every sum of some is below 2^24, so that float32 adds them exactly.
 STEPS, COEFFICIENT_STEPS = 2**18, 2**10
 SMALLEST = 1e-30  # of a clip norm or divisor; squares of smaller ones vanish in float32

@@ -90,6 +90,7 @@ class PrivacyFlags:
 
     @property
     def is_exact(self) -> bool:
+        """Whether sums and noise are whole numbers."""
         return self.noise == "exact"
 
     def check(self) -> None:

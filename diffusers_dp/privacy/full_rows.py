@@ -18,12 +18,13 @@ ROWS = 64
 
 
 def full_size(size: int) -> int:
-    """The largest number of images up to `size` that batches of exact rows have."""
+    """Returns the largest batch up to `size`: a multiple of `ROWS`, below that of a quarter of it, below that any."""
     return next((size // rows * rows for rows in (ROWS, ROWS // 4) if size >= rows), size)
 
 
 def in_full_rows(batches: Iterator[PhysicalBatch], size: int) -> Iterator[PhysicalBatch]:
     """Fills each batch up with blanks that do not count, to a multiple of `ROWS` images, or to `size` if that is less.
+    Images that are filled in never enter a sum.
 
     Args:
         batches (iterator of `PhysicalBatch`): Batches of at most `size` images. A last part that is not

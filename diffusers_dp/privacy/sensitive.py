@@ -27,7 +27,7 @@ from ..accounting.ledger_row import (
     gradient_row,
     mechanism_of,
     rate_of_coins,
-)  # fmt: skip
+)
 from ..data.cache import fingerprint
 from ..data.mapped import Encode, map_images
 from ..data.picked_images import PickedImages, stored_images, tensor_of
@@ -292,9 +292,9 @@ class SensitiveImages(Door):
             total = widened(blank.new_zeros(num_rows, blank.shape[1]))  # an empty sample has this shape too
             sample = poisson_sample(self._own_units, sample_rate, generator)
             batches = self._batches_of_records(sample, size, generator)
-            batches = in_full_rows(batches, size) if self._exact else batches
             if sample_rate == 1 and self._units is None:  # else a bar would tell how many were drawn or exist
                 batches = self._with_bar(batches, f"Asking {name}")
+            batches = in_full_rows(batches, size) if self._exact else batches
             for images, labels, counted, images_of_unit in batches:
                 # No graph: along one, gradients of private images would reach the parameters of the features.
                 with torch.no_grad(), _secret_torch_draws(self.device):
@@ -438,7 +438,8 @@ class SensitiveImages(Door):
         names, std = list(total), row.noise_multiplier * STEPS
         if bands is not None:
             std *= COEFFICIENT_STEPS
-            mixed = self._banded_sums.mix(position, bands.coefficients, list(total.values()))
+            scale = row.noise_multiplier, row.query["clip_norm"]
+            mixed = self._banded_sums.mix(position, bands.coefficients, scale, list(total.values()))
             total = dict(zip(names, mixed, strict=True))
         if self.processes.is_first:
             total = add_rounded_noise(total, std=std, generator=self._generator)

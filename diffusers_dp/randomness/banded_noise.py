@@ -99,34 +99,38 @@ class BandedSums:
 
     def __init__(self) -> None:
         self._block: tuple[object, ...] = ()
+        self._begun: tuple[object, ...] = ()
         self._next = 0
-        self._weights: list[int] = []
+        self._weights: tuple[int, ...] = ()
         self._sums: deque[list[torch.Tensor]] = deque()  # without noise, the newest first
         self._taken: deque[list[torch.Tensor]] = deque()
 
     def __reduce__(self):
         raise TypeError("BandedSums is never serialised: it holds sums without noise.")
 
-    def mix(self, position: int, coefficients: Sequence[float], sums: list[torch.Tensor]) -> list[torch.Tensor]:
+    def mix(
+        self, position: int, coefficients: Sequence[float], scale: tuple[float, float], sums: list[torch.Tensor]
+    ) -> list[torch.Tensor]:
         """
         Returns `sum_k m_k G_(t-k)`, the part of V of this process.
 
         Args:
             position (`int`): Position of the step among all steps that the ledger reserved.
             coefficients (sequence of `float`): c_0 to c_{b-1}.
+            scale (`tuple[float, float]`): Noise multiplier and clip norm. With another one, a new block begins.
             sums (list of `torch.Tensor`): G_t, whole numbers in float64.
 
         Raises:
             ValueError: The rounded coefficients have an L2 norm above `COEFFICIENT_STEPS`.
         """
         weights = whole_coefficients(coefficients)
-        block = (weights, tuple(value.shape for value in sums))
+        block = (weights, scale, tuple(value.shape for value in sums))
         if (block, position) != (self._block, self._next):
             self._sums, self._taken = deque(maxlen=len(weights) - 1), deque(maxlen=len(weights) - 1)
         # A step that fails leaves no block to continue.
-        self._block, self._next, self._weights = (), position + 1, list(weights)
-        mixed = [self._weights[0] * value for value in sums]
-        for weight, earlier in zip(self._weights[1:], self._sums):
+        self._block, self._next, self._begun, self._weights = (), position + 1, block, weights
+        mixed = [weights[0] * value for value in sums]
+        for weight, earlier in zip(weights[1:], self._sums):
             for value, other in zip(mixed, earlier, strict=True):
                 value += weight * other
         self._sums.appendleft(sums)
@@ -145,7 +149,7 @@ class BandedSums:
                 value -= weight * other
         taken = [value / self._weights[0] for value in taken]
         self._taken.appendleft(taken)
-        self._block = (tuple(self._weights), tuple(value.shape for value in answers))
+        self._block = self._begun
         return taken
 
 

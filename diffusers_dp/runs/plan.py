@@ -215,7 +215,7 @@ def _queries_of_the_rest(config: TrainingConfig) -> list[Query]:
 
 
 def _by_coins(config: TrainingConfig, query: Query) -> Query:
-    """With the sample rate that `--noise exact` charges."""
+    """Rounds the sample rate of a query as `--noise exact` charges it."""
     return replace(query, sample_rate=rate_of_coins(query.sample_rate)) if config.is_exact else query
 
 

@@ -91,6 +91,13 @@ EXACT = (
         (f"{AT_THE_DOOR}::test_one_image_is_in_the_answer_of_its_turn_alone",),
     ),
     Fault(
+        "exact: a block goes on with other noise",
+        SUMS,
+        "        block = (weights, scale, tuple(value.shape for value in sums))\n",
+        "        block = (weights, tuple(value.shape for value in sums))\n",
+        (f"{AT_THE_DOOR}::test_sums_of_another_noise_or_clip_norm_are_not_mixed",),
+    ),
+    Fault(
         "exact: words of the stream under a key",
         RANDOMNESS,
         "        if self.exact and not self._injected:\n",

@@ -15,7 +15,7 @@ from diffusers_dp.gradients import step as step_module
 from diffusers_dp.gradients.sampling import poisson_sample
 from diffusers_dp.privacy import sensitive
 from diffusers_dp.randomness.band_coefficients import square_root_coefficients
-from diffusers_dp.randomness.banded_noise import whole_coefficients
+from diffusers_dp.randomness.banded_noise import BandedSums, whole_coefficients
 from diffusers_dp.randomness.keyed_hash import digests_of
 from diffusers_dp.randomness.private_generator import PrivateGenerator
 from support.bands import bands_of
@@ -146,6 +146,16 @@ def test_one_image_is_in_the_answer_of_its_turn_alone():
     assert len(turns) == 2 and turns[1] - turns[0] == 4
     assert all(length < 1e-6 for turn, length in enumerate(lengths) if turn not in turns)
     assert all(0.99 < lengths[turn] <= 1 + 1e-6 for turn in turns)
+
+
+@pytest.mark.parametrize(("scale", "goes_on"), [((2.0, 0.5), True), ((1.0, 0.5), False), ((2.0, 0.25), False)])
+def test_sums_of_another_noise_or_clip_norm_are_not_mixed(scale, goes_on):
+    """They would stand beside noise that was not made for them: a new block begins."""
+    sums, weights = BandedSums(), whole_coefficients(BANDS.coefficients)
+    first, second = torch.tensor([3.0], dtype=torch.float64), torch.tensor([5.0], dtype=torch.float64)
+    sums.solve(sums.mix(0, BANDS.coefficients, (2.0, 0.5), [first]))
+    found = sums.mix(1, BANDS.coefficients, scale, [second])
+    assert found[0].item() == weights[0] * 5 + (weights[1] * 3 if goes_on else 0)
 
 
 def test_whole_coefficients_are_no_longer_than_one():
