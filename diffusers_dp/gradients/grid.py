@@ -74,22 +74,29 @@ def fits(squared_norms: torch.Tensor) -> torch.Tensor:
     return squared_norms <= float(STEPS) ** 2
 
 
-def on_grid(rows: torch.Tensor, clip_norm: float, parts: torch.Tensor | None = None) -> torch.Tensor:
+def on_grid(
+    rows: torch.Tensor, clip_norm: float, counted: torch.Tensor, parts: torch.Tensor | None = None
+) -> torch.Tensor:
     """
-    Vectors of a question as whole numbers.
+    Clips the vectors of a question and rounds them to whole numbers.
 
     Args:
-        rows (`torch.Tensor` of shape `[b, d]`): Finite.
+        rows (`torch.Tensor` of shape `[b, d]`): The vectors. One that is not finite counts as zero.
         clip_norm (`float`): C.
+        counted (`torch.Tensor` of bool, shape `[b]`): The others count as zero.
         parts (`torch.Tensor` of shape `[b]`, *optional*): How many vectors the unit of each one has, which share C.
 
     Returns:
         `torch.Tensor` of float64, shape `[b, d]`. All vectors of a unit together are no longer than `STEPS`.
     """
+    rounded = (rows.cpu() if rows.device.type == "mps" else rows).to(torch.float64, copy=True)
     most = torch.ones(len(rows)) if parts is None else parts
-    most = most.to(rows.device).double()
-    limits = STEPS / most * (1 - SLACK) - math.sqrt(rows.shape[1]) / 2
-    scaled = rows.double() * (STEPS / clip_norm / most)[:, None]
-    norms = torch.linalg.vector_norm(scaled, dim=1)
-    rounded = (scaled * (limits / torch.maximum(norms, limits))[:, None]).round()
-    return torch.where(fits(rounded.square().sum(1) * most.square())[:, None], rounded, 0.0)
+    most, squared = most.to(rounded).clone(), torch.empty_like(rounded[:, 0])
+    few = max(1, IN_CACHE // max(1, rows.shape[1]))
+    for vectors, own, result in zip(rounded.split(few), most.split(few), squared.split(few), strict=True):
+        limits = STEPS / own * (1 - SLACK) - math.sqrt(rows.shape[1]) / 2
+        lengths = torch.linalg.vector_norm(vectors, dim=1) * (STEPS / clip_norm / own)
+        vectors.mul_((STEPS / clip_norm / own * limits / torch.maximum(lengths, limits))[:, None]).round_()
+        result.copy_(torch.linalg.vector_norm(vectors, dim=1).square().round())
+    rounded[~(fits(squared * most.square()) & counted.to(rounded.device))] = 0.0
+    return rounded

@@ -49,10 +49,10 @@ class PrivacyFlags:
         "plan, card, page and `verify` then say so.",
         rare=True,
     )
-    noise: str = flag(
-        "float",
+    noise: str | None = flag(
+        None,
         "'exact': sums and noise are whole numbers, so that nothing of the guarantee rests on floating point, and the "
-        "receipt says proven; 'float': noise of floating-point numbers.",
+        "receipt says proven; 'float': noise of floating-point numbers. Unset: exact for methods without DP-SGD.",
         choices=NOISES,
     )
     accountant: str = flag("pld", f"Who computes epsilon: {', '.join(ACCOUNTANTS)}.", rare=True, choices=ACCOUNTANTS)
@@ -88,15 +88,10 @@ class PrivacyFlags:
         """False with `--target_epsilon inf`, and with nothing else."""
         return self.target_epsilon != math.inf
 
-    @property
-    def is_exact(self) -> bool:
-        """Whether sums and noise are whole numbers."""
-        return self.noise == "exact"
-
     def check(self) -> None:
         if self.dataset_id is not None:
             check_dataset_id(self.dataset_id)
-        if self.is_exact and not self.has_guarantee:
+        if self.noise == "exact" and not self.has_guarantee:
             raise UsageError(
                 "--noise exact has no effect with --target_epsilon inf, which has no noise: leave one out.",
             )

@@ -81,6 +81,13 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
         return ()
 
     @property
+    def is_exact(self) -> bool:
+        """Whether sums and noise are whole numbers: `--noise` with its default filled in."""
+        if self.noise is not None:
+            return self.noise == "exact"
+        return self.dp_sgd is None and self.has_guarantee
+
+    @property
     def takes_rest(self) -> str:
         """What gets the budget that all else leaves, in words."""
         rest = [query.title for query in self.queries if query.noise_multiplier is None and query.budget_share is None]

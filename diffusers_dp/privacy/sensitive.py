@@ -304,12 +304,13 @@ class SensitiveImages(Door):
                         f"The features of {name!r} must be one row of numbers for each image, of the same length in "
                         "every batch: the run stops, and no answer was given."
                     )
-                rows = _clip(rows.to(blank.dtype), clip_norm)  # squares of other types overflow
-                rows = torch.where(counted[:, None], rows, 0.0)
+                rows = rows.to(blank.dtype)  # squares of other types overflow
                 if self._exact:
-                    rows = on_grid(widened(rows), clip_norm, images_of_unit)
-                elif images_of_unit is not None:
-                    rows = rows / images_of_unit[:, None].to(rows.device)
+                    rows = on_grid(rows, clip_norm, counted, images_of_unit)
+                else:
+                    rows = torch.where(counted[:, None], _clip(rows, clip_norm), 0.0)
+                    if images_of_unit is not None:
+                        rows = rows / images_of_unit[:, None].to(rows.device)
                 if labels is None or num_rows == 1:
                     labels = torch.zeros(len(images), dtype=torch.long, device=self.device)
                 # By batches: fewer roundings follow each other.

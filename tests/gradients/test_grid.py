@@ -19,6 +19,7 @@ from diffusers_dp.randomness.private_generator import PrivateGenerator
 
 
 KEY = bytes(range(16))
+ALL = torch.ones(5, dtype=torch.bool)
 LENGTHS = st.sampled_from([0.0, 1e-30, 1e-6, 0.5, 0.9999, 1.0, 1.0001, 7.0, 1e12, 3e30])
 
 
@@ -39,7 +40,7 @@ def integer_norm(vector):
 @settings(max_examples=60, deadline=None, derandomize=True)
 def test_no_vector_of_a_question_is_longer_than_its_share(lengths, parts, clip_norm):
     rows = vectors(lengths) * clip_norm
-    found = on_grid(rows, clip_norm, torch.full((len(rows),), parts))
+    found = on_grid(rows, clip_norm, ALL[: len(rows)], torch.full((len(rows),), parts))
     assert torch.equal(found, found.round())
     for vector in found:
         assert integer_norm(vector) * parts**2 <= STEPS**2
@@ -47,17 +48,27 @@ def test_no_vector_of_a_question_is_longer_than_its_share(lengths, parts, clip_n
 
 def test_a_vector_keeps_its_direction_and_its_length():
     rows = vectors([0.3, 5.0])
-    found = on_grid(rows, 1.0) / STEPS
+    found = on_grid(rows, 1.0, ALL[:2]) / STEPS
     assert torch.allclose(found[0], rows[0], atol=1 / STEPS)
     assert torch.allclose(found[1], rows[1] / 5, atol=1e-3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_what_does_not_count_or_is_not_finite_is_zero_and_the_rows_stay(dtype):
+    rows = vectors([0.5, 0.5, 0.5, 0.5]).to(dtype)
+    rows[1, 3], rows[2, 7] = torch.nan, -torch.inf
+    before = rows.clone()
+    found = on_grid(rows, 1.0, torch.tensor([True, True, True, False]))
+    assert found[0].any() and not found[1:].any()
+    assert torch.equal(rows.nan_to_num(9.0), before.nan_to_num(9.0)), "features may keep what they return"
 
 
 def test_a_rounded_vector_that_is_too_long_counts_as_zero(monkeypatch):
     """As if the clip norm had been computed wrongly by a thousandth."""
     monkeypatch.setattr("diffusers_dp.gradients.grid.SLACK", -1e-3)
     monkeypatch.setattr("diffusers_dp.gradients.grid.math.sqrt", lambda value: 0.0)
-    assert on_grid(vectors([3.0]), 1.0).abs().sum() == 0
-    assert on_grid(vectors([0.5]), 1.0).abs().sum() > 0
+    assert on_grid(vectors([3.0]), 1.0, ALL[:1]).abs().sum() == 0
+    assert on_grid(vectors([0.5]), 1.0, ALL[:1]).abs().sum() > 0
 
 
 def test_norms_of_whole_numbers_are_exact():

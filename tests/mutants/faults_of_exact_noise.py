@@ -33,11 +33,18 @@ EXACT = (
     Fault(
         "exact: the images of a unit do not share its sensitivity",
         GRID,
-        "fits(rounded.square().sum(1) * most.square())",
-        "fits(rounded.square().sum(1))",
+        "fits(squared * most.square())",
+        "fits(squared)",
         ("gradients/test_grid.py::test_no_vector_of_a_question_is_longer_than_its_share",),
-        "    limits = STEPS / most * (1 - SLACK) - math.sqrt(rows.shape[1]) / 2\n",
-        "    limits = STEPS * (1 - SLACK) - math.sqrt(rows.shape[1]) / 2 + 0 * most\n",
+        "        limits = STEPS / own * (1 - SLACK) - math.sqrt(rows.shape[1]) / 2\n",
+        "        limits = STEPS * (1 - SLACK) - math.sqrt(rows.shape[1]) / 2 + 0 * own\n",
+    ),
+    Fault(
+        "exact: a record that does not count is in an answer",
+        GRID,
+        "fits(squared * most.square()) & counted.to(rounded.device)",
+        "fits(squared * most.square())",
+        ("gradients/test_grid.py::test_what_does_not_count_or_is_not_finite_is_zero_and_the_rows_stay",),
     ),
     Fault(
         "exact: noise rounded towards zero",
@@ -151,7 +158,7 @@ EXACT = (
         ENGINE,
         "        factors = torch.where(counted & norms.isfinite(), factors, 0.0)\n",
         "        factors = torch.where(norms.isfinite(), factors, 0.0)\n",
-        (f"{AT_THE_DOOR}::test_the_noise_of_a_step_has_the_deviation_that_is_charged",),
+        (f"{AT_THE_DOOR}::test_images_that_do_not_count_add_nothing",),
     ),
     Fault(
         "exact: a receipt is proven whatever its events say",

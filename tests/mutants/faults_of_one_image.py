@@ -179,8 +179,8 @@ STRANGE_FEATURES = (
     Fault(
         "features of whole numbers are clipped as they are",
         DOOR,
-        "_clip(rows.to(blank.dtype), clip_norm)",
-        "_clip(rows, clip_norm)",
+        "rows = rows.to(blank.dtype)  #",
+        "rows = rows  #",
         (f"{STRANGE}features_that_a_square_overflows_are_refused",),
     ),
     Fault(

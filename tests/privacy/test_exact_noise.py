@@ -109,6 +109,12 @@ def test_a_step_is_the_sum_of_what_each_image_adds():
         assert (flat(whole) - alone).abs().max() <= NUM_IMAGES  # rows of other shapes may differ in their last bits
 
 
+def test_images_that_do_not_count_add_nothing():
+    """Those that are missing, and the blanks that fill up a batch."""
+    assert not flat(gradient(make_door(range(NUM_IMAGES), exact=True), Noiseless(KEY))).any()
+    assert flat(gradient(make_door(range(1, NUM_IMAGES), exact=True), Noiseless(KEY))).any()
+
+
 def test_the_noise_of_a_step_has_the_deviation_that_is_charged():
     found = flat(gradient(make_door(range(NUM_IMAGES), exact=True), noise_multiplier=3.0)) * 4 / 1.5
     assert stats.kstest(found.numpy(), "norm").pvalue > 1e-3

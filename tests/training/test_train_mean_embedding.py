@@ -42,7 +42,7 @@ def test_from_images_to_release(script, flags, tmp_path, capsys):
     assert 0.7 < independent_epsilon(run) <= header["target_epsilon"] + 1e-3
     assert files(run / "release") == set(RELEASE_FILES) and status(run) == {"exit_code": 0, "message": "done"}
     receipt = json.loads((run / "release" / "privacy_receipt.json").read_text())
-    assert receipt["method"]["name"] == "DP-MERF" and receipt["status"] == "proven_with_assumptions"
+    assert receipt["method"]["name"] == "DP-MERF" and receipt["status"] == "proven"
     assert "normaliser" not in receipt["public_facts"] and receipt["evaluation"]
     assert receipt["curriculum"]["num_features"] == 20 and receipt["events"][0]["partition"] == "label"
     assert verify.report(run / "release") == 0
