@@ -3,6 +3,7 @@
 
     python benchmarks/latent_demo.py model public_latent
     python benchmarks/latent_demo.py images path/to/mnist digits64
+    python benchmarks/latent_demo.py public digits64_public
     accelerate launch training/train_dp_ldm.py --config mnist_cpu --dataset_name digits64
     python benchmarks/rows.py run benchmarks/cases.yaml --only latent --data digits64=digits64 \\
         --data public_latent=public_latent
@@ -158,22 +159,24 @@ def make_model(output: Path, autoencoder_steps: int, unet_steps: int, copies: in
     print(f"{output}: {time.perf_counter() - start:.0f} seconds")
 
 
+def write(images: np.ndarray, labels: np.ndarray, output: Path, split: str) -> None:
+    """A split of a data set: images uint8 `[n, 64, 64]`, and their classes."""
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=PROMPTS)})
+    (output / "data").mkdir(parents=True, exist_ok=True)
+    found = datasets.Dataset.from_generator(
+        lambda: ({"image": image, "label": label} for image, label in zip(images, labels, strict=True)),
+        features=features,
+    )
+    found.to_parquet(output / "data" / f"{split}-00000-of-00001.parquet")
+    print(f"{output}: {len(found):,} images of {split}")
+
+
 def make_images(mnist: str, output: Path) -> None:
     """A data set of the same splits as MNIST, with images of 64 pixels."""
-    features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=PROMPTS)})
-    (output / "data").mkdir(parents=True)
     for seed, split in enumerate(("train", "test")):
         rows = datasets.load_dataset(mnist, split=split)
         digits = np.stack([np.asarray(image) for image in rows["image"]]) / 255
-        images = over_crops(digits, "flower.jpg", seed)
-        found = datasets.Dataset.from_generator(
-            lambda images=images, rows=rows: (
-                {"image": image, "label": label} for image, label in zip(images, rows["label"], strict=True)
-            ),
-            features=features,
-        )
-        found.to_parquet(output / "data" / f"{split}-00000-of-00001.parquet")
-        print(f"{output}: {len(found):,} images of {split}")
+        write(over_crops(digits, "flower.jpg", seed), np.asarray(rows["label"]), output, split)
 
 
 def main() -> None:
@@ -188,8 +191,14 @@ def main() -> None:
     images = parts.add_parser("images", help="Write the private data set.")
     images.add_argument("mnist", help="Hub id or folder of MNIST.")
     images.add_argument("output", type=Path, help="New folder.")
+    public = parts.add_parser("public", help="Write the public images as a data set.")
+    public.add_argument("output", type=Path, help="New folder.")
+    public.add_argument("--copies", type=int, default=8, help="Of each public digit, over other crops.")
     args = parser.parse_args()
-    if args.what == "model":
+    if args.what == "public":
+        images, labels = public_images(args.copies)
+        write(((images[:, 0] + 1) * 127.5).round().byte().numpy(), labels.numpy(), args.output, "train")
+    elif args.what == "model":
         make_model(args.output, args.autoencoder_steps, args.unet_steps, args.copies, args.seed)
     else:
         make_images(args.mnist, args.output)

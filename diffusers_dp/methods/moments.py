@@ -19,8 +19,9 @@ from .method import SUM, Method
 BALANCES = ("uniform", "released")  # as `sample --class_balance` has them
 #: Most values of an answer about covariances, of all classes, and most values of all waves.
 MOST_VALUES, MOST_WAVE_VALUES = 5_000_000, 200_000_000
-#: A rule for the number of parts: see `MomentFlags.parts`.
+#: Rules for the numbers of parts and of frequencies: see `MomentFlags.parts` and `MomentFlags.frequencies`.
 IMAGES_OF_A_PART = 300.0
+FEWEST_FREQUENCIES, MOST_FREQUENCIES, FREQUENCIES_OF_ONE_IMAGE = 16, 144, 22
 
 
 @dataclass
@@ -29,9 +30,12 @@ class MomentFlags:
 
     _argument_group_name = "moments"
 
-    num_frequencies: int = flag(
-        144, "Lowest frequencies of an image that are asked about; chroma has a quarter of them.", at_least=4
-    )
+    num_frequencies: int | None = flag(
+        None,
+        "Lowest frequencies of an image that are asked about; chroma has a quarter of them. Unset: 22 times the fourth "
+        "root of the images of a class at epsilon 10, fewer at a smaller epsilon, from 16 to 144.",
+        at_least=4,
+    )  # fmt: skip
     num_parts: int | None = flag(
         None,
         "Parts of each class, each with a mean and a covariance. Unset: one for 300 images of a class at "
@@ -68,9 +72,24 @@ class MomentFlags:
         to 1 / (epsilon n), so fewer parts are left at a smaller epsilon."""
         if self.num_parts is not None:
             return self.num_parts
+        return max(1, min(8, int(self._images_at_10 / IMAGES_OF_A_PART)))
+
+    @property
+    def frequencies(self) -> int:
+        """`--num_frequencies` with its default filled in, from declared numbers: noise is the same on all pairs of
+        frequencies, and the highest have least to tell."""
+        if self.num_frequencies is not None:
+            return self.num_frequencies
+        if self.num_train_images is None:
+            return MOST_FREQUENCIES
+        number = round(FREQUENCIES_OF_ONE_IMAGE * self._images_at_10**0.25)
+        return max(FEWEST_FREQUENCIES, min(MOST_FREQUENCIES, number))
+
+    @property
+    def _images_at_10(self) -> float:
+        """Images of a class with as little noise at epsilon 10."""
         per_class = (self.num_train_units or self.num_train_images or 0) / len(self.declared_class_names or ("",))
-        epsilon = min(self.target_epsilon, 10.0) * math.sqrt(self.moments_share or 1)
-        return max(1, min(8, int(per_class * epsilon / 10 / IMAGES_OF_A_PART)))
+        return per_class * min(self.target_epsilon, 10.0) * math.sqrt(self.moments_share or 1) / 10
 
     @property
     def class_moments(self) -> ClassMoments:
@@ -104,12 +123,12 @@ class MomentFlags:
     @property
     def moment_facts(self) -> dict[str, Any]:
         """What the receipt says of the moments."""
-        names = ("num_frequencies", "part_rounds", "moment_clip")
-        return {"num_parts": self.parts} | {name: getattr(self, name) for name in names}
+        asked = {"num_parts": self.parts, "num_frequencies": self.frequencies}
+        return asked | {name: getattr(self, name) for name in ("part_rounds", "moment_clip")}
 
     @property
     def _spectrum(self) -> dict[str, Any]:
-        return {"image_shape": self.image_shape, "num_frequencies": self.num_frequencies}
+        return {"image_shape": self.image_shape, "num_frequencies": self.frequencies}
 
     def _asked(self, part: float) -> dict[str, Any]:
         """Fields of a question that has this part of the common share."""

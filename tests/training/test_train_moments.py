@@ -144,6 +144,16 @@ def test_parts_follow_from_public_numbers():
     assert [parts(12_000, 10), parts(12_000, 1), parts(1_000_000, 10), parts(100, 10)] == [8, 2, 8, 1]
 
 
+def test_frequencies_follow_from_public_numbers():
+    def frequencies(images, epsilon):
+        return MomentsConfig(class_names="a,b", num_train_images=images, target_epsilon=epsilon).frequencies
+
+    found = [frequencies(*each) for each in ((1_000_000, 10), (12_000, 1), (300, 10), (300, 1), (300, 0.01))]
+    assert found == sorted(found, reverse=True) and found[0] == 144 and found[-1] == 16 and len(set(found)) == 5
+    undeclared = MomentsConfig(dataset_name="somebody/images", num_parts=1)
+    assert undeclared.frequencies == 144 and undeclared.moment_facts["num_frequencies"] == 144
+
+
 def test_parts_need_declared_numbers():
     """What metadata alone tell, the rule does not know: ten classes would get the parts of one."""
     named, found = {"dataset_name": "somebody/images"}, ("a", "b")
