@@ -32,8 +32,8 @@ class MomentFlags:
 
     num_frequencies: int | None = flag(
         None,
-        "Lowest frequencies of an image that are asked about; chroma has a quarter of them. Unset: 22 times the fourth "
-        "root of the images of a class at epsilon 10, fewer at a smaller epsilon, from 16 to 144.",
+        "Lowest frequencies of an image that are asked about; chroma has a quarter of them. Unset: 22 times the "
+        "fourth root of the images of a class at epsilon 10, fewer at a smaller epsilon, from 16 to 144.",
         at_least=4,
     )  # fmt: skip
     num_parts: int | None = flag(

@@ -28,6 +28,7 @@ from .run_ledger import new_ledger
 from .verifiable import refuse_unverifiable
 
 
+EXACT_IN_WORDS = "noise: whole numbers, see --noise exact"
 LEAST_SHARE = 0.1  # of --target_epsilon that the other releases of a data set must leave
 
 
@@ -71,9 +72,16 @@ class Plan:
         about_delta = [self.about_delta] if self.about_delta else []
         bands = describe_bands(self.rows, self.noise_errors, self.unit) if self.noise_errors else []
         signals = signals_in_words(self.ledger, self.rows, self.queries)
-        return "\n".join(
-            [*table_of_rows(self.ledger, self.rows), *bands, *about_delta, *limits_in_words(self.ledger), *signals]
+        noise = [EXACT_IN_WORDS] if self.exact else []
+        parts = (
+            table_of_rows(self.ledger, self.rows),
+            noise,
+            bands,
+            about_delta,
+            limits_in_words(self.ledger),
+            signals,
         )
+        return "\n".join(itertools.chain(*parts))
 
     @property
     def about_delta(self) -> str:

@@ -86,6 +86,7 @@ def test_minutes_memory_and_signals_are_told_of_methods_without_dp_sgd(method, c
     asked = plan_run(*read(flags[2:], method)).queries
     assert [f"signal to noise of {query.name}: " in text for query in asked] == [True] * len(asked)
     assert ("ordinary training" in text) == method.startswith("dp_")
+    assert "\nnoise: whole numbers, see --noise exact\n" in text
 
 
 def test_a_network_that_is_not_here_is_not_timed(capsys):
