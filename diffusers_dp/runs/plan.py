@@ -73,15 +73,8 @@ class Plan:
         bands = describe_bands(self.rows, self.noise_errors, self.unit) if self.noise_errors else []
         signals = signals_in_words(self.ledger, self.rows, self.queries)
         noise = [EXACT_IN_WORDS] if self.exact else []
-        parts = (
-            table_of_rows(self.ledger, self.rows),
-            noise,
-            bands,
-            about_delta,
-            limits_in_words(self.ledger),
-            signals,
-        )
-        return "\n".join(itertools.chain(*parts))
+        asked = [*table_of_rows(self.ledger, self.rows), *noise, *bands]
+        return "\n".join([*asked, *about_delta, *limits_in_words(self.ledger), *signals])
 
     @property
     def about_delta(self) -> str:
