@@ -19,6 +19,7 @@ from .parts import Parts
 #: What float32 may get wrong in the norm of a gradient, with room: the clip norm is lower by this.
 SLACK = 2.0**-12
 IN_CACHE = 2**18  # numbers that are rounded while they are in the processor's cache
+MOST_AT_ONCE = 64  # vectors of a question: batches are multiples of it, or have one public size, see `full_rows`
 
 
 def clip_steps(dimension: int, parts: int = 1) -> float:
@@ -89,11 +90,14 @@ def on_grid(
     Returns:
         `torch.Tensor` of float64, shape `[b, d]`. All vectors of a unit together are no longer than `STEPS`.
     """
-    rounded = (rows.cpu() if rows.device.type == "mps" else rows).to(torch.float64, copy=True)
+    rounded = (rows.cpu() if rows.device.type == "mps" else rows).to(
+        torch.float64, copy=True, memory_format=torch.contiguous_format
+    )
     most = torch.ones(len(rows)) if parts is None else parts
-    most, squared = most.to(rounded).clone(), torch.empty_like(rounded[:, 0])
-    few = max(1, IN_CACHE // max(1, rows.shape[1]))
-    for vectors, own, result in zip(rounded.split(few), most.split(few), squared.split(few), strict=True):
+    most, squared = most.to(rounded), rounded.new_empty(len(rows))
+    # Chunks of one shape in every batch: a norm's last bits may follow from the rows that are computed with it.
+    few = math.gcd(2 ** int(math.log2(max(1, min(MOST_AT_ONCE, IN_CACHE // max(1, rows.shape[1]))))), len(rows))
+    for vectors, own, result in zip(*(each.split(max(1, few)) for each in (rounded, most, squared)), strict=True):
         limits = STEPS / own * (1 - SLACK) - math.sqrt(rows.shape[1]) / 2
         lengths = torch.linalg.vector_norm(vectors, dim=1) * (STEPS / clip_norm / own)
         vectors.mul_((STEPS / clip_norm / own * limits / torch.maximum(lengths, limits))[:, None]).round_()

@@ -38,7 +38,7 @@ from .checkpoints import find_checkpoint
 from .dp_sgd import Trained, run_dp_sgd
 from .earlier_answers import take_answers
 from .folder import DERIVED, RunFolder
-from .identity import read_identity, save_identity
+from .identity import read_identity, refuse_other_noise, save_identity
 from .plan import Plan, dp_sgd_row
 from .run_ledger import new_ledger
 from .stages import StageTable
@@ -105,6 +105,7 @@ class TrainingRun(Generic[Config]):
         )
         if config.dp_sgd is not None:
             self._keep_groups(config.dp_sgd)
+        refuse_other_noise(self.ledger.rows, config.is_exact)
         self.identity.keep_training_facts(config.training_facts, began=bool(self.ledger.rows))
         if self.ledger.rows:
             self.identity.resumes.append(

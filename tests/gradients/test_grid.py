@@ -53,6 +53,26 @@ def test_a_vector_keeps_its_direction_and_its_length():
     assert torch.allclose(found[1], rows[1] / 5, atol=1e-3)
 
 
+@pytest.mark.parametrize("dimension", [1, 900, 35_000])
+def test_norms_are_computed_in_one_shape_whatever_the_batch(monkeypatch, dimension):
+    """Several threads share the norm of a vector that is alone, or that is not contiguous: other last bits."""
+    norm, seen = torch.linalg.vector_norm, set()
+    monkeypatch.setattr(
+        torch.linalg, "vector_norm", lambda x, **more: seen.add((x.shape, x.stride())) or norm(x, **more)
+    )
+    for size in (64, 192, 640):
+        rows = torch.ones(dimension, size).t()  # column by column in memory
+        on_grid(rows, 0.5, torch.ones(size, dtype=torch.bool))
+    assert len(seen) == 1 and seen.pop()[1] == (dimension, 1)
+    on_grid(torch.ones(7, dimension), 0.5, torch.ones(7, dtype=torch.bool))
+    assert len(seen) == 1, "a smaller batch has no rest of another shape"
+
+
+def test_vectors_without_numbers_are_no_trouble():
+    assert on_grid(torch.zeros(3, 0), 1.0, ALL[:3]).shape == (3, 0)
+    assert on_grid(torch.zeros(0, 5), 1.0, ALL[:0]).shape == (0, 5)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_what_does_not_count_or_is_not_finite_is_zero_and_the_rows_stay(dtype):
     rows = vectors([0.5, 0.5, 0.5, 0.5]).to(dtype)

@@ -7,7 +7,7 @@ import pytest
 
 from diffusers_dp import verify
 from diffusers_dp.accounting.ledger_row import STEPS
-from diffusers_dp.errors import IntegrityError, UsageError
+from diffusers_dp.errors import UsageError
 from support import forked
 from support.flags import NUM_IMAGES, RESUME, SHORT_FETA_PRO
 from support.patients import unit_flags, write_dataset
@@ -33,7 +33,7 @@ def test_a_run_that_was_interrupted_is_proven(script, tmp_path, monkeypatch, ban
     """One image cannot be read, and a class is empty."""
     flags = run_flags(tmp_path, "--noise_bands", bands, "--train_batch_size", "6", "--evaluation_reserve", "0.2")
     interrupted(script, monkeypatch, flags, 5)
-    with pytest.raises(IntegrityError, match="grid"):
+    with pytest.raises(UsageError, match="--noise is float, and this run began with exact: give --noise exact"):
         script.main([*flags, *RESUME, "--noise", "float"])
     script.main([*flags, *RESUME])
     receipt, (_, rows) = receipt_of(tmp_path / "run"), read_ledger(tmp_path / "run")
@@ -79,6 +79,23 @@ def test_other_methods_are_proven(method, tmp_path, monkeypatch):
     given += write_public(tmp_path / "public")[:2] if method == "pe" else []
     script.main([*(FOLDER + OTHERS[method]).split(), *given])
     assert receipt_of(run)["status"] == "proven" and verify.report(run / "release") == 0
+
+
+def test_a_run_of_an_earlier_version_goes_on_with_its_own_noise(tmp_path, monkeypatch):
+    """Then the default was float."""
+    script, run = load("moments", monkeypatch), tmp_path / "run"
+    given = [*write_images(tmp_path / "images"), "--output_dir", str(run)]
+    flags = [*(FOLDER + OTHERS["moments"]).split(), *given]
+    with monkeypatch.context() as patch:
+        patch.setattr("diffusers_dp.runs.moments.ask_for_mixture", lambda run: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            script.main([*flags, "--noise", "float"])
+    rows = read_ledger(run)[1]
+    with pytest.raises(UsageError, match="--noise is exact, and this run began with float: give --noise float"):
+        script.main([*flags, *RESUME])
+    assert read_ledger(run)[1] == rows
+    script.main([*flags, *RESUME, "--noise", "float"])
+    assert receipt_of(run)["status"] == "proven_with_assumptions" and verify.report(run / "release") == 0
 
 
 @pytest.mark.parametrize("method", ["moments", "feta_pro"])
