@@ -21,6 +21,13 @@ from typing import Any
 
 
 ROOT = Path(__file__).parents[1]
+#: Lines of `draw_few_images`: a method, and the cases that it takes. And private images of a data set.
+LINES = {
+    "moments": ("Moments", "Moments of few images"),
+    "Private Evolution": ("PE", "PE of few images"),
+    "FETA-Pro": ("FETA-Pro with moments", "FETA-Pro by rules"),
+}
+IMAGES = {"mnist_1500": 1500, "mnist_6000": 6000, "mnist": 60_000}
 RESULTS = ROOT / "benchmarks" / "results"
 TEXTS = [ROOT / "README.md", ROOT / "training" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 NAMES = {"rows.jsonl": "case", "quality_cpu.jsonl": "recipe", "measured_before.jsonl": "name"}
@@ -138,6 +145,29 @@ def names_row(near: Iterable[str], known: dict[str, set[str]]) -> bool:
     """Whether rows are named, all of which exist."""
     named = [pair for block in near for pair in NAMED.findall(block)]
     return bool(named) and all(name in known.get(file, ()) for file, name in named)
+
+
+def draw_few_images(rows: list[dict[str, Any]], path: Path) -> None:
+    """Draws the accuracy of the small CNN against the number of private images of MNIST, a line for each method."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    for axes, epsilon in zip(figure.subplots(1, 2, sharey=True), (10, 1), strict=True):
+        for name, cases in LINES.items():
+            found: dict[int, list[float]] = {}
+            for row in rows:
+                if row["case"] in cases and row["data"] in IMAGES and row["epsilon"] == epsilon:
+                    found.setdefault(IMAGES[row["data"]], []).append(100 * row["accuracy"]["cnn"])
+            points = sorted((number, statistics.mean(values)) for number, values in found.items())
+            if len(points) > 1:
+                axes.plot(*zip(*points, strict=True), marker="o", label=name)
+        axes.set(xscale="log", title=f"epsilon {epsilon}", xlabel="private images, in ten classes")
+        axes.set_xticks(list(IMAGES.values()), [f"{number:,}" for number in IMAGES.values()], minor=False)
+        axes.minorticks_off()
+        axes.grid(alpha=0.3)
+        axes.legend(loc="lower right")
+    figure.axes[0].set_ylabel("accuracy on test images, %")
+    figure.savefig(path, dpi=110, metadata={"Software": None})
 
 
 def write_docs(rows: list[dict[str, Any]]) -> Iterator[str]:

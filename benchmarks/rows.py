@@ -39,7 +39,7 @@ from typing import Any
 
 from cases import Case, data_of, filled, read_cases
 from evidence import write_evidence
-from figures import table, write_docs
+from figures import ROOT, draw_few_images, table, write_docs
 from tqdm.auto import tqdm
 
 from diffusers_dp.runs.stages import STAGES
@@ -302,6 +302,7 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     if args.what == "docs":
         rows = read_rows()
+        draw_few_images(rows, ROOT / "docs" / "images" / "few_images.png")
         print("\n".join([*write_docs(rows), *write_evidence(rows)]) or "Nothing changed.")
         return 0
     try:
