@@ -47,6 +47,20 @@ EXACT = (
         ("gradients/test_grid.py::test_what_does_not_count_or_is_not_finite_is_zero_and_the_rows_stay",),
     ),
     Fault(
+        "exact: norms of a question are computed in rows as they are in memory",
+        GRID,
+        "copy=True, memory_format=torch.contiguous_format",
+        "copy=True",
+        ("gradients/test_grid.py::test_norms_are_computed_in_one_shape_whatever_the_batch",),
+    ),
+    Fault(
+        "exact: a run goes on with other noise than it began with",
+        "diffusers_dp/runs/run.py",
+        "        refuse_other_noise(self.ledger.rows, config.is_exact)\n",
+        "",
+        ("training/test_exact_runs.py::test_a_run_of_an_earlier_version_goes_on_with_its_own_noise",),
+    ),
+    Fault(
         "exact: noise rounded towards zero",
         ROUNDED,
         "    magnitude = z * std\n",
