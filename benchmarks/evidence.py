@@ -23,6 +23,7 @@ FILE = ROOT / "diffusers_dp" / "methods" / "evidence.json"
 #: Flags that follow from the images.
 OF_DATA = {flag.name for group in (DataFlags, PublicDataFlags) for flag in fields(group)}
 OF_DATA |= {"images_per_class", "candidates_per_class"}
+MOST_DRAWN = 10_000  # images that a classifier learned: with more, rows do not compare
 
 
 def evidence_of(rows: Sequence[dict[str, Any]]) -> list[MeasuredRow]:
@@ -34,7 +35,7 @@ def evidence_of(rows: Sequence[dict[str, Any]]) -> list[MeasuredRow]:
             continue
         if row["case"] == "real images":
             real[row["data"]] = max(real.get(row["data"], 0.0), row["accuracy"]["cnn"])
-        elif row["method"] is not None:
+        elif row["method"] is not None and row["num_drawn"] <= MOST_DRAWN:
             key = (
                 *(row[name] for name in ("case", "method", "recipe", "data", "epsilon", "flags")),
                 row.get("draw", ""),
