@@ -35,7 +35,7 @@ def evidence_of(rows: Sequence[dict[str, Any]]) -> list[MeasuredRow]:
             continue
         if row["case"] == "real images":
             real[row["data"]] = max(real.get(row["data"], 0.0), row["accuracy"]["cnn"])
-        elif row["method"] is not None and row["num_drawn"] <= MOST_DRAWN:
+        elif row["method"] is not None and row.get("num_drawn", 0) <= MOST_DRAWN:
             key = (
                 *(row[name] for name in ("case", "method", "recipe", "data", "epsilon", "flags")),
                 row.get("draw", ""),
