@@ -19,7 +19,9 @@ from .parts import Parts
 #: What float32 may get wrong in the norm of a gradient, with room: the clip norm is lower by this.
 SLACK = 2.0**-12
 IN_CACHE = 2**18  # numbers that are rounded while they are in the processor's cache
-MOST_AT_ONCE = 64  # vectors of a question: batches are multiples of it, or have one public size, see `full_rows`
+#: Rows of a batch, or a multiple of it: fewer are computed by other kernels. The small UNet of the recipes has other
+#: bits in batches of 16 and 32, and the same ones in those of 64, 128 and 256. A power of two.
+ROWS = 64
 
 
 def clip_steps(dimension: int, parts: int = 1) -> float:
@@ -96,8 +98,9 @@ def on_grid(
     most = torch.ones(len(rows)) if parts is None else parts
     most, squared = most.to(rounded), rounded.new_empty(len(rows))
     # Chunks of one shape in every batch: a norm's last bits may follow from the rows that are computed with it.
-    few = math.gcd(2 ** int(math.log2(max(1, min(MOST_AT_ONCE, IN_CACHE // max(1, rows.shape[1]))))), len(rows))
-    for vectors, own, result in zip(*(each.split(max(1, few)) for each in (rounded, most, squared)), strict=True):
+    in_cache = max(1, min(ROWS, IN_CACHE // max(1, rows.shape[1])))
+    few = math.gcd(2 ** (in_cache.bit_length() - 1), len(rows))
+    for vectors, own, result in zip(*(each.split(few) for each in (rounded, most, squared)), strict=True):
         limits = STEPS / own * (1 - SLACK) - math.sqrt(rows.shape[1]) / 2
         lengths = torch.linalg.vector_norm(vectors, dim=1) * (STEPS / clip_norm / own)
         vectors.mul_((STEPS / clip_norm / own * limits / torch.maximum(lengths, limits))[:, None]).round_()

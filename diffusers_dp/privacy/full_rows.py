@@ -9,12 +9,8 @@ from collections.abc import Iterator
 
 import torch
 
+from ..gradients.grid import ROWS
 from ..gradients.step import PhysicalBatch
-
-
-#: Rows of a batch, or a multiple of it: fewer are computed by other kernels. The small UNet of the recipes has other
-#: bits in batches of 16 and 32, and the same ones in those of 64, 128 and 256.
-ROWS = 64
 
 
 def full_size(size: int) -> int:
