@@ -87,7 +87,7 @@ class MomentFlags:
 
     @property
     def _images_at_10(self) -> float:
-        """Images of a class with as little noise at epsilon 10."""
+        """Number of images of a class that would have as much noise at epsilon 10."""
         per_class = (self.num_train_units or self.num_train_images or 0) / len(self.declared_class_names or ("",))
         return per_class * min(self.target_epsilon, 10.0) * math.sqrt(self.moments_share or 1) / 10
 

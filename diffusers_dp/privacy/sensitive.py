@@ -34,7 +34,7 @@ from ..data.picked_images import PickedImages, stored_images, tensor_of
 from ..distributed.processes import Processes
 from ..errors import UsageError
 from ..gradients import FittingParts, add_noise, clip_factors, clipped_gradient_sum, poisson_sample, truncate
-from ..gradients.grid import clip_steps, on_grid, refuse_too_much_noise
+from ..gradients.grid import ROWS, clip_steps, on_grid, refuse_too_much_noise
 from ..gradients.parts import widened
 from ..gradients.step import Gradients, PhysicalBatch, RowLoss, add_rounded_noise
 from ..gradients.supported import check_model
@@ -42,7 +42,7 @@ from ..randomness.banded_noise import BandedNoise, BandedSums, whole_coefficient
 from ..randomness.keyed_hash import digests_of, group_of, has_id
 from ..randomness.leaky_log import LeakyLog
 from ..randomness.private_generator import PrivateGenerator
-from .full_rows import ROWS, full_size, in_full_rows
+from .full_rows import full_size, in_full_rows
 from .kept_state import Door, KeptState
 from .separate_records import Features, features_of_zeros, try_bits, try_loss
 

@@ -12,10 +12,11 @@ import torch
 from torch import nn
 
 from ..errors import UsageError
+from ..gradients.grid import ROWS
 from ..gradients.out_of_memory import FittingParts
 from ..gradients.step import RowLoss, clipped_gradient_sum
 from ..randomness.private_generator import KEY_BYTES, PrivateGenerator
-from .full_rows import ROWS, full_size
+from .full_rows import full_size
 from .kept_state import KeptState
 
 
@@ -132,7 +133,7 @@ def try_bits(
 ) -> None:
     """
     Tries, for `--noise exact`, that a row has the same bits in each place of a batch, in batches of `size` records, of
-    `full_rows.ROWS` and of twice as many.
+    `grid.ROWS` and of twice as many.
 
     Args:
         features, image_shape, num_classes, device, name: As for `features_of_zeros`.
@@ -175,7 +176,7 @@ def try_loss(
     keep nothing.
 
     With `exact`, the whole numbers that some images add up to must be the same in each place of a batch, beside blanks
-    and other images, in batches of the largest size and of `full_rows.ROWS`, with the same draws for all rows.
+    and other images, in batches of the largest size and of `grid.ROWS`, with the same draws for all rows.
 
     Args:
         model, row_loss, noise_multiplicity: As for `SensitiveImages.noisy_gradient`.
