@@ -817,6 +817,8 @@ def _wrong_query(event: dict[str, Any], facts: dict[str, Any], strict: bool) -> 
         return "a sensitivity, clip norm or divisor must be a number above 0"
     if "clip_norm" in query and query.get("sensitivity", query["clip_norm"]) < query["clip_norm"]:
         return "its sensitivity lies below its clip norm, so that its noise is less than it says"
+    if "shares" in query and (wrong := _wrong_shares(event, query)):
+        return wrong
     names = ("max_images_per_unit", *(("normaliser",) if event.get("stage") == "dp_sgd" else ()))
     said = [name for name in names if name in facts and (strict or name in query)]
     if any(query.get(name) != facts[name] for name in said):
@@ -827,6 +829,24 @@ def _wrong_query(event: dict[str, Any], facts: dict[str, Any], strict: bool) -> 
         return "it calls classes parallel, and there are none"
     if strict and not (_whole(event.get("id"), 0) and _is_text(event.get("stage")) and event["stage"]):
         return "it has no number or no name"
+    return None
+
+
+def _wrong_shares(event: dict[str, Any], query: dict[str, Any]) -> str | None:
+    """One unit changes what the teacher of its share says from anything to anything: by two clip norms, or sqrt(2) for
+    each vote. Every share answers in each round, so nothing is sampled."""
+    key = query.get("group_key")
+    if not _whole(query["shares"], 1) or query["shares"] > event.get("dataset_size", 0):
+        return "its shares are no whole number from 1 to the number of units"
+    if not (isinstance(key, str) and re.fullmatch(r"[0-9a-f]{32}", key) and query.get("ids") in IDS):
+        return "it does not say by which public key ids are assigned to shares"
+    if event.get("mechanism") != "gaussian" or event.get("partition") is not None:
+        return "teachers answer for all shares together, without samples and parallel classes"
+    least, votes = 2 * query.get("clip_norm", math.inf), query.get("votes")
+    if votes is not None:
+        least = math.sqrt(2 * votes) if _whole(votes, 1) else math.inf
+    if not query.get("sensitivity", 0) >= least * (1 - EXACT):
+        return "a teacher may say anything, so that its sensitivity is two clip norms, or sqrt(2) a vote"
     return None
 
 

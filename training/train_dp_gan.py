@@ -25,7 +25,6 @@ from diffusers_dp.runs.launch import launch, run_method
 
 if TYPE_CHECKING:
     from diffusers_dp.methods.dp_gan import DPGANConfig
-    from diffusers_dp.pipelines import DPImagePipeline
     from diffusers_dp.runs.dp_sgd import Trained
     from diffusers_dp.runs.run import TrainingRun
 
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def train(run: "Run") -> None:
-    from diffusers_dp.runs.result_model import model_of_generator
+    from diffusers_dp.runs.result_model import model_of_generator, new_generator
 
     # 1. Noisy gradients move the discriminator, and every few steps it moves the generator.
     config = run.config
@@ -42,18 +41,6 @@ def train(run: "Run") -> None:
 
     # 2. The release: the generator, with averaged weights, or a model of its images.
     run.release_pipeline(pipeline or model_of_generator(run, generator), config.training_facts)
-
-
-def new_generator(config: Any, facts: Any, device: Any) -> "tuple[DPImagePipeline | None, Any]":
-    """A `OneStepGenerator` and the release of its network; or a `FeatureGenerator`, whose code no release has."""
-    from diffusers_dp.models import FeatureGenerator, OneStepGenerator
-    from diffusers_dp.runs.result_model import one_step_pipeline
-
-    if config.generator == "residual":
-        classes = len(facts.class_names or ("",))
-        return None, FeatureGenerator(facts.image_shape, classes, config.generator_channels).to(device)
-    pipeline = one_step_pipeline(facts, config.network, device)
-    return pipeline, OneStepGenerator(pipeline.unet, pipeline.config.patch_size)
 
 
 def adversaries(config: Any, facts: Any, generator: Any, processes: Any) -> "Trained":
@@ -88,6 +75,7 @@ def adversaries(config: Any, facts: Any, generator: Any, processes: Any) -> "Tra
 def build(config: Any, facts: Any, device: Any) -> "Trained":
     """New networks, for the pre-flight and `diffusers-dp audit run`."""
     from diffusers_dp.distributed.processes import Processes
+    from diffusers_dp.runs.result_model import new_generator
 
     return adversaries(config, facts, new_generator(config, facts, device)[1], Processes())
 

@@ -12,6 +12,7 @@ from ..errors import UsageError
 
 NON_PRIVATE = "non_private"  # dp_accounting's name
 BANDED = "banded_gaussian"
+DP_SGD, TEACHERS = "dp_sgd", "teachers"  # names of rows that have many steps
 IDS = ("path", "row", "column")
 LARGEST_SUM_OF_SQUARES = 1 + 1e-9  # of coefficients scaled to norm 1; any excess is more than rounding
 #: Grid of `--noise exact`: steps to a clip norm, and steps of the coefficients of bands to 1. Of 64 vectors of
@@ -183,7 +184,7 @@ def gradient_row(
     number = None if bands is None else bands.count
     probability = sample_rate if bands is None else bands.count * sample_rate
     return LedgerRow(
-        name="dp_sgd",
+        name=DP_SGD,
         mechanism=mechanism_of(probability, truncated_batch_size, noise_multiplier, number),
         noise_multiplier=noise_multiplier,
         sampling_probability=probability,
@@ -198,6 +199,71 @@ def gradient_row(
         truncated_batch_size=truncated_batch_size,
         bands=number,
     )
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Shares of the units, each with a teacher of its own. All of it is public.
+
+    Args:
+        number (`int`): B.
+        group_key (`str`): Key of the hash that assigns a unit to a share by its id, 16 bytes in hexadecimal.
+        ids (`str`, defaults to `"row"`): What an id is, see `Bands`.
+
+    Raises:
+        UsageError: A value lies outside its range.
+    """
+
+    number: int
+    group_key: str
+    ids: str = "row"
+
+    def __post_init__(self) -> None:
+        keyed = isinstance(self.group_key, str) and re.fullmatch(r"[0-9a-f]{32}", self.group_key) and self.ids in IDS
+        if not isinstance(self.number, numbers.Integral) or self.number < 1 or not keyed:
+            raise UsageError("Shares are one or more, with a key of 16 bytes in hexadecimal and the kind of ids.")
+
+    @classmethod
+    def of(cls, query: dict) -> "Shares | None":
+        """Those that the public facts of a row state; `None` where they state none."""
+        return cls(query["shares"], query["group_key"], query["ids"]) if "shares" in query else None
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the public facts of a row state."""
+        return {"shares": self.number, "group_key": self.group_key, "ids": self.ids}
+
+
+def teachers_row(
+    shares: Shares,
+    *,
+    clip_norm: float,
+    noise_multiplier: float,
+    normaliser: float,
+    votes: int | None = None,
+    facts: dict[str, int] | None = None,
+) -> LedgerRow:
+    """Builds the ledger row of one round of teachers: a Gaussian mechanism on all shares.
+
+    One unit changes what one share says from anything to anything: by `2 clip_norm`. Where a share casts one vote for
+    each of `votes` inputs, they are of norm sqrt(votes), and change by sqrt(2 votes).
+
+    Raises:
+        UsageError: A value is outside its range.
+        ValueError: The clip norm is not that of the votes.
+    """
+    if votes is not None and not math.isclose(clip_norm, math.sqrt(votes)):
+        raise ValueError(f"{votes} votes have the norm {math.sqrt(votes)}, not {clip_norm}.")
+    sensitivity = 2 * clip_norm if votes is None else math.sqrt(2 * votes)
+    return LedgerRow(
+        name=TEACHERS,
+        mechanism=mechanism_of(1.0, noise_multiplier=noise_multiplier),
+        noise_multiplier=noise_multiplier,
+        query={
+            "sensitivity": sensitivity, "clip_norm": clip_norm, "normaliser": normaliser, "noise_multiplicity": 1,
+            **({} if votes is None else {"votes": votes}), **(facts or {}), **shares.facts,
+        },
+    )  # fmt: skip
 
 
 def sampled_row(

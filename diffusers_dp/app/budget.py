@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..accounting.ledger import PrivacyLedger
-from ..accounting.ledger_row import LedgerRow
+from ..accounting.ledger_row import DP_SGD, LedgerRow
 from ..commands.plan_picture import picture_of
 from ..data.images import public_facts
 from ..errors import DiffusersDPError, UsageError
@@ -52,7 +52,7 @@ def plan_of_receipt(receipt: dict[str, Any]) -> Plan:
         raise UsageError(
             "There is no picture for this model: its stages are not those of a training run here."
         ) from None
-    last = rows.get("dp_sgd")
+    last = rows.get(DP_SGD)  # rounds of teachers have no samples to plan
     if last is None:
         return Plan(None, rows, ledger)
     sample_rate = last.query.get("sample_rate", last.sampling_probability)

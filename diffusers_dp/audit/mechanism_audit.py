@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from tqdm.auto import tqdm
 
+from ..accounting.ledger_row import TEACHERS
 from ..data.images import PublicFacts
 from ..runs.plan import Plan
 from .additivity import additivity_checks, model_tolerance
@@ -19,6 +20,7 @@ from .one_shot import STAGES, PlannedQuery, evaluation_query, query_runs
 from .own_gradients import own_gradient_checks
 from .probes import parameter_noise_checks, sensitivity_checks
 from .report import Audit
+from .teachers import own_teacher_checks, teacher_runs
 
 
 DRAWS, QUICK_DRAWS = 500, 60
@@ -53,8 +55,11 @@ def audit_mechanism(
         num_records, steps = size_of_audit(mechanism, quick)
         probes = _probes(mechanism, model, bf16=bf16, quick=quick)
     queries = _queries(facts, plan)
+    rounds = plan.rows.get(TEACHERS)
+    if rounds is not None and model is not None:
+        probes.append(lambda: own_teacher_checks(rounds, model, plan.ledger.target_delta))
     checks: list[Check] = []
-    total = sum(steps) + STAGES * len(queries) + len(probes)
+    total = sum(steps) + STAGES * (len(queries) + (rounds is not None)) + len(probes)
     with (
         _one_thread(),
         tqdm(total=total, desc="Pre-flight" if quick else "Mechanism", unit="step", leave=False) as bar,
@@ -62,6 +67,11 @@ def audit_mechanism(
         outcomes = {}
         if mechanism is not None:
             outcomes["dp_sgd"] = canary_runs(mechanism, quick=quick, progress=bar.update)
+        if rounds is not None:
+            outcomes[TEACHERS] = teacher_runs(
+                rounds, delta=plan.ledger.target_delta, draws=QUICK_DRAWS if quick else DRAWS,
+                accountant="rdp" if quick else "pld", progress=bar.update,
+            )  # fmt: skip
         for query in queries:
             outcomes[query.row.name] = query_runs(
                 query, facts.image_shape, facts.class_names,

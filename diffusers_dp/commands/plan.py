@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 
+from ..accounting.ledger_row import DP_SGD, TEACHERS
 from ..data.images import PublicFacts, public_facts
 from ..errors import UsageError
 from ..methods.command_line import OneSentence, nearest_flag
@@ -20,7 +21,7 @@ from ..runs.plan import Plan, plan_run
 from ..runs.plan_table import aligned
 
 
-LAST = ("evaluation_reserve", "dp_sgd", "restart_slack")  # what follows a method's own questions
+LAST = ("evaluation_reserve", DP_SGD, TEACHERS, "restart_slack")  # what follows a method's own questions
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -151,8 +152,9 @@ def sweep(training_flags: list[str], name: str, values: list[str], method: str |
         raise UsageError(" ".join(notes))
     notes = [*filter(None, dict.fromkeys(plan.about_delta for plan, _ in plans.values())), *notes]
     stages = list(dict.fromkeys(stage for plan, _ in plans.values() for stage in plan.rows))
-    steps = "dp_sgd" in stages
-    stages = [stage for stage in stages if stage not in LAST] + ["dp_sgd"] * steps
+    repeated = [stage for stage in stages if stage in (DP_SGD, TEACHERS)]
+    steps = bool(repeated)
+    stages = [stage for stage in stages if stage not in LAST] + repeated
     bands = any(plan.noise_errors for plan, _ in plans.values())
     head = [name, "epsilon", *stages, *(["batch", "steps", "signal/noise"] if steps else []), *["noise"] * bands]
     lines = []
@@ -177,13 +179,13 @@ def _cells(plan: Plan, num_parameters: int, stages: list[str]) -> list[str]:
     if plan.ledger.has_guarantee:
         noise = {name: f"{row.noise_multiplier:.4f} ({shares[name]:.1%})" for name, row in plan.rows.items()}
     cells = [noise.get(name, "-") for name in stages]
-    if plan.sampling is None:
+    if plan.sampling is None or plan.step is None:
         return [f"{plan.epsilon:.4f}", *cells]
     return [
         f"{plan.epsilon:.4f}",
         *cells,
         f"{plan.sampling.expected_batch_size:.1f}",
-        str(plan.rows["dp_sgd"].steps),
+        str(plan.step.steps),
         f"{plan.signal_to_noise(num_parameters):.4f}" if num_parameters else "-",
     ]
 
@@ -208,7 +210,7 @@ def describe_total(plan: Plan) -> str:
 
 def describe_step(plan: Plan, sampling: SamplingFacts, num_parameters: int) -> str:
     """One step of DP-SGD: its images, and how far their gradients stand out from the noise."""
-    sigma, bands = plan.noise_of_a_step, plan.rows["dp_sgd"].bands
+    sigma, bands = plan.noise_of_a_step, plan.rows[DP_SGD].bands
     memory = ""
     if bands is not None:
         numbers = (bands - 1) * num_parameters

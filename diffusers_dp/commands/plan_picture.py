@@ -20,6 +20,7 @@ _OF_QUERIES = ("#4477aa", "#ccbb44", "#66ccee", "#aa3377")
 _STAGES = {
     "evaluation_reserve": ("left for evaluation", "#bbbbbb"),
     "dp_sgd": ("DP-SGD", "#228833"),
+    "teachers": ("teachers", "#228833"),
     "restart_slack": ("slack for restarts", "#bbccee"),
 }
 _MOST_STAGES = 5  # of one plan
@@ -61,7 +62,7 @@ def picture_of(plan: Plan) -> bytes:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 4), dpi=150, layout="constrained")
-    if "dp_sgd" in plan.rows:
+    if plan.step is not None:
         shares, curve = figure.subplots(1, 2, width_ratios=(1, 1.1))
         _draw_curve(curve, plan)
     else:
@@ -112,7 +113,8 @@ def _draw_shares(axes: "Axes", plan: Plan) -> None:
 
 def _draw_curve(axes: "Axes", plan: Plan) -> None:
     """Epsilon if DP-SGD stopped earlier or went on, with the noise as planned."""
-    planned, target = plan.rows["dp_sgd"], plan.ledger.target_epsilon
+    planned, target = plan.step, plan.ledger.target_epsilon
+    assert planned is not None
     steps = sorted({round(planned.steps * part) for part in _PARTS})
     for accountant, style in (("pld", "-"), ("rdp", "--")):
         if accountant == "rdp" and planned.truncated_batch_size is not None:
@@ -127,7 +129,7 @@ def _draw_curve(axes: "Axes", plan: Plan) -> None:
     )  # fmt: skip
     axes.set_xlim(0, None)
     axes.set_ylim(0, None)
-    axes.set_xlabel(f"steps of DP-SGD (noise multiplier {planned.noise_multiplier:.4g})")
+    axes.set_xlabel(f"steps (noise multiplier {planned.noise_multiplier:.4g})")
     axes.set_ylabel("total epsilon")
     axes.set_title("Epsilon against steps", fontsize=10)
     axes.legend(fontsize=8, loc="lower right")

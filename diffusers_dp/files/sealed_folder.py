@@ -48,6 +48,13 @@ def seal(
     sync_folder(folder.parent)
 
 
+def clear_replaced(folder: Path) -> None:
+    """Removes what [`seal`] replaced."""
+    replaced = folder.with_name(f".{folder.name}.old")
+    if replaced.exists():
+        shutil.rmtree(replaced)
+
+
 def open_sealed(folder: Path) -> tuple[dict[str, Any], dict[str, dict[str, torch.Tensor]]]:
     """Reads a folder that [`seal`] wrote. Raises `IntegrityError`, naming the file, if it cannot be read or its hash
     does not match."""

@@ -23,12 +23,13 @@ from .mean_embedding import FEATURES
 from .method import Method
 from .recipes import find_recipe, method_of_recipe, refuse_another_data_set
 from .registry import METHODS
+from .teachers import AGGREGATIONS
 
 
 #: The configuration of each method that has a training script.
 CONFIGS = {name: method.config for name, method in METHODS.items() if method.config is not None}
 #: Flags that choose a method by their value.
-CHOOSERS = {"features": FEATURES, "train": TRAINED}
+CHOOSERS = {"features": FEATURES, "train": TRAINED, "aggregation": AGGREGATIONS}
 Config = TypeVar("Config", bound=TrainingConfig)
 _UNSET = object()
 
@@ -271,6 +272,13 @@ def resolve(config: DPSGDConfig, num_units: int) -> SamplingFacts:
         `UsageError`: The expected batch is larger than N or smaller than one image, or N is too small for the
             default delta. Or a group of `--noise_bands` has fewer units than a step expects.
     """
+    if config.num_shares is not None:  # all of them answer in each round
+        if config.num_shares > num_units:
+            raise UsageError(
+                f"--num_teachers {config.num_shares} is more than the {num_units:,} {config.unit_of_privacy}s; give "
+                f"at most {num_units}."
+            )
+        return SamplingFacts(num_units, 1.0, config.num_shares, config.num_shares, target_delta(config, num_units))
     if config.sample_rate is not None:
         rate = parse_rate(config.sample_rate)
         normaliser = math.floor(rate * num_units)

@@ -250,6 +250,15 @@ class DPSGDConfig(LoopFlags, TrainingConfig):
     def dp_sgd(self) -> "DPSGDConfig":
         return self
 
+    #: Of teachers in the place of gradients: number of their shares, and of inputs on which each casts one vote.
+    num_shares: ClassVar[int | None] = None
+    num_votes: ClassVar[int | None] = None
+
+    @property
+    def answer_norm(self) -> float:
+        """Bound on the norm of what one share says in a round of teachers."""
+        return self.max_grad_norm
+
     @property
     def names_model(self) -> bool:
         """Whether the flags say which model is trained."""

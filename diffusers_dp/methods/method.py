@@ -19,7 +19,7 @@ STATUSES = {
 }
 PROVEN = ("proven", "proven_with_assumptions")  # of what is, or will be, built here
 #: Headings of `docs/guarantee.md`.
-SUM, SAMPLED_SUM, DP_SGD = "Noisy sum", "Poisson-sampled noisy sum", "DP-SGD"
+SUM, SAMPLED_SUM, DP_SGD, TEACHERS = "Noisy sum", "Poisson-sampled noisy sum", "DP-SGD", "Teachers on shares"
 #: Code by its place: `module:function`. A method of one's own may name the function itself.
 Code = str | Callable[..., Any]
 #: Arguments of a method that ends with DP-SGD on a diffusion model.

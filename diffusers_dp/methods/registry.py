@@ -21,6 +21,7 @@ _FILES = (
     "moments",
     "psg",
     "dp_gan",
+    "teachers",
     "pge_dpsgd",
 )
 _NOT_BUILT = (
@@ -37,7 +38,9 @@ _NOT_BUILT = (
         "possible outputs (Dockhorn et al. 2023, Appendix B).",
     ),
     Method(
-        "gs_wgan", "GS-WGAN", "Chen et al. 2020, Gradient-Sanitized Wasserstein GANs", "claim_refuted",
+        "gs_wgan_published", "GS-WGAN (as published)",
+        "Chen et al. 2020, Gradient-Sanitized Wasserstein GANs",
+        "claim_refuted",
         "One image moves the gradients at all B images that a critic judges in a step, so the sensitivity is sqrt(B) "
         "times the one that is accounted; and critics keep what earlier steps taught them, so sampling them hides "
         "less than is assumed.",
@@ -46,7 +49,8 @@ _NOT_BUILT = (
         "says 4.45, the count of steps 0.79 (RDP).",
     ),
     Method(
-        "g_pate", "G-PATE", "Long et al. 2021, Scalable Differentially Private Data Generator via PATE",
+        "g_pate_published", "G-PATE (as published)",
+        "Long et al. 2021, Scalable Differentially Private Data Generator via PATE",
         "claim_refuted",
         "Its epsilon is the smaller of a bound that holds and of one that depends on private votes; so the number "
         "itself, and when training stops, tell of the images.",
@@ -55,14 +59,17 @@ _NOT_BUILT = (
         "many they answer depends on the images.",
     ),
     Method(
-        "datalens", "DataLens", "Wang et al. 2021, DataLens: Scalable Privacy Preserving Training", "claim_refuted",
+        "datalens_published", "DataLens (as published)",
+        "Wang et al. 2021, DataLens: Scalable Privacy Preserving Training",
+        "claim_refuted",
         "Its sum of signs has the sensitivity 2 sqrt(k) for each generated image; the smaller, data-dependent bound "
         "is about an argmax that is never taken.",
         "Counted by generated images, which holds, the published MNIST noise pays for 2,245 images at epsilon 1 and "
         "for 2,134 at epsilon 10. With the settings of epsilon 1 the data-dependent bound is never the smaller one.",
     ),
     Method(
-        "pate_gan", "PATE-GAN", "Jordon et al. 2019; audited by Ganev et al. 2024 (arXiv 2406.13985)",
+        "pate_gan_published", "PATE-GAN (as published)",
+        "Jordon et al. 2019; audited by Ganev et al. 2024 (arXiv 2406.13985)",
         "claim_refuted",
         "None of the public programs is what was proven: partitions that are given to every teacher, and counts of "
         "queries that are too small, among others.",

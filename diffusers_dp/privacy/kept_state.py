@@ -187,7 +187,13 @@ def _tensor(name: str, value: torch.Tensor, found: Named) -> Named:
 
 
 def _has_digest(value: torch.Tensor) -> bool:
-    return value.device.type in ("cpu", "cuda") and value.layout == torch.strided
+    if value.device.type not in ("cpu", "cuda") or value.layout != torch.strided:
+        return False
+    try:
+        value.untyped_storage()
+    except NotImplementedError:  # of what `torch.func` wraps
+        return False
+    return True
 
 
 def _array(name: str, value: Any, found: Named) -> Named:

@@ -12,6 +12,7 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -24,6 +25,7 @@ from ..accounting.ledger_row import (
     STEPS,
     Bands,
     LedgerRow,
+    Shares,
     gradient_row,
     mechanism_of,
     rate_of_coins,
@@ -45,7 +47,11 @@ from ..randomness.private_generator import PrivateGenerator
 from .full_rows import full_size, in_full_rows
 from .kept_state import Door, KeptState
 from .separate_records import Features, features_of_zeros, try_bits, try_loss
+from .teachers import Teachers, Teaching
 
+
+if TYPE_CHECKING:
+    from ..data.images import ImageArrays
 
 # Images that a query looks at together, and the most numbers of them or of their features: 64 MB in float32.
 QUERY_BATCH_SIZE, QUERY_BATCH_VALUES = 500, 2**24
@@ -433,6 +439,46 @@ class SensitiveImages(Door):
             part = {name: value / normaliser for name, value in total.items()}
         answer = self.processes.sum(part)
         return _typed(answer, model)
+
+    def teachers(
+        self, teaching: Teaching, shares: Shares, *, records: "ImageArrays | None" = None, folder: Path | None = None
+    ) -> Teachers:
+        """
+        A network for each share of the units, which stay inside and answer with noisy sums, see `Teachers`.
+
+        Args:
+            teaching (`Teaching`): How a teacher is made, learns and judges.
+            shares (`Shares`): Their public number and key. Bound to the ledger by each row.
+            records (`ImageArrays`, *optional*): All images of the data set, needed with several processes.
+            folder (`Path`, *optional*): A private folder, where teachers are kept between starts.
+
+        Raises:
+            ValueError: There are more shares than units, units without ids, or several processes without `records`.
+        """
+        self._refuse_shut()
+        if shares.number > self.num_units:
+            raise ValueError(f"{shares.number} shares are more than {self.num_units} units.")
+        return Teachers(self, teaching, shares, self._generator, records, folder)
+
+    def _all_records(
+        self, records: "ImageArrays | None"
+    ) -> tuple[torch.Tensor | PickedImages, torch.Tensor | None, np.ndarray, np.ndarray]:
+        """Images, labels, which of them count, and digests of ids, of all shares: for teachers alone."""
+        if records is None:
+            if self.processes.count > 1 or self._units is not None and self._ids is None:
+                raise ValueError("Shares need the ids of units, and with several processes all records.")
+            ids = digests_of(range(len(self._images))) if self._ids is None else self._ids
+            return self._images, self._labels, self._readable.numpy(), ids
+        labels = None if self.class_names is None or records.labels is None else tensor_of(records.labels)
+        readable = np.array(records.readable)
+        if labels is not None:
+            readable &= ((labels >= 0) & (labels < len(self.class_names or ()))).numpy()
+        ids = digests_of(range(len(records.images))) if records.ids is None else records.ids
+        images = records.images if isinstance(records.images, PickedImages) else stored_images(records.images)
+        return images, labels, readable, ids
+
+    def _secret_draws(self) -> contextlib.AbstractContextManager[None]:
+        return _secret_torch_draws(self.device)
 
     def _exact_answer(self, total: Gradients, position: int, row: LedgerRow, bands: Bands | None) -> Gradients:
         """All that is added up, over images, steps and processes, are whole numbers, divided after the noise."""

@@ -5,8 +5,7 @@ import secrets
 
 from ..accounting.epsilon import participations
 from ..accounting.ledger import PrivacyLedger
-from ..accounting.ledger_file import banded_rows
-from ..accounting.ledger_row import Bands, LedgerRow
+from ..accounting.ledger_row import DP_SGD, TEACHERS, Bands, LedgerRow
 from ..errors import UsageError
 from ..randomness.band_coefficients import Workload, best_coefficients, root_mean_square_error
 from ..randomness.keyed_hash import KEY_BYTES
@@ -80,22 +79,30 @@ def describe_bands(rows: dict[str, LedgerRow], errors: dict[int, float], unit: s
     return lines
 
 
-def refuse_other_bands(asked: int | None, ledger: PrivacyLedger) -> None:
-    """Groups and bands hold for all steps of a release. `--noise_bands auto` takes those of the first start.
+def refuse_other_groups(asked: int | None, num_shares: int | None, ledger: PrivacyLedger) -> None:
+    """Groups and bands hold for all steps of a release, as shares of teachers do. `--noise_bands auto` takes those of
+    the first start.
 
     Args:
         asked (`int`, *optional*): By `--noise_bands`, `None` for `auto`.
+        num_shares (`int`, *optional*): By `--num_teachers`, of a method with teachers.
         ledger (`PrivacyLedger`): Ledger of the run.
 
     Raises:
-        UsageError: DP-SGD began with other bands, or with groups that followed from places.
+        UsageError: The run began with other bands or shares, or with groups that followed from places.
     """
     if any("permutation_seed" in row["query"] for row in ledger.rows):
         raise UsageError(
             "This run began with an earlier version, whose --noise_bands dealt images to groups by their place, so "
             "that a missing record moved others: start again in another --output_dir."
         )
-    began = [row.get("bands", 1) for row in ledger.rows if row["stage"] == "dp_sgd"]
+    shares = [row["query"]["shares"] for row in ledger.rows if row["stage"] == TEACHERS]
+    if shares and shares[0] != num_shares:
+        raise UsageError(
+            f"--num_teachers {num_shares} is not what this run began with, {shares[0]}: resume with "
+            f"--num_teachers {shares[0]}."
+        )
+    began = [row.get("bands", 1) for row in ledger.rows if row["stage"] == DP_SGD]
     if began and asked is not None and asked != began[0]:
         raise UsageError(
             f"--noise_bands {asked} is not what this run began with, {began[0]}: resume with --noise_bands {began[0]}."
@@ -112,8 +119,8 @@ def refuse_another_listing(known: str, found: str, ledger: PrivacyLedger) -> Non
     Raises:
         UsageError: The images have other ids, and steps with bands have been reserved.
     """
-    if known != found and banded_rows(ledger.rows):
+    if known != found and any("group_key" in row["query"] for row in ledger.rows):
         raise UsageError(
-            "The images have other ids than when this run began, and --noise_bands keeps each in the group of its "
-            "id: give the same files and columns, or start again in another --output_dir."
+            "The images have other ids than when this run began, and --noise_bands or --num_teachers keeps each in "
+            "the group of its id: give the same files and columns, or start again in another --output_dir."
         )

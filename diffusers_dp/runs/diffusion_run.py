@@ -17,6 +17,7 @@ from ..methods.flags import DiffusionConfig
 from ..models import Denoiser, TrainingLoss, build_objective
 from ..pipelines import DPImagePipeline
 from ..privacy.sensitive import SensitiveImages
+from ..privacy.teachers import Teachers
 from ..queries.semantic import semantic_classes
 from ..randomness.timestep_mixture import TimestepMixture
 from .dp_sgd import Trained
@@ -125,7 +126,7 @@ class DiffusionRun(TrainingRun[Config]):
             ema_decay=self.config.ema_decay, processes=self.processes, title=f"Warm-up ({stage})",
         )  # fmt: skip
 
-    def dp_sgd(self, trained: Trained | None = None, *, images: SensitiveImages | None = None) -> None:
+    def dp_sgd(self, trained: Trained | None = None, *, images: SensitiveImages | Teachers | None = None) -> None:
         """DP-SGD on the sensitive images, from the last checkpoint on; of the diffusion model, unless something else
         is given."""
         denoiser, loss = self.diffusion

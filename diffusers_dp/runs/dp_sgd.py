@@ -13,7 +13,7 @@ from diffusers.training_utils import EMAModel
 from torch import nn
 
 from ..accounting.ledger import PrivacyLedger
-from ..accounting.ledger_row import Bands, LedgerRow
+from ..accounting.ledger_row import DP_SGD, TEACHERS, Bands, LedgerRow
 from ..distributed.interruption import stop_now, stop_requested, uninterrupted
 from ..errors import BudgetExceeded
 from ..gradients import largest_physical_batch
@@ -21,8 +21,13 @@ from ..gradients.step import Gradients, RowLoss
 from ..methods.dp_sgd_flags import LoopFlags
 from ..privacy.kept_state import PLAIN
 from ..privacy.sensitive import SensitiveImages
+from ..privacy.teachers import Teachers
 from .checkpoints import load_checkpoint, position_of, save_checkpoint
 from .trackers import Tracker
+
+
+#: What a person calls the steps of the loop.
+WORDS = {DP_SGD: "DP-SGD", TEACHERS: "Rounds of teachers"}
 
 
 @dataclass(frozen=True)
@@ -70,7 +75,7 @@ class Trained:
 
 
 def run_dp_sgd(
-    images: SensitiveImages,
+    images: SensitiveImages | Teachers,
     trained: Trained,
     row: LedgerRow,
     settings: LoopFlags,
@@ -82,9 +87,10 @@ def run_dp_sgd(
     tracker: Tracker | None = None,
 ) -> None:
     """DP-SGD: Adam on noisy sums of clipped gradients, over Poisson samples of the sensitive images (Abadi et al.
-    2016, Algorithm 1). The averaged weights go on.
+    2016, Algorithm 1), or on what teachers say. The averaged weights go on.
 
     Args:
+        images (`SensitiveImages` or `Teachers`): Whose `noisy_gradient` each step asks.
         settings (`LoopFlags`): How it goes on between two noisy gradients.
         row (`LedgerRow`): One step, see `gradient_row`: noise multiplier, sample rate, clip norm, divisor, K, bands.
         private (`Path`): The run's private folder, where checkpoints lie.
@@ -120,7 +126,7 @@ def run_dp_sgd(
     )  # fmt: skip
     bands = Bands.of(row.query)
     together = settings.reserved_together
-    with processes.bar(total=last_step, initial=step, desc="DP-SGD", unit="step") as bar, uninterrupted():
+    with processes.bar(total=last_step, initial=step, desc=WORDS[row.name], unit="step") as bar, uninterrupted():
         while step < last_step:
             gradients = images.noisy_gradient(
                 trained.model,

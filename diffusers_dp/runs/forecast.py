@@ -5,11 +5,15 @@ import copy
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
+import numpy as np
 import torch
 
+from ..accounting.ledger import PrivacyLedger
+from ..accounting.ledger_row import LedgerRow, Shares
 from ..data.images import PublicFacts
 from ..distributed.memory import is_out_of_memory, peak_bytes
 from ..gradients.physical_batch import blank_images, blank_step, largest_physical_batch
@@ -17,6 +21,7 @@ from ..gradients.step import add_noise
 from ..methods.dp_sgd_flags import LoopFlags
 from ..methods.flags import OrdinaryTraining
 from ..models import FeatureGenerator
+from ..privacy.sensitive import SensitiveImages
 from ..privacy.separate_records import Features
 from ..queries.query import Query
 from ..randomness.private_generator import PrivateGenerator
@@ -32,6 +37,7 @@ LONG_ENOUGH = 0.3  # seconds of one call, from which on more images at once tell
 COPIES = 6  # of the trained weights in memory: themselves, gradient, noise, Adam's two moments, their average
 STORED_COPIES = 4  # in a checkpoint: weights, average, two moments
 A_DAY = 24 * 3600
+FEW_TEACHERS, WEIGHTS_OF_ADAM = 100, 3  # weights, and two moments of each
 
 
 @dataclass(frozen=True)
@@ -94,8 +100,11 @@ def forecast(
         stages (sequence of `OrdinaryTraining`): What comes before and after DP-SGD.
         count (`int`, defaults to 1): Processes that share the work.
     """
-    device, sampling, row = torch.device(device), plan.sampling, plan.rows["dp_sgd"]
-    assert sampling is not None  # where there is DP-SGD
+    device, sampling, row = torch.device(device), plan.sampling, plan.step
+    assert sampling is not None and row is not None  # where there is DP-SGD
+    shares = Shares.of(row.query)
+    if shares is not None:
+        return _forecast_of_teachers(facts, trained, shares, row, device, settings, stages, count)
     multiplicity = row.query["noise_multiplicity"]
     shape, labelled = trained.row_shape or facts.image_shape, facts.class_names is not None
     images = sampling.truncated_batch_size or sampling.expected_batch_size * sampling.images_per_unit
@@ -125,6 +134,51 @@ def forecast(
         memory_bytes=COPIES * weights + one + (at_once - 1) * max(0, two - one),
         disk_bytes=rows + (STORED_COPIES * (settings.checkpoints_total_limit + 1) + 1) * weights,
     )
+
+
+def _forecast_of_teachers(
+    facts: PublicFacts,
+    trained: Trained,
+    shares: Shares,
+    row: LedgerRow,
+    device: torch.device,
+    settings: LoopFlags,
+    stages: Sequence[OrdinaryTraining],
+    count: int,
+) -> Forecast:
+    """A round of a few teachers on blank images, as many times as there are more of them."""
+    few = min(shares.number, FEW_TEACHERS)
+    ledger = PrivacyLedger(None, target_epsilon=1e9, target_delta=1e-5, num_images=few, accountant="rdp")
+    labels = None if facts.class_names is None else np.zeros(few, dtype=np.int64)
+    door = SensitiveImages(
+        np.zeros((few, *facts.image_shape), dtype=np.uint8), labels, num_images=few, image_shape=facts.image_shape,
+        ledger=ledger, class_names=facts.class_names, device=device,
+    )  # fmt: skip
+    teaching: Any = trained.loss
+    state = copy.deepcopy(trained.module.state_dict())
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        teachers = door.teachers(replace(teaching, first_steps=0), replace(shares, number=few))
+
+        def rounds(number: int) -> None:
+            for _ in range(number):
+                teachers.noisy_gradient(
+                    trained.model, teachers.teaching, max_grad_norm=row.query["clip_norm"], noise_multiplier=1.0,
+                    sample_rate=1.0, normaliser=few, noise_multiplicity=1, max_physical_batch_size=few,
+                )  # fmt: skip
+
+        round_seconds = _timed(rounds, 1, device)
+    trained.module.load_state_dict(state)
+    weights = 4 * sum(parameter.numel() for parameter in teaching.new().parameters()) * shares.number
+    own = 4 * sum(parameter.numel() for parameter in trained.module.parameters())
+    first = teaching.first_steps / max(1, teaching.steps)  # in rounds
+    other, _ = _ordinary(stages, facts, trained, device, count)
+    seconds = round_seconds * shares.number / few / count
+    return Forecast(
+        where=_machine(device, count), step_seconds=seconds, steps=row.steps, other_seconds=other + first * seconds,
+        memory_bytes=WEIGHTS_OF_ADAM * weights + COPIES * own,
+        disk_bytes=facts.num_images * math.prod(facts.image_shape) + WEIGHTS_OF_ADAM * weights
+        + (STORED_COPIES * (settings.checkpoints_total_limit + 1) + 1) * own,
+    )  # fmt: skip
 
 
 def forecast_of_questions(

@@ -3,6 +3,7 @@
 PRV."""
 
 import math
+import secrets
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -11,7 +12,17 @@ from typing import Any
 import psutil
 
 from ..accounting.ledger import PrivacyLedger
-from ..accounting.ledger_row import Bands, LedgerRow, gradient_row, rate_of_coins, sampled_row
+from ..accounting.ledger_row import (
+    DP_SGD,
+    TEACHERS,
+    Bands,
+    LedgerRow,
+    Shares,
+    gradient_row,
+    rate_of_coins,
+    sampled_row,
+    teachers_row,
+)
 from ..data.images import PublicFacts
 from ..errors import BudgetExceeded, IntegrityError, UsageError
 from ..methods.bounds import check_images
@@ -19,9 +30,10 @@ from ..methods.config import SamplingFacts, sampling_of, target_delta
 from ..methods.flags import DPSGDConfig, TrainingConfig
 from ..queries.query import Query
 from ..randomness.band_coefficients import Workload, noise_of_a_step
+from ..randomness.keyed_hash import KEY_BYTES
 from ..verify import delta_in_words, publishes_records
 from ..words import ACCOUNTANTS
-from .bands import chosen_bands, describe_bands, refuse_other_bands
+from .bands import chosen_bands, describe_bands, refuse_other_groups
 from .identity import read_identity
 from .plan_table import bound_in_words, limits_in_words, others_in_words, signals_in_words, table_of_rows
 from .run_ledger import new_ledger
@@ -55,6 +67,11 @@ class Plan:
     queries: tuple[Query, ...] = ()
     noise_errors: dict[int, float] = field(default_factory=dict)
     exact: bool = False
+
+    @property
+    def step(self) -> LedgerRow | None:
+        """DP-SGD, or the rounds of teachers; `None` of a plan without either."""
+        return self.rows.get(DP_SGD) or self.rows.get(TEACHERS)
 
     @property
     def epsilon(self) -> float:
@@ -108,11 +125,10 @@ class Plan:
         empty = PrivacyLedger(
             None, target_epsilon=budget.target_epsilon, target_delta=budget.target_delta, num_images=budget.num_images
         )
-        asked = [row for name, row in self.rows.items() if name not in ("dp_sgd", "restart_slack")]
-        return [
-            empty.epsilon(accountant, extra=asked + ([replace(self.rows["dp_sgd"], steps=n)] if n else []))
-            for n in steps
-        ]
+        step = self.step
+        assert step is not None
+        asked = [row for name, row in self.rows.items() if name not in (step.name, "restart_slack")]
+        return [empty.epsilon(accountant, extra=asked + ([replace(step, steps=n)] if n else [])) for n in steps]
 
     def signal_to_noise(self, num_parameters: int) -> float:
         """`qN C / (sigma C sqrt(d))`: how much of one noisy gradient sum of DP-SGD can be signal.
@@ -130,13 +146,13 @@ class Plan:
     @property
     def noise_against_independent(self) -> float:
         """How much noise reaches the weights, as a part of what independent noise of the same cost would be."""
-        chosen = self.rows["dp_sgd"].bands or 1
+        chosen = self.rows[DP_SGD].bands or 1
         return self.noise_errors[chosen] / self.noise_errors[1] if chosen > 1 else 1.0
 
     @property
     def noise_of_a_step(self) -> float:
         """Standard deviation of one step's own noise, in clip norms: the noise multiplier, or with bands more."""
-        row = self.rows["dp_sgd"]
+        row = self.rows[DP_SGD]
         bands = Bands.of(row.query)
         return row.noise_multiplier * (1.0 if bands is None else noise_of_a_step(bands.coefficients))
 
@@ -188,7 +204,7 @@ def plan_run(config: TrainingConfig, facts: PublicFacts) -> Plan:
             steps.bands, ledger, sample_rate=sampling.sample_rate, counted_steps=steps.counted_steps,
             workload=workload, ids=facts.ids,
         )  # fmt: skip
-        later |= _dp_sgd_rows(steps, ledger, sampling, bands)
+        later |= _dp_sgd_rows(steps, ledger, sampling, bands or _new_shares(steps, facts.ids))
     for row in later.values():
         ledger.reserve(row)
     rows |= later
@@ -199,7 +215,7 @@ def plan_run(config: TrainingConfig, facts: PublicFacts) -> Plan:
 
 def _refuse_one_name(config: TrainingConfig) -> None:
     """By its name a question has its row in the plan, and its stored answer. Raises `UsageError`."""
-    known = {"dp_sgd", "restart_slack", "evaluation_reserve"}
+    known = {DP_SGD, TEACHERS, "restart_slack", "evaluation_reserve"}
     for query in config.queries:
         if query.name in known:
             raise UsageError(f"{config.method} plans two questions of the name '{query.name}': rename one of them.")
@@ -239,18 +255,26 @@ def _query_row(query: Query, ledger: PrivacyLedger) -> LedgerRow:
 
 
 def _dp_sgd_rows(
-    config: DPSGDConfig, ledger: PrivacyLedger, sampling: SamplingFacts, bands: Bands | None
+    config: DPSGDConfig, ledger: PrivacyLedger, sampling: SamplingFacts, groups: Bands | Shares | None
 ) -> dict[str, LedgerRow]:
-    """DP-SGD, with the noise that what is left asks for, and its slack."""
-    step = _step(config, sampling, _calibrated(config, ledger, sampling, bands), bands)
-    rows = {"dp_sgd": replace(step, steps=config.max_train_steps)}
+    """DP-SGD or teachers, with the noise that what is left asks for, and their slack."""
+    step = _step(config, sampling, _calibrated(config, ledger, sampling, groups), groups)
+    rows = {step.name: replace(step, steps=config.max_train_steps)}
     if config.restart_slack:
         rows["restart_slack"] = replace(step, name="restart_slack", steps=config.restart_slack)
     return rows
 
 
-def _calibrated(config: DPSGDConfig, ledger: PrivacyLedger, sampling: SamplingFacts, bands: Bands | None) -> float:
-    number = 1 if bands is None else bands.count
+def _new_shares(config: DPSGDConfig, ids: str) -> Shares | None:
+    """Shares of the units for teachers, with a fresh public key."""
+    number = config.num_shares
+    return None if number is None else Shares(number, secrets.token_hex(KEY_BYTES), ids)
+
+
+def _calibrated(
+    config: DPSGDConfig, ledger: PrivacyLedger, sampling: SamplingFacts, groups: Bands | Shares | None
+) -> float:
+    number = groups.count if isinstance(groups, Bands) else 1
     return ledger.calibrate(
         number * sampling.sample_rate, config.counted_steps, truncated_batch_size=sampling.truncated_batch_size,
         bands=number,
@@ -267,20 +291,30 @@ def dp_sgd_row(config: DPSGDConfig, plan: Plan, ledger: PrivacyLedger) -> Ledger
     """
     sampling = plan.sampling
     assert sampling is not None  # of a `DPSGDConfig`
-    earlier = [row for row in ledger.rows if row["stage"] == "dp_sgd"]
+    assert plan.step is not None
+    earlier = [row for row in ledger.rows if row["stage"] == plan.step.name]
     if earlier:
-        refuse_other_bands(config.bands, ledger)
-        bands, sigma = Bands.of(earlier[-1]["query"]), earlier[-1]["noise_multiplier"]
+        refuse_other_groups(config.bands, config.num_shares, ledger)
+        groups, sigma = _groups_of(earlier[-1]["query"]), earlier[-1]["noise_multiplier"]
     else:
-        bands = None if config.bands == 1 else Bands.of(plan.rows["dp_sgd"].query)
-        sigma = _calibrated(config, ledger, sampling, bands)
-    row = _step(config, sampling, sigma, bands)
+        groups = _groups_of(plan.step.query)
+        sigma = _calibrated(config, ledger, sampling, groups)
+    row = _step(config, sampling, sigma, groups)
     if earlier:
         _check_same(earlier[-1], row)
     return row
 
 
-def _step(config: DPSGDConfig, sampling: SamplingFacts, sigma: float, bands: Bands | None) -> LedgerRow:
+def _groups_of(query: dict[str, Any]) -> Bands | Shares | None:
+    return Bands.of(query) or Shares.of(query)
+
+
+def _step(config: DPSGDConfig, sampling: SamplingFacts, sigma: float, groups: Bands | Shares | None) -> LedgerRow:
+    if isinstance(groups, Shares):
+        return teachers_row(
+            groups, clip_norm=config.answer_norm, noise_multiplier=sigma, normaliser=sampling.normaliser,
+            votes=config.num_votes, facts=config.facts_of_rows,
+        )  # fmt: skip
     return gradient_row(
         max_grad_norm=config.max_grad_norm,
         noise_multiplier=sigma,
@@ -289,7 +323,7 @@ def _step(config: DPSGDConfig, sampling: SamplingFacts, sigma: float, bands: Ban
         noise_multiplicity=config.noise_multiplicity,
         truncated_batch_size=sampling.truncated_batch_size,
         facts=config.facts_of_rows,
-        bands=bands,
+        bands=groups,
     )
 
 
@@ -298,7 +332,7 @@ def _check_same(earlier: dict[str, Any], row: LedgerRow) -> None:
     now = {**row.query, **asdict(row)}
     for key in (
         "grid", "sampling_probability", "truncated_batch_size", "clip_norm", "normaliser", "noise_multiplicity",
-        "max_images_per_unit",
+        "max_images_per_unit", "votes",
     ):  # fmt: skip
         if before.get(key) != now.get(key):
             raise IntegrityError(
@@ -330,7 +364,7 @@ def _left_of_dataset(config: TrainingConfig, ledger: PrivacyLedger, sampling: Sa
     if config.dp_sgd is not None and sampling is not None:
         cap, steps = sampling.truncated_batch_size, config.dp_sgd.counted_steps
         sigma = ledger.calibrate(sampling.sample_rate, steps, truncated_batch_size=cap)
-        alone = [sampled_row("dp_sgd", sigma, sampling.sample_rate, steps, cap)]
+        alone = [sampled_row(DP_SGD, sigma, sampling.sample_rate, steps, cap)]
     elif rest:
         alone = list(_rows_of_the_rest(rest, ledger).values())
     else:  # what is asked is given, and fits or does not

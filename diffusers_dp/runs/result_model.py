@@ -11,7 +11,7 @@ from diffusers import UNet2DModel
 from ..data.images import PublicFacts
 from ..distributed.processes import Processes
 from ..methods.flag_groups import ModelFlags
-from ..models import FeatureGenerator, TrainingLoss, one_step_scheduler, unet_config
+from ..models import FeatureGenerator, OneStepGenerator, TrainingLoss, one_step_scheduler, unet_config
 from ..models.denoiser import Denoiser
 from ..pipelines import DPImagePipeline
 from .diffusion_run import build_pipeline, objective_of
@@ -124,6 +124,22 @@ def model_of_generator(run: "TrainingRun[Any]", generator: FeatureGenerator) -> 
     )  # fmt: skip
     run.done("diffusion model")
     return pipeline
+
+
+def new_generator(
+    config: Any, facts: PublicFacts, device: torch.device | str
+) -> tuple[DPImagePipeline | None, OneStepGenerator | FeatureGenerator]:
+    """A `OneStepGenerator` and the release of its network; or a `FeatureGenerator`, whose code no release has.
+
+    Args:
+        config (`GeneratorFlags` and `NetworkFlags`): Kind and size of the generator.
+        facts (`PublicFacts`): The shape and the classes of the images.
+    """
+    if config.generator == "residual":
+        classes = len(facts.class_names or ("",))
+        return None, FeatureGenerator(facts.image_shape, classes, config.generator_channels).to(device)
+    pipeline = one_step_pipeline(facts, config.network, device)
+    return pipeline, OneStepGenerator(pipeline.unet, pipeline.config.patch_size)
 
 
 def one_step_pipeline(

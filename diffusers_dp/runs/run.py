@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import torch
 from accelerate.utils import set_seed
 
-from ..data.images import READING, PublicFacts, listing_of, load_images
+from ..accounting.ledger_row import Shares
+from ..data.images import READING, PublicFacts, listing_of, load_images, open_images
 from ..data.shares import load_share
 from ..distributed.processes import Processes
 from ..distributed.shared_ledger import shared_ledger
@@ -22,6 +23,7 @@ from ..pipelines import DPImagePipeline
 from ..privacy.sensitive import SensitiveImages
 from ..privacy.separate_records import Features
 from ..privacy.stored_answers import NoisyAnswers
+from ..privacy.teachers import Teachers, Teaching
 from ..queries.query import Query
 from ..randomness.leaky_log import LEAKY_OUTPUT, LeakyLog
 from ..release.artefacts import Artefact, PipelineArtefact
@@ -33,9 +35,9 @@ from ..release.unreleased import save_unreleased
 from ..sampling.drawing import sample_grid
 from ..verify import receipt_digest
 from ..words import RECEIPT_NAME
-from .bands import refuse_another_listing, refuse_other_bands
+from .bands import refuse_another_listing, refuse_other_groups
 from .checkpoints import find_checkpoint
-from .dp_sgd import Trained, run_dp_sgd
+from .dp_sgd import WORDS, Trained, run_dp_sgd
 from .earlier_answers import take_answers
 from .folder import DERIVED, RunFolder
 from .identity import read_identity, refuse_other_noise, save_identity
@@ -134,9 +136,10 @@ class TrainingRun(Generic[Config]):
         )  # fmt: skip
 
     def _keep_groups(self, config: DPSGDConfig) -> None:
-        """With `--noise_bands`, an image is in one group for as long as the release asks. Raises `UsageError`."""
-        refuse_other_bands(config.bands, self.ledger)
-        if config.bands != 1:
+        """With `--noise_bands`, and for teachers, an image is in one group for as long as the release asks. Raises
+        `UsageError`."""
+        refuse_other_groups(config.bands, config.num_shares, self.ledger)
+        if config.bands != 1 or config.num_shares is not None:
             found = self.processes.on_first(lambda: listing_of(config.data, self.facts))
             refuse_another_listing(self.identity.listing, found, self.ledger)
             self.identity.listing = found
@@ -185,7 +188,7 @@ class TrainingRun(Generic[Config]):
         """Starts from the noisy answers of an earlier run, see `earlier_answers.take_answers`."""
         take_answers(private, self.plan, self.ledger, self.answers)
 
-    def _door(self, images: SensitiveImages | None) -> SensitiveImages:
+    def _door(self, images: Any) -> Any:
         """The run's own, unless a mapped one is given. Raises `UsageError` where its answers would be charged to
         another ledger."""
         if images is not None and images.ledger is not self.ledger:
@@ -241,7 +244,25 @@ class TrainingRun(Generic[Config]):
         """Notes the end of a stage, for the table that a run ends with."""
         self.stages.done(stage, self.ledger)
 
-    def dp_sgd(self, trained: Trained, *, images: SensitiveImages | None = None) -> None:
+    def teachers(self, teaching: Teaching) -> Teachers:
+        """A teacher for each share of the units, behind the door, for `dp_sgd`; see `SensitiveImages.teachers`.
+
+        Args:
+            teaching (`Teaching`): How a teacher is made, learns and judges.
+
+        Raises:
+            UsageError: There are more shares than units.
+        """
+        config = self.config.dp_sgd
+        assert config is not None
+        shares = Shares.of(self.processes.on_first(lambda: dp_sgd_row(config, self.plan, self.ledger)).query)
+        assert shares is not None  # of a method with `num_shares`
+        records = None
+        if self.processes.count > 1:
+            records = open_images(self.folder.private / "cache", str(self.made_of))
+        return self.images.teachers(teaching, shares, records=records, folder=self.folder.private)
+
+    def dp_sgd(self, trained: Trained, *, images: "SensitiveImages | Teachers | None" = None) -> None:
         """DP-SGD on the sensitive images, from the last checkpoint on.
 
         Args:
@@ -266,7 +287,7 @@ class TrainingRun(Generic[Config]):
             largest_batch_size=sampling.largest_batch_size, expected_batch_size=sampling.expected_batch_size,
             checkpoint=self.checkpoint, tracker=self.tracker,
         )  # fmt: skip
-        self.done("DP-SGD")
+        self.done(WORDS[row.name])
 
     def release_pipeline(
         self, pipeline: DPImagePipeline, curriculum: dict[str, Any] | None = None, *, solver: str = "dpm"

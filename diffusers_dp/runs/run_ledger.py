@@ -44,7 +44,7 @@ def new_ledger(
         "class_names": None if facts.class_names is None else list(facts.class_names),
         "value_range": [0, 1],
     }
-    if sampling is not None:
+    if sampling is not None and config.dp_sgd is not None and config.dp_sgd.num_shares is None:
         public_facts["normaliser"] = sampling.normaliser
     if config.unit_column is not None:
         public_facts |= {"num_images": facts.num_images, "max_images_per_unit": config.images_per_unit}

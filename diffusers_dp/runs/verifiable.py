@@ -8,6 +8,7 @@ from typing import Any
 from .. import verify
 from ..accounting import epsilon as accounting
 from ..accounting.ledger import PrivacyLedger
+from ..accounting.ledger_row import DP_SGD, TEACHERS
 from ..errors import UsageError
 from ..queries.query import Query
 from ..release.receipt import accounting_facts
@@ -88,7 +89,7 @@ def _remedy(ledger: PrivacyLedger, queries: Sequence[Query], event: dict[str, An
         number = "num_train_units" if "max_images_per_unit" in ledger.header["public_facts"] else "num_train_images"
         return f"lower --{number} to at most {verify.MOST_COUNTED}"
     if event["steps_reserved"] > verify.MOST_STEPS:
-        names = {"dp_sgd": "max_train_steps", "restart_slack": "restart_slack"}
+        names = {DP_SGD: "max_train_steps", TEACHERS: "max_train_steps", "restart_slack": "restart_slack"}
         return f"lower --{names.get(stage, 'num_central_images')} to at most {verify.MOST_STEPS}"
     little = sigma <= verify.NOISE[0]
     if stage in given:

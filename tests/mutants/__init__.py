@@ -21,6 +21,7 @@ from .faults_of_processes import PROCESSES
 from .faults_of_rows import PUBLIC_INPUTS, ROWS
 from .faults_of_strangers import STRANGERS
 from .faults_of_sums import CLIPPING, DIVISORS, ENGINE_FAULTS, LARGE_SUMS
+from .faults_of_teachers import TEACHERS
 from .faults_of_totals import FORGED, RESUMED, TOTALS
 from .faults_of_units import RELEASES, UNITS
 from .faults_of_votes import EVOLVED
@@ -49,6 +50,7 @@ FAULTS = (
     *LEDGER_FAULTS,
     *DATA_SETS,
     *RELEASED,
+    *TEACHERS,
     *TOTALS,
     *RESUMED,
     *FORGED,

@@ -23,7 +23,7 @@ from diffusers_dp.methods.method_flags import DPDMConfig
 from diffusers_dp.privacy import sensitive
 from diffusers_dp.privacy.sensitive import SensitiveImages
 from diffusers_dp.randomness.band_coefficients import Workload, root_mean_square_error
-from diffusers_dp.runs.bands import refuse_other_bands
+from diffusers_dp.runs.bands import refuse_other_groups
 from diffusers_dp.runs.plan import dp_sgd_row, plan_run
 from diffusers_dp.runs.run_ledger import new_ledger
 from diffusers_dp.verify import verify
@@ -210,7 +210,7 @@ def test_groups_of_an_earlier_version_are_not_resumed(flags, tmp_path, monkeypat
     with pytest.raises(ValueError, match="follow from a public key"):  # no step is taken with such groups
         script.main(flags)
     with pytest.raises(UsageError, match="an earlier version, whose --noise_bands dealt images to groups"):
-        refuse_other_bands(None, SimpleNamespace(rows=[{"query": {"permutation_seed": 7}}]))
+        refuse_other_groups(None, None, SimpleNamespace(rows=[{"stage": "dp_sgd", "query": {"permutation_seed": 7}}]))
 
 
 def by_permutation(query):

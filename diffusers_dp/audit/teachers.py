@@ -1,0 +1,170 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Tier A on teachers: stand-in teachers that one unit turns around, and the run's own on a few images of noise.
+
+The stand-in's vector has the full clip norm, and its direction follows from one unit: with it, a share says the
+opposite of what it says without it. So the bound of two clip norms is reached, and the statistic is a plain Gaussian
+test.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from ..accounting.ledger import PrivacyLedger
+from ..accounting.ledger_row import LedgerRow, Shares
+from ..privacy.sensitive import SensitiveImages
+from ..privacy.teachers import ANSWER, Teaching
+from ..randomness.keyed_hash import digests_of, group_of
+from ..randomness.private_generator import KEY_BYTES
+from .bounds import gaussian_estimate
+from .canaries import FaultyNoise
+from .cells import noise_p_values
+from .checks import ESTIMATE_CONFIDENCE, ROUNDING, Check, Outcome, exact_check, random_check, std_check, z_check
+from .mechanism import ANY_EPSILON, NOISE_SCALES, STAND_IN_SHAPE, AuditedModel
+
+
+UNITS, SHARES = 12, Shares(2, bytes(range(KEY_BYTES)).hex())
+INPUTS, VALUES = 4, 250
+BATCH = 32  # draws of a share with replacement: of six units, one is missed once in 350
+
+
+class _Inputs(nn.Module):
+    """Public inputs that stay the same."""
+
+    def inputs(self) -> tuple[torch.Tensor, None]:
+        return torch.ones(INPUTS, 1), None
+
+
+class _Lever(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(()))
+
+    def forward(self, images: torch.Tensor, labels: torch.Tensor | None) -> torch.Tensor:
+        return self.weight * images.amax()
+
+
+def stand_in_teaching(votes: bool) -> Teaching:
+    """A weight that rises where a share has a white image, and falls where it has none."""
+
+    def blame(teacher: Any, inputs: torch.Tensor, labels: Any) -> torch.Tensor:
+        side = 1e4 * teacher(inputs, labels)
+        if votes:
+            return torch.stack([side, -side]).expand(INPUTS, 2)
+        return side.expand(INPUTS, VALUES)
+
+    return Teaching(
+        _Lever, lambda teacher, real, real_labels, inputs, labels: -teacher(real, real_labels), blame, 2, BATCH, 1.0,
+        votes=votes,
+    )  # fmt: skip
+
+
+def teacher_runs(
+    row: LedgerRow, *, delta: float, draws: int, accountant: str = "pld", progress: Callable[[], None] | None = None
+) -> list[Outcome]:
+    """Rounds with and without one white unit, honest, with the noise off and with the noise halved."""
+    votes = "votes" in row.query
+    teaching = stand_in_teaching(votes)
+    clip_norm = float(np.sqrt(INPUTS)) if votes else row.query["clip_norm"]
+    sensitivity = row.query["sensitivity"] * clip_norm / row.query["clip_norm"]
+
+    def answers(noise_scale: float, present: bool, count: int) -> np.ndarray:
+        """`[count, inputs, values]`, not divided."""
+        images = np.zeros((UNITS, *STAND_IN_SHAPE), dtype=np.uint8)
+        images[0] = 255
+        readable = np.ones(UNITS, dtype=bool)
+        readable[0] = present
+        door = _door(images, readable, delta, FaultyNoise(noise_scale))
+        teachers = door.teachers(teaching, SHARES)
+        found = [
+            teachers.noisy_gradient(
+                _Inputs(), teaching, max_grad_norm=clip_norm, noise_multiplier=row.noise_multiplier, sample_rate=1.0,
+                normaliser=SHARES.number, noise_multiplicity=1, max_physical_batch_size=1, reserve_steps=count,
+            )[ANSWER]
+            for _ in range(count)
+        ]  # fmt: skip
+        if progress is not None:
+            progress()
+        return torch.stack(found).double().numpy() * SHARES.number
+
+    without, within = (answers(0.0, present, 2)[-1] for present in (False, True))
+    signal, std = within - without, row.noise_multiplier * sensitivity
+    length = float(np.linalg.norm(signal))
+    certain = [
+        exact_check("clipping: teachers: what one unit moves, in the sensitivity", length / sensitivity, 1.0, ROUNDING)
+    ]
+    claim = _ledger(delta, accountant).epsilon(extra=[replace(row, steps=1)])
+    outcomes = []
+    for noise_scale in NOISE_SCALES:
+        count = draws if noise_scale == 1 else max(10, draws // 10)
+        out, inside = answers(noise_scale, False, count), answers(noise_scale, True, count)
+        noise = np.concatenate([out - without, inside - within])
+        p_values = noise_p_values([{"rounds": torch.from_numpy(each)} for each in noise], std)
+        worst = min(p_values, key=lambda name: p_values[name])
+        scores = [((part - without) * signal).sum((1, 2)) / length for part in (out, inside)]
+        checks = [
+            *certain,
+            std_check("teachers: standard deviation of the noise", noise, std),
+            random_check(
+                f"teachers: {worst}: p-value", p_values[worst], 1.0, min(1.0, p_values[worst] * len(p_values))
+            ),
+            z_check("teachers: mean without the unit", scores[0].mean(), 0.0, std / np.sqrt(count)),
+            z_check("teachers: mean with the unit", scores[1].mean(), length, std / np.sqrt(count)),
+        ]
+        estimate = gaussian_estimate(scores[1], scores[0], length / 2, delta, ESTIMATE_CONFIDENCE)
+        outcomes.append(Outcome(noise_scale, checks, None, estimate, claim))
+    return outcomes
+
+
+def own_teacher_checks(row: LedgerRow, audited: AuditedModel, delta: float) -> list[Check]:
+    """The run's own teaching on a few images of noise, without noise and under the same draws: two shares together say
+    the sum of what each says alone, and a missing unit moves no more than the sensitivity."""
+    teaching: Any = audited.row_loss
+    generator = np.random.default_rng(0)
+    images = generator.integers(0, 256, (UNITS, *audited.image_shape), dtype=np.uint8)
+    labels = None if audited.class_names is None else np.arange(UNITS) % len(audited.class_names)
+    share = group_of(digests_of(range(UNITS)), SHARES.number, SHARES.group_key)
+
+    def answer(readable: np.ndarray) -> torch.Tensor:
+        door = _door(images, readable, delta, FaultyNoise(0.0, bytes(KEY_BYTES)), audited, labels)
+        with torch.random.fork_rng():  # the same teachers and inputs
+            torch.manual_seed(0)
+            teachers = door.teachers(teaching, SHARES)
+            return teachers.noisy_gradient(
+                audited.model, teaching, max_grad_norm=row.query["clip_norm"], noise_multiplier=1e3, sample_rate=1.0,
+                normaliser=1.0, noise_multiplicity=1, max_physical_batch_size=1,
+            )[ANSWER].double()  # fmt: skip
+
+    everybody = answer(np.ones(UNITS, dtype=bool))
+    alone = answer(share == 0) + answer(share == 1)
+    moved = max(float((everybody - answer(np.arange(UNITS) != unit)).norm()) for unit in range(2))
+    sensitivity = row.query["sensitivity"]
+    found = moved / sensitivity
+    return [
+        exact_check(
+            "teachers: additivity of shares, in the sensitivity", float((everybody - alone).norm()) / sensitivity, 0.0,
+            ROUNDING,
+        ),
+        Check("teachers: what a missing unit moves, in the sensitivity", found, 1.0, None, found <= 1 + ROUNDING),
+    ]  # fmt: skip
+
+
+def _door(
+    images: np.ndarray, readable: np.ndarray, delta: float, source: FaultyNoise, audited: AuditedModel | None = None,
+    labels: np.ndarray | None = None,
+) -> SensitiveImages:  # fmt: skip
+    door = SensitiveImages(
+        images, labels, readable, num_images=UNITS, image_shape=images.shape[1:], ledger=_ledger(delta, "rdp"),
+        class_names=None if audited is None else audited.class_names,
+        device="cpu" if audited is None else next((p.device for p in audited.model.parameters()), "cpu"),
+    )  # fmt: skip
+    door._generator = source
+    return door
+
+
+def _ledger(delta: float, accountant: str) -> PrivacyLedger:
+    return PrivacyLedger(None, target_epsilon=ANY_EPSILON, target_delta=delta, num_images=UNITS, accountant=accountant)

@@ -1,0 +1,221 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Teachers on shares of the images, and a generator that learns from noisy sums of what they say. What they say makes
+the method. No torch."""
+
+import math
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar
+
+from ..errors import UsageError
+from .flag import flag
+from .flag_groups import NetworkFlags
+from .flags import DPSGDConfig, OrdinaryTraining
+from .generator_flags import GeneratorFlags
+from .method import TEACHERS, Method
+
+
+#: What `--aggregation` may be, and whose it is.
+AGGREGATIONS = {"gradients": "gs_wgan", "votes": "pate_gan", "signs": "datalens", "bins": "g_pate"}
+#: Flags of DP-SGD that say nothing to teachers.
+_OF_SAMPLES = (
+    "train_batch_size", "sample_rate", "truncated_poisson", "noise_bands", "noise_multiplicity",
+    "max_physical_batch_size", "no_engine_tuning", "mixed_precision", "leaky_logs",
+)  # fmt: skip
+
+
+@dataclass
+class TeacherFlags:
+    """The teachers, what they say of generated images, and how the generator follows."""
+
+    _argument_group_name = "teachers"
+
+    aggregation: str = flag(
+        "gradients",
+        f"What a teacher says of generated images, which makes the method: one of {' | '.join(AGGREGATIONS)}.",
+        choices=tuple(AGGREGATIONS),
+    )
+    num_teachers: int = flag(1000, "Teachers, each on a share of the images of its own.")
+    teacher_steps: int = flag(2, "Steps of each teacher in each round (--max_train_steps is the number of rounds).")
+    first_teacher_steps: int = flag(40, "Further steps of each teacher before the first round.", at_least=0)
+    teacher_batch_size: int = flag(16, "Images of such a step, drawn from the teacher's share.")
+    teacher_width: int = flag(32, "Hidden units of a teacher.")
+    teacher_learning_rate: float = flag(1e-3, "Learning rate of the teachers.")
+    teacher_noise: float = flag(
+        0.5, "Standard deviation of noise on images before teachers see them; pixels are in [-1, 1].", at_least=0
+    )
+    teacher_resolution: int | None = flag(
+        None, "Side of the images that teachers see, a divisor of --resolution; unset: half of it, if it is even."
+    )
+    generated_per_round: int = flag(50, "Generated images that all teachers judge in a round.")
+    generator_steps: int = flag(3, "Generator steps in a round, all along the same noisy answer.")
+    mode_seeking: float = flag(
+        0.5,
+        "Weight of a term that keeps two images of a class apart, so that a generator does not make one for all.",
+        at_least=0,
+    )
+    signs_per_image: int = flag(
+        50, "With signs: the largest entries of an image's gradient whose signs a teacher tells.", rare=True
+    )
+    projected_values: int = flag(20, "With bins: numbers that an image's gradient is projected to.", rare=True)
+    bins_per_value: int = flag(10, "With bins: bins of such a number, for one of which a teacher votes.", rare=True)
+
+
+@dataclass
+class TeacherConfig(TeacherFlags, GeneratorFlags, NetworkFlags, DPSGDConfig):
+    """What the methods of `training/train_teachers.py` share."""
+
+    noise_multiplicity: int = 1
+    max_grad_norm: float = 0.1
+    max_train_steps: int = 200
+    learning_rate: float = 1e-3
+    ema_decay: float = 0.95
+    generator: str = "residual"
+
+    @property
+    def num_shares(self) -> int | None:  # type: ignore[override]
+        return self.num_teachers
+
+    @property
+    def drawn_by_class(self) -> tuple[str, ...]:
+        return ("generated_per_round", *(("num_generated_images",) if self.generator == "residual" else ()))
+
+    @property
+    def side(self) -> int:
+        """`--teacher_resolution` with its default filled in."""
+        side = self.image_shape[1]
+        return self.teacher_resolution or (side if side % 2 else side // 2)
+
+    @property
+    def ordinary_training(self) -> tuple[OrdinaryTraining, ...]:
+        """The model that is released in a residual generator's place."""
+        of_images = OrdinaryTraining(self.diffusion_steps, self.diffusion_batch_size, network=self.network)
+        return (*super().ordinary_training, *([of_images] if self.generator == "residual" else []))
+
+    @property
+    def training_facts(self) -> dict[str, Any]:
+        """What the receipt says of teachers and generator."""
+        names = (
+            "aggregation", "num_teachers", "teacher_steps", "first_teacher_steps", "teacher_batch_size",
+            "teacher_width", "teacher_learning_rate", "teacher_noise", "generated_per_round", "generator_steps",
+            "mode_seeking", "generator",
+            "learning_rate", "ema_decay",
+        )  # fmt: skip
+        own = {"signs": ("signs_per_image",), "bins": ("projected_values", "bins_per_value")}
+        of_images = ("generator_channels", "num_generated_images", "diffusion_steps")
+        more = (*own.get(self.aggregation, ()), *(of_images if self.generator == "residual" else ()))
+        return {name: getattr(self, name) for name in (*names, *more)} | {"teacher_resolution": self.side}
+
+    def check(self) -> None:
+        if AGGREGATIONS[self.aggregation] != self.method:
+            raise UsageError(
+                f"--aggregation {self.aggregation} makes {AGGREGATIONS[self.aggregation]}, and this is "
+                f"{self.method}: give one method, or an aggregation alone."
+            )
+        for name in _OF_SAMPLES:
+            if getattr(self, name) != getattr(TeacherConfig, name):
+                raise UsageError(
+                    f"--{name} has no effect: every teacher answers in each round, and nothing is sampled; leave it "
+                    "out."
+                )
+        if self.aggregation != "gradients" and self.max_grad_norm != TeacherConfig.max_grad_norm:
+            raise UsageError(
+                f"--max_grad_norm has no effect with --aggregation {self.aggregation}, whose vectors have one norm: "
+                "leave it out."
+            )
+        if self.is_exact:
+            raise UsageError("--noise exact has no proof for teachers: leave it out.")
+        if self.image_shape[1] % self.side:
+            raise UsageError(
+                f"--teacher_resolution {self.teacher_resolution} does not divide --resolution "
+                f"{self.image_shape[1]}: give a divisor."
+            )
+        if self.aggregation == "signs" and self.signs_per_image > self.image_shape[0] * self.side**2:
+            raise UsageError(
+                f"--signs_per_image {self.signs_per_image} is more than the {self.image_shape[0] * self.side**2} "
+                "values of an image that teachers see: give fewer."
+            )
+
+
+@dataclass
+class GSWGANConfig(TeacherConfig):
+    """With gradients at the generated images, clipped together."""
+
+    method: ClassVar[str] = "gs_wgan"
+    output_dir: str = "runs/gs_wgan"
+
+
+@dataclass
+class PATEGANConfig(TeacherConfig):
+    """With votes for real or generated."""
+
+    method: ClassVar[str] = "pate_gan"
+    aggregation: str = "votes"
+    output_dir: str = "runs/pate_gan"
+
+    @property
+    def num_votes(self) -> int | None:  # type: ignore[override]
+        return self.generated_per_round
+
+    @property
+    def answer_norm(self) -> float:
+        return math.sqrt(self.generated_per_round)
+
+
+@dataclass
+class DataLensConfig(TeacherConfig):
+    """With the signs of the largest entries of a gradient."""
+
+    method: ClassVar[str] = "datalens"
+    aggregation: str = "signs"
+    output_dir: str = "runs/datalens"
+
+    @property
+    def answer_norm(self) -> float:
+        return math.sqrt(self.generated_per_round * self.signs_per_image)
+
+
+@dataclass
+class GPATEConfig(TeacherConfig):
+    """With votes for the bins of a projected gradient."""
+
+    method: ClassVar[str] = "g_pate"
+    aggregation: str = "bins"
+    output_dir: str = "runs/g_pate"
+
+    @property
+    def num_votes(self) -> int | None:  # type: ignore[override]
+        return self.generated_per_round * self.projected_values
+
+    @property
+    def answer_norm(self) -> float:
+        return math.sqrt(self.generated_per_round * self.projected_values)
+
+
+_method = partial(
+    Method, status="proven_with_assumptions", mechanisms=(TEACHERS,),
+    train="diffusers_dp.training.train_teachers:train", build="diffusers_dp.training.train_teachers:build",
+)  # fmt: skip
+METHODS = (
+    _method(
+        "gs_wgan", "GS-WGAN", "Chen et al. 2020, Gradient-Sanitized Wasserstein GANs", config=GSWGANConfig,
+        note="Each round is one noisy sum over teachers on disjoint shares; the vectors of a teacher are clipped "
+        "together, and one unit moves the sum by two clip norms. The published claim is gs_wgan_published.",
+    ),
+    _method(
+        "pate_gan", "PATE-GAN", "Jordon et al. 2019", config=PATEGANConfig,
+        note="Each round is one noisy sum of votes of teachers on disjoint shares, at sensitivity sqrt(2) for each "
+        "vote; the number of votes is public. The published programs are pate_gan_published.",
+    ),
+    _method(
+        "datalens", "DataLens", "Wang et al. 2021, Scalable Privacy Preserving Training", config=DataLensConfig,
+        note="Each round is one noisy sum of signs, at sensitivity 2 sqrt(k) for each generated image, by the bound "
+        "that does not depend on data. The published claim is datalens_published.",
+    ),
+    _method(
+        "g_pate", "G-PATE", "Long et al. 2021, Scalable Differentially Private Data Generator via PATE",
+        config=GPATEConfig,
+        note="Each round is one noisy sum of votes for bins, at sensitivity sqrt(2) for each number, all of which are "
+        "answered: nothing depends on votes. The published claim is g_pate_published.",
+    ),
+)  # fmt: skip

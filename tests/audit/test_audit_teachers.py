@@ -1,0 +1,47 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""The audit of teachers: honest ones pass, broken noise is noticed, and a receipt that claims less is named."""
+
+import pytest
+import torch
+
+from diffusers_dp import verify
+from diffusers_dp.accounting.ledger_row import teachers_row
+from diffusers_dp.audit.mechanism import AuditedModel
+from diffusers_dp.audit.teachers import SHARES, own_teacher_checks, teacher_runs
+from support.doors import CLASSES, SHAPE
+from support.teachers import Student, teaching
+
+
+C = 0.5
+
+
+@pytest.mark.parametrize("votes", [None, 7])
+def test_honest_teachers_pass_and_broken_noise_is_noticed(votes):
+    row = teachers_row(
+        SHARES, clip_norm=0.3 if votes is None else votes**0.5, noise_multiplier=1.5, normaliser=2, votes=votes
+    )
+    honest, off, halved = teacher_runs(row, delta=1e-5, draws=60, accountant="rdp")
+    assert not honest.failures
+    for broken in (off, halved):
+        assert broken.noise_noticed and not broken.faults
+
+
+def test_the_own_teaching_is_tried():
+    torch.manual_seed(0)
+    row = teachers_row(SHARES, clip_norm=C, noise_multiplier=1.0, normaliser=2)
+    checks = own_teacher_checks(row, AuditedModel(Student(), teaching(batch_size=40), SHAPE, CLASSES), 1e-5)
+    assert all(check.passed for check in checks) and checks[1].observed > 0.01
+
+
+@pytest.mark.parametrize("changes, words", [
+    ({"sensitivity": C}, "two clip norms"), ({"sensitivity": 2 * C, "shares": 1000}, "number of units"),
+    ({"sensitivity": 2 * C, "group_key": None}, "public key"),
+    ({"sensitivity": 1.9, "clip_norm": 1.0, "votes": 4}, "sqrt"),
+])  # fmt: skip
+def test_a_forged_receipt_is_named(changes, words):
+    honest = teachers_row(SHARES, clip_norm=C, noise_multiplier=1.0, normaliser=2).query
+    event = {"stage": "teachers", "mechanism": "gaussian", "partition": None, "truncated_batch_size": None, "id": 0,
+             "dataset_size": 12, "query": honest}  # fmt: skip
+    assert verify._wrong_query(event, {}, strict=True) is None
+    assert words in str(verify._wrong_query({**event, "query": honest | changes}, {}, strict=True))
+    assert "samples" in str(verify._wrong_query({**event, "mechanism": "poisson_gaussian"}, {}, strict=True))

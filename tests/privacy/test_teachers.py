@@ -1,0 +1,286 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Teachers on shares of the units: whose records one sees, how far a unit moves an answer, and what is charged.
+
+One unit in one share: everything that one teacher says may change, and nothing that another says.
+"""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from diffusers_dp.accounting.ledger_row import Shares
+from diffusers_dp.errors import BudgetExceeded, UsageError
+from diffusers_dp.privacy.teachers import ANSWER
+from diffusers_dp.randomness.keyed_hash import digests_of, group_of
+from support.doors import KEY, SHAPE, Counting, Noiseless, make_door, make_ledger
+from support.ledgers import independent_epsilon, on_disk
+from support.teachers import INPUTS, Student, loss, teaching, votes
+
+
+COUNT = 24
+SHARES = Shares(4, KEY.hex())
+SHARE = group_of(digests_of(range(COUNT)), SHARES.number, SHARES.group_key)
+C = 0.5
+
+
+def teachers_of(door, how=None, shares=SHARES, **more):
+    torch.manual_seed(0)  # public: the same teachers at the beginning
+    return door.teachers(how or teaching(), shares, **more)
+
+
+def answer(teachers, *, noise_multiplier=1.0, clip_norm=C, **changes):
+    arguments = {"sample_rate": 1.0, "normaliser": 1.0, "noise_multiplicity": 1, "max_physical_batch_size": 8}
+    return teachers.noisy_gradient(
+        Student(), teachers.teaching, max_grad_norm=clip_norm, noise_multiplier=noise_multiplier,
+        **{**arguments, **changes},
+    )[ANSWER]  # fmt: skip
+
+
+def noiseless(missing=(), images=None, how=None, rounds=2, **door):
+    """Sums after some rounds, without noise and under the same draws of batches."""
+    made = make_door(missing, images, count=COUNT, num_images=COUNT, **door)
+    made._generator = Noiseless(KEY)
+    teachers = teachers_of(made, how)
+    return [answer(teachers, clip_norm=math.sqrt(INPUTS) if how and how.votes else C) for _ in range(rounds)]
+
+
+def vectors_of_shares(teachers):
+    """What each share says, without noise, after a step."""
+    chunk = teachers._chunks[0]
+    inputs, labels = Student().inputs()
+    teachers._shape = teachers._try(inputs, labels)
+    teachers._learn(chunk, inputs, labels)
+    return teachers._vectors(chunk, inputs, labels, C)
+
+
+def test_one_unit_moves_one_share_alone_to_the_last_bit():
+    """Its record changes, cannot be read, loses its id or its label: the vectors of all other shares stay."""
+    images = np.random.default_rng(0).integers(0, 256, (COUNT, *SHAPE), dtype=np.uint8)
+    changed = images.copy()
+    changed[7] = 255 - changed[7]
+    labels = np.arange(COUNT) % 3
+    ids = digests_of(range(COUNT))
+    without_id, outside = (
+        digests_of([None if n == 7 else n for n in range(COUNT)]),
+        np.where(np.arange(COUNT) == 7, 9, labels),
+    )
+
+    def said(missing=(), images=images, labels=labels, ids=ids):
+        door = make_door(missing, images.copy(), num_images=COUNT, labels=labels, ids=ids)
+        door._generator = Noiseless(KEY)
+        return vectors_of_shares(teachers_of(door, teaching(batch_size=64)))
+
+    before = said()
+    assert np.bincount(SHARE, minlength=4).min() > 1 and before.norm(dim=1).min() > 0
+    for after in (said([7]), said(images=changed), said(ids=without_id), said(labels=outside)):
+        moved = (before != after).any(1).numpy()
+        assert moved[SHARE[7]] and moved.sum() == 1
+
+
+def test_a_record_without_an_id_is_in_no_share():
+    """Its digest is the same as that of others without one, which would be in one share together."""
+    ids = digests_of([None if n in (3, 7) else n for n in range(COUNT)])
+    door = make_door(count=COUNT, num_images=COUNT, ids=ids)
+    assert sorted(teachers_of(door)._order.tolist()) == [n for n in range(COUNT) if n not in (3, 7)]
+
+
+def test_a_unit_turns_its_teacher_around_and_moves_the_sum_by_two_clip_norms_at_most():
+    """The worst teacher says the opposite where a unit is missing: the bound is reached, and the noise is for it."""
+
+    def extreme(teacher, inputs, labels):
+        return 1e6 * teacher(inputs, labels).sum() * torch.ones(INPUTS, 2)
+
+    images = np.zeros((COUNT, *SHAPE), dtype=np.uint8)
+    images[7] = 255
+    lever = teaching(new=Lever, loss=lambda t, real, *_: -t(real, None).sum(), blame=extreme, batch_size=64)
+    there, gone = noiseless(images=images, how=lever), noiseless([7], images=images, how=lever)
+    for one, other in zip(there, gone, strict=True):
+        assert float((one - other).norm()) == pytest.approx(2 * C, rel=1e-6)
+    door = make_door(images=images)
+    teachers = teachers_of(door)
+    answer(teachers)
+    row = door.ledger.rows[0]
+    assert row["query"]["sensitivity"] == 2 * C and row["query"]["clip_norm"] == C
+
+
+class Lever(nn.Module):
+    """One weight, which rises or falls with the brightest pixel of a batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(()))
+
+    def forward(self, images, labels):
+        return self.weight * images.amax() * torch.ones(len(images))
+
+
+def test_votes_are_one_hot_and_move_by_the_root_of_two_each():
+    how = teaching(blame=votes, votes=True)
+    for unit in range(6):
+        for one, other in zip(noiseless(how=how), noiseless([unit], how=how), strict=True):
+            assert float((one - other).square().sum()) <= 2 * INPUTS + 1e-6
+    assert (noiseless(how=how)[0].sum(1) == SHARES.number).all(), "each teacher votes once for each input"
+    door = make_door(count=COUNT, num_images=COUNT)
+    teachers = teachers_of(door, how)
+    answer(teachers, clip_norm=math.sqrt(INPUTS))
+    assert door.ledger.rows[0]["query"]["sensitivity"] == math.sqrt(2 * INPUTS)
+    with pytest.raises(ValueError, match="votes have the norm"):
+        answer(teachers, clip_norm=1.0)
+
+
+@pytest.mark.parametrize("how, sensitivity", [
+    (teaching(), 2 * C), (teaching(blame=votes, votes=True), math.sqrt(2 * INPUTS)),
+])  # fmt: skip
+def test_the_noise_is_for_the_sensitivity(how, sensitivity):
+    """Without readable records the answer is noise alone, fresh in each round."""
+    door = make_door(range(COUNT), count=COUNT, num_images=COUNT)
+    teachers = teachers_of(door, how)
+    clip_norm = math.sqrt(INPUTS) if how.votes else C
+    answers = torch.stack([answer(teachers, noise_multiplier=3.0, clip_norm=clip_norm) for _ in range(200)]).double()
+    std = 3.0 * sensitivity
+    assert float(answers.std()) == pytest.approx(std, rel=5 / math.sqrt(2 * answers.numel()))
+    assert abs(float((answers[1:] * answers[:-1]).mean())) < 5 * std**2 / math.sqrt(answers.numel())
+
+
+def test_draws_do_not_depend_on_how_many_records_a_share_has():
+    """Else a record would shift the batches of other shares."""
+    drawn = []
+    for missing in ((), range(0, COUNT, 2), range(COUNT)):
+        door = make_door(missing, count=COUNT, num_images=COUNT)
+        door._generator = source = Counting()
+        teachers = teachers_of(door)
+        answer(teachers)
+        drawn.append((source.uniforms, source.normals))
+    assert drawn[0] == drawn[1] == drawn[2]
+
+
+def test_an_empty_share_and_a_diverged_teacher_say_nothing_in_silence():
+    (one, _), (none, _) = noiseless(), noiseless(np.flatnonzero(SHARE == 2))
+    assert one.isfinite().all() and none.isfinite().all() and not torch.equal(one, none)
+    door = make_door(np.flatnonzero(SHARE == 2), count=COUNT, num_images=COUNT)
+    door._generator = Noiseless(KEY)
+    assert vectors_of_shares(teachers_of(door))[2].norm() == 0
+
+    def to_infinity(teacher, real, real_labels, inputs, labels):
+        return loss(teacher, real, real_labels, inputs, labels) * (1e38 * (real.mean() > 0)).square()
+
+    assert noiseless(how=teaching(loss=to_infinity))[1].isfinite().all()
+    door = make_door(np.arange(COUNT)[np.arange(COUNT) % 3 == 1], count=COUNT, num_images=COUNT)  # no image of a class
+    assert answer(teachers_of(door)).isfinite().all()
+
+
+def test_all_images_of_a_unit_are_in_one_share():
+    units = np.arange(COUNT) // 3
+    door = make_door(
+        count=COUNT, num_images=COUNT, units=units, num_units=8, ids=digests_of([f"patient {n}" for n in units]),
+        ledger=make_ledger(8),
+    )  # fmt: skip
+    teachers = teachers_of(door)
+    chunk = teachers._chunks[0]
+    for unit in range(8):
+        held = [set(teachers._order[f : f + n].tolist()) & set(np.flatnonzero(units == unit)) for f, n in
+                zip(chunk.first.tolist(), chunk.counts.tolist(), strict=True)]  # fmt: skip
+        assert sorted(map(len, held)) == [0, 0, 0, 3]
+    with pytest.raises(ValueError, match="ids of units"):
+        teachers_of(make_door(count=COUNT, num_images=COUNT, units=units, num_units=8, ledger=make_ledger(8)))
+
+
+def test_a_round_is_charged_before_an_image_is_read(tmp_path):
+    ledger = on_disk(tmp_path, num_images=COUNT, target_epsilon=3.0)
+    door = make_door(count=COUNT, num_images=COUNT, ledger=ledger)
+    teachers = teachers_of(door)
+    for _ in range(4):
+        answer(teachers, noise_multiplier=4.0, reserve_steps=2)
+    (first, second), epsilon = ledger.rows, independent_epsilon(ledger.path)
+    assert first["stage"] == second["stage"] == "teachers" and first["steps_executed"] == 2
+    assert first["query"]["shares"] == 4 and first["query"]["group_key"] == KEY.hex()
+    assert ledger.epsilon() == pytest.approx(epsilon, rel=1e-3)
+
+    class Unreadable:
+        def __getitem__(self, index):
+            raise AssertionError("an image was read")
+
+    teachers._images = Unreadable()
+    with pytest.raises(BudgetExceeded):
+        answer(teachers, noise_multiplier=0.1)
+
+
+@pytest.mark.parametrize("how, words", [
+    (teaching(new=lambda: nn.BatchNorm1d(3)), "no buffers"),
+    (teaching(loss=lambda t, r, rl, i, il: loss(t, r, rl, i, il) * torch.rand(())), "draws random numbers"),
+    (teaching(loss=lambda t, r, rl, i, il: t(r, rl)), "one number"),
+    (teaching(blame=lambda t, i, il: t(i, il)), "one vector for each input"),
+])  # fmt: skip
+def test_a_teaching_that_cannot_be_is_refused_before_anything_is_spent(how, words):
+    door = make_door(count=COUNT, num_images=COUNT)
+    with pytest.raises(UsageError, match=words):
+        answer(teachers_of(door, how))
+    assert not door.ledger.rows
+
+
+def test_what_keeps_a_tensor_is_refused_by_the_trial():
+    kept = []
+
+    def keeping(teacher, real, real_labels, inputs, labels):
+        kept.append(real)
+        return loss(teacher, real, real_labels, inputs, labels)
+
+    door = make_door(count=COUNT, num_images=COUNT)
+    with pytest.raises(UsageError, match="A teacher must keep nothing"):
+        answer(teachers_of(door, teaching(loss=keeping)))
+    assert not door.ledger.rows
+
+
+def test_what_keeps_images_shuts_the_door():
+    kept = []
+
+    def keeping(teacher, real, real_labels, inputs, labels):
+        if len(kept) > 1:  # the trial saw none of it
+            kept.append(1)
+        return loss(teacher, real, real_labels, inputs, labels)
+
+    door = make_door(count=COUNT, num_images=COUNT)
+    teachers = teachers_of(door, teaching(loss=keeping))
+    answer(teachers)
+    kept += [0, 0]
+    with pytest.raises(UsageError, match="keeps something"):
+        answer(teachers)
+    with pytest.raises(UsageError, match="no more answers"):
+        answer(teachers)
+
+
+def test_what_was_not_proven_is_refused():
+    door = make_door(count=COUNT, num_images=COUNT)
+    with pytest.raises(ValueError, match="25 shares are more than 24 units"):
+        teachers_of(door, shares=Shares(25, KEY.hex()))
+    teachers = teachers_of(door)
+    for changes in ({"sample_rate": 0.5}, {"truncated_batch_size": 3}, {"noise_multiplicity": 2}):
+        with pytest.raises(ValueError, match="nothing is sampled"):
+            answer(teachers, **changes)
+    with pytest.raises(ValueError, match="exact noise"):
+        answer(teachers_of(make_door(count=COUNT, num_images=COUNT, exact=True)))
+    assert not door.ledger.rows
+    with pytest.raises(UsageError, match="16 bytes"):
+        Shares(4, "secret")
+
+
+def test_teachers_go_on_where_they_were(tmp_path):
+    """Their state is private, and survives a crash; teachers of other shares begin again."""
+
+    def again(shares=SHARES):
+        door = make_door(count=COUNT, num_images=COUNT)
+        door._generator = Noiseless(KEY)
+        return teachers_of(door, shares=shares, folder=tmp_path)
+
+    first = again()
+    answer(first)
+    second = again()
+    weights, loaded = (teachers._chunks[0].weights["layer.weight"] for teachers in (first, second))
+    assert torch.equal(weights, loaded) and second._rounds == 1
+    first._generator, second._generator = Noiseless(KEY), Noiseless(KEY)
+    assert torch.equal(answer(first), answer(second)), "the optimizer's state, too"
+    assert again(Shares(3, KEY.hex()))._rounds == 0
+    assert again(Shares(4, KEY[::-1].hex()))._rounds == 0

@@ -1,0 +1,134 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""GS-WGAN, PATE-GAN, DataLens and G-PATE from the command line to a receipt."""
+
+import json
+import math
+from types import SimpleNamespace
+
+import pytest
+
+from diffusers_dp import load_verified, verify
+from diffusers_dp.errors import UsageError
+from diffusers_dp.methods.config import load_config
+from diffusers_dp.methods.registry import METHODS
+from diffusers_dp.methods.teachers import AGGREGATIONS
+from diffusers_dp.runs.bands import refuse_another_listing
+from support import forked
+from support.flags import NUM_IMAGES, RESUME
+from support.patients import write_dataset
+from support.places import ROOT
+from support.runs import independent_epsilon, interrupted, read_ledger, reserved_steps, write_images
+
+
+METHOD = "gs_wgan"
+FLAGS = (
+    "--block_out_channels 4,8 --num_teachers 3 --max_train_steps 4 --checkpointing_steps 2 --first_teacher_steps 1 "
+    "--teacher_batch_size 4 --teacher_width 4 --generated_per_round 6 --generator_channels 4 --generator_steps 2 "
+    "--num_generated_images 6 --diffusion_steps 2 --resolution 8 --num_channels 1 --class_names left,empty,right "
+    f"--num_train_images {NUM_IMAGES} --accountant rdp --target_epsilon 1"
+).split()
+SMALL = {"signs": ["--signs_per_image", "4"], "bins": ["--projected_values", "3", "--bins_per_value", "4"]}
+QUICK = ["--skip_preflight"]
+
+
+def run_flags(tmp_path, *more):
+    images = tmp_path / "images"
+    given = ["--train_data_dir", str(images)] if images.exists() else write_images(images, "broken")
+    return [*FLAGS, *given, "--output_dir", str(tmp_path / "run"), *more]
+
+
+@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+def test_a_generator_is_released(aggregation, script, tmp_path):
+    """With the pre-flight; one image cannot be read, and a class is empty."""
+    script.main(run_flags(tmp_path, "--aggregation", aggregation, *SMALL.get(aggregation, [])))
+    run = tmp_path / "run"
+    header, rows = read_ledger(run)
+    assert {row["stage"] for row in rows} == {"teachers"} and reserved_steps(run, "teachers") == 4
+    assert 0.7 < independent_epsilon(run) <= header["target_epsilon"] + 1e-3
+    query = rows[0]["query"]
+    expected = {"gradients": 0.2, "votes": math.sqrt(12), "signs": 2 * math.sqrt(24), "bins": math.sqrt(36)}
+    assert query["sensitivity"] == pytest.approx(expected[aggregation]) and query["shares"] == 3
+    assert verify.report(run / "release") == 0
+    receipt = json.loads((run / "release" / "privacy_receipt.json").read_text())
+    assert receipt["method"]["name"] == METHODS[AGGREGATIONS[aggregation]].title
+    assert load_verified(run / "release")(
+        class_labels=["left"], num_inference_steps=1, output_type="pt"
+    ).images.numel()
+    assert not (run / "release" / "teachers-1-of-1").exists() and (run / "private" / "teachers-1-of-1").is_dir()
+
+
+def test_a_run_that_goes_on_keeps_its_shares(script, tmp_path, monkeypatch):
+    """What was lost stays spent, and the key of the shares is that of the first start."""
+    flags = run_flags(tmp_path, *QUICK, "--restart_slack", "2")
+    interrupted(script, monkeypatch, flags, 4)
+    script.main([*flags, *RESUME])
+    _, rows = read_ledger(tmp_path / "run")
+    assert len({row["query"]["group_key"] for row in rows}) == 1 and reserved_steps(tmp_path / "run", "teachers") == 6
+    assert verify.report(tmp_path / "run" / "release") == 0
+
+
+def test_another_number_of_teachers_does_not_go_on(script, tmp_path, monkeypatch):
+    flags = run_flags(tmp_path, *QUICK)
+    interrupted(script, monkeypatch, flags, 3)
+    before = (tmp_path / "run" / "private" / "ledger.jsonl").read_bytes()
+    with pytest.raises(UsageError, match="--num_teachers 5 is not what this run began with, 3"):
+        script.main([*flags, *RESUME, "--num_teachers", "5"])
+    with pytest.raises(UsageError, match="other ids than when this run began"):
+        refuse_another_listing("before", "now", SimpleNamespace(rows=read_ledger(tmp_path / "run")[1]))
+    assert (tmp_path / "run" / "private" / "ledger.jsonl").read_bytes() == before
+
+
+def test_patients_in_colour_without_classes(script, tmp_path):
+    """All images of a patient are in one share."""
+    write_dataset(tmp_path / "data")
+    flags = (
+        FLAGS[: FLAGS.index("--resolution")]
+        + (
+            f"--dataset_name {tmp_path / 'data'} --resolution 8 --num_channels 3 --num_train_images 30 "
+            f"--accountant rdp --unit_column patient_id --num_train_units 6 "
+            f"--target_epsilon 2 --output_dir {tmp_path / 'run'}"
+        ).split()
+    )
+    script.main([*flags, *QUICK])
+    assert verify.report(tmp_path / "run" / "release") == 0
+
+
+def test_two_processes_hold_the_shares_together(tmp_path):
+    program = ROOT / "training" / "train_teachers.py"
+    done = forked.run(program, *run_flags(tmp_path, *QUICK), folder=tmp_path, count=2)
+    assert done.returncode == 0, done.stderr
+    assert verify.report(tmp_path / "run" / "release") == 0
+    assert {each.name for each in (tmp_path / "run" / "private").glob("teachers-*")} == {
+        "teachers-1-of-2", "teachers-2-of-2",
+    }  # fmt: skip
+    assert len(read_ledger(tmp_path / "run")[1]) == 2
+
+
+@pytest.mark.parametrize("flags, words", [
+    ("--num_teachers 1000", "--num_teachers 1000 is more than the"),
+    ("--train_batch_size 4", "--train_batch_size has no effect"),
+    ("--noise exact", "--noise exact has no proof for teachers"),
+    ("--aggregation votes --max_grad_norm 2", "--max_grad_norm has no effect with --aggregation votes"),
+    ("--aggregation signs --signs_per_image 17", "--signs_per_image 17 is more than the 16"),
+    ("--teacher_resolution 3", "--teacher_resolution 3 does not divide"),
+    ("--generated_per_round 2", "--generated_per_round is 2"),
+])  # fmt: skip
+def test_flags_that_cannot_be(flags, words, script, tmp_path, capsys):
+    with pytest.raises(UsageError, match=words):
+        script.main(run_flags(tmp_path, *flags.split()))
+    assert not (tmp_path / "run" / "private" / "ledger.jsonl").exists()
+
+
+@pytest.mark.parametrize("epsilon, clipped", [(10, 2.236), (1, 16.68)])
+def test_the_noise_of_the_published_rounds(epsilon, clipped):
+    """Chen et al. visit each of 1,000 shares 20 times, at delta 1e-5: 20 rounds here."""
+    from diffusers_dp.data.images import public_facts
+    from diffusers_dp.runs.plan import plan_run
+
+    config = load_config(
+        ["--dry_run", "--num_train_images", "60000", "--class_names", "a,b", "--resolution", "28", "--num_channels",
+         "1", "--max_train_steps", "20", "--target_epsilon", str(epsilon), "--target_delta", "1e-5"],
+        METHODS[METHOD],
+    )  # fmt: skip
+    row = plan_run(config, public_facts(config.data)).rows["teachers"]
+    assert row.noise_multiplier == pytest.approx(clipped, rel=2e-3)
