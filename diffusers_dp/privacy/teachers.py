@@ -194,7 +194,7 @@ class Teachers(Door):
             self.shares, clip_norm=max_grad_norm, noise_multiplier=noise_multiplier, normaliser=normaliser,
             votes=math.prod(shape[:-1]) if teaching.votes else None, facts=door._facts,
         )  # fmt: skip
-        kept = KeptState(model, teaching)
+        kept = KeptState(model, teaching, self._base)
         self.ledger.take_step(row, reserve_steps=reserve_steps)
         total = torch.zeros(math.prod(shape), dtype=torch.float64, device=self.device)
         steps = teaching.steps + (0 if self._rounds else teaching.first_steps)
@@ -282,7 +282,7 @@ class Teachers(Door):
 
     def _try(self, inputs: torch.Tensor, labels: torch.Tensor | None) -> torch.Size:
         """The shape of what a teacher says. Tries the teaching, on two shares of public noise; nothing is spent."""
-        teaching, kept = self.teaching, KeptState(self.teaching)
+        teaching, kept = self.teaching, KeptState(self.teaching, self._base)
         size = teaching.batch_size
         source = torch.Generator().manual_seed(0)
         noise = self._views((torch.rand(2, size, *self.image_shape, generator=source) * 2 - 1).to(self.device))

@@ -123,6 +123,15 @@ TEACHERS = (
         (PRIVACY + "test_what_keeps_images_shuts_the_door",),
     ),
     Fault(
+        "teachers: a network may keep what it sees",
+        TEACHERS_FILE,
+        "        teaching, kept = self.teaching, KeptState(self.teaching, self._base)\n",
+        "        teaching, kept = self.teaching, KeptState(self.teaching)\n",
+        (PRIVACY + "test_what_keeps_a_tensor_is_refused_by_the_trial",),
+        "        kept = KeptState(model, teaching, self._base)\n",
+        "        kept = KeptState(model, teaching)\n",
+    ),
+    Fault(
         "teachers: each process adds noise of its own and no more",
         TEACHERS_FILE,
         "        if self.processes.is_first:\n",

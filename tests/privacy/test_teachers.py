@@ -17,7 +17,7 @@ from diffusers_dp.privacy.teachers import ANSWER
 from diffusers_dp.randomness.keyed_hash import digests_of, group_of
 from support.doors import KEY, SHAPE, Counting, Noiseless, make_door, make_ledger
 from support.ledgers import independent_epsilon, on_disk
-from support.teachers import INPUTS, Student, loss, teaching, votes
+from support.teachers import INPUTS, Network, Student, loss, teaching, votes
 
 
 COUNT = 24
@@ -222,16 +222,25 @@ def test_a_teaching_that_cannot_be_is_refused_before_anything_is_spent(how, word
 
 
 def test_what_keeps_a_tensor_is_refused_by_the_trial():
+    """A loss in a list, or a network in an attribute."""
     kept = []
 
     def keeping(teacher, real, real_labels, inputs, labels):
         kept.append(real)
         return loss(teacher, real, real_labels, inputs, labels)
 
-    door = make_door(count=COUNT, num_images=COUNT)
-    with pytest.raises(UsageError, match="A teacher must keep nothing"):
-        answer(teachers_of(door, teaching(loss=keeping)))
-    assert not door.ledger.rows
+    class Remembering(Network):
+        last = None
+
+        def forward(self, images, labels):
+            self.last = images
+            return super().forward(images, labels)
+
+    for how in (teaching(loss=keeping), teaching(new=Remembering)):
+        door = make_door(count=COUNT, num_images=COUNT)
+        with pytest.raises(UsageError, match="A teacher must keep nothing"):
+            answer(teachers_of(door, how))
+        assert not door.ledger.rows
 
 
 def test_what_keeps_images_shuts_the_door():
