@@ -95,7 +95,7 @@ def test_a_unit_turns_its_teacher_around_and_moves_the_sum_by_two_clip_norms_at_
 
     images = np.zeros((COUNT, *SHAPE), dtype=np.uint8)
     images[7] = 255
-    lever = teaching(new=Lever, loss=lambda t, real, *_: -t(real, None).sum(), blame=extreme, batch_size=64)
+    lever = teaching(new=Lever, loss=raise_where_bright, blame=extreme, batch_size=64)
     there, gone = noiseless(images=images, how=lever), noiseless([7], images=images, how=lever)
     for one, other in zip(there, gone, strict=True):
         assert float((one - other).norm()) == pytest.approx(2 * C, rel=1e-6)
@@ -104,6 +104,10 @@ def test_a_unit_turns_its_teacher_around_and_moves_the_sum_by_two_clip_norms_at_
     answer(teachers)
     row = door.ledger.rows[0]
     assert row["query"]["sensitivity"] == 2 * C and row["query"]["clip_norm"] == C
+
+
+def raise_where_bright(teacher, real, real_labels, inputs, labels):
+    return -teacher(real, None).sum()
 
 
 class Lever(nn.Module):
@@ -123,6 +127,16 @@ def test_votes_are_one_hot_and_move_by_the_root_of_two_each():
         for one, other in zip(noiseless(how=how), noiseless([unit], how=how), strict=True):
             assert float((one - other).square().sum()) <= 2 * INPUTS + 1e-6
     assert (noiseless(how=how)[0].sum(1) == SHARES.number).all(), "each teacher votes once for each input"
+    images = np.zeros((COUNT, *SHAPE), dtype=np.uint8)
+    images[7] = 255
+
+    def extreme(teacher, inputs, labels):
+        side = 1e6 * teacher(inputs, labels).sum() * torch.ones(INPUTS)
+        return torch.stack([side, -side], 1)
+
+    lever = teaching(new=Lever, loss=raise_where_bright, blame=extreme, batch_size=64, votes=True)
+    there, gone = noiseless(images=images, how=lever), noiseless([7], images=images, how=lever)
+    assert float((there[0] - gone[0]).square().sum()) == 2 * INPUTS, "a unit changes all votes of its share"
     door = make_door(count=COUNT, num_images=COUNT)
     teachers = teachers_of(door, how)
     answer(teachers, clip_norm=math.sqrt(INPUTS))
