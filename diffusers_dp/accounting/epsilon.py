@@ -24,6 +24,7 @@ from ..words import MOST_EPSILON, QUICK_ORDERS
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
+    from dp_accounting.pld import PLDAccountant
 
 
 class Truncation(NamedTuple):
@@ -174,12 +175,17 @@ def epsilon(composition: Composition, delta: float, accountant: str = "pld", int
                     f"prv cannot count at delta {delta:g}: raise --target_delta, or give --accountant rdp.",
                     field="accountant",
                 ) from None
+    return float(composed(composition, widened(interval, rough)).get_epsilon(delta))
+
+
+def composed(composition: Composition, interval: float) -> "PLDAccountant":
+    """Composes the privacy loss distributions of all questions, on a grid of this interval."""
     from dp_accounting import NeighboringRelation
     from dp_accounting.pld import PLDAccountant
 
-    pld = PLDAccountant(NeighboringRelation.REPLACE_SPECIAL, widened(interval, rough))
+    pld = PLDAccountant(NeighboringRelation.REPLACE_SPECIAL, interval)
     pld.compose(to_event(composition))
-    return float(pld.get_epsilon(delta))
+    return pld
 
 
 def cost(

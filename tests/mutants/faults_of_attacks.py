@@ -1,0 +1,45 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Bounds on attacks that would look better, or worse, than they are."""
+
+from .fault import Fault
+
+
+BOUNDS, TESTS = "diffusers_dp/accounting/attack_bounds.py", "accounting/test_attack_bounds.py::"
+
+ATTACKS = (
+    Fault(
+        "bounds on attacks: negative epsilons forgotten",
+        BOUNDS,
+        "LEAST_EPSILON = -40.0",
+        "LEAST_EPSILON = 0.0",
+        (f"{TESTS}test_one_gaussian_has_its_closed_form",),
+    ),
+    Fault(
+        "bounds on attacks: one order of the neighbours forgotten",
+        BOUNDS,
+        "delta = composed(composition, interval).get_delta  #",
+        "delta = composed(composition, interval)._pld._pmf_add.get_delta_for_epsilon  #",
+        (f"{TESTS}test_a_sampled_attack_is_bounded_by_the_worse_order",),
+    ),
+    Fault(
+        "bounds on attacks: delta left out",
+        BOUNDS,
+        "math.exp(epsilon) * alpha + float(delta(epsilon))",
+        "math.exp(epsilon) * alpha + float(delta(abs(epsilon)))",
+        (f"{TESTS}test_one_gaussian_has_its_closed_form",),
+    ),
+    Fault(
+        "bounds on attacks: earlier releases forgotten",
+        BOUNDS,
+        'counted_together(receipt) if all_releases else counted(receipt["events"])',
+        'counted(receipt["events"]) if all_releases else counted(receipt["events"])',
+        (f"{TESTS}test_groups_that_take_turns_and_earlier_releases_count",),
+    ),
+    Fault(
+        "bounds on attacks: executed steps count, reserved ones do not",
+        BOUNDS,
+        'event["sampling_probability"], event["steps_reserved"], truncation',
+        'event["sampling_probability"], event.get("steps_executed", 1), truncation',
+        (f"{TESTS}test_events_become_questions",),
+    ),
+)
