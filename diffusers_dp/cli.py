@@ -22,6 +22,7 @@ COMMANDS = {
     "compare": "Compare two sets of rows, or two evaluated releases, seed by seed.",
     "completion": "Print what makes a shell complete commands and flags.",
     "data": "Tell what a run would read of your images; this is private.",
+    "dossier": "Write what a data-protection officer reads and signs about a release.",
     "evaluate": "Judge synthetic images against real ones: fidelity, utility, a report.",
     "methods": "List the methods, and what is proven of them.",
     "plan": "Noise, steps and epsilon of a run, before an image is read.",

@@ -42,7 +42,7 @@ class AttackBounds:
     reconstructions: Mapping[float, float]
 
 
-def bounds_of(receipt: dict[str, Any], *, all_releases: bool = False) -> AttackBounds:
+def attack_bounds_of(receipt: dict[str, Any], *, all_releases: bool = False) -> AttackBounds:
     """Recomputes the bounds from the events of a receipt that `verify` has found consistent.
 
     Args:

@@ -5,6 +5,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from ..accounting.attack_bounds import AttackBounds
 from ..files.canonical import canonical_json
 from ..verify import about_delta, delta_in_words
 from ..words import LARGE_DELTA
@@ -117,6 +118,29 @@ def plain_guarantee(receipt: dict[str, Any], what: str = "this model") -> str:
         f"epsilon {short_number(claimed(receipt))}, delta {short_number(receipt['delta'])}, per {unit}. "
         f"{delta_in_words(*about_delta(receipt))}"
     ).rstrip()
+
+
+def found_in_words(receipt: dict[str, Any], bounds: AttackBounds, what: str = "this release") -> str:
+    """Describes the best attack by two numbers: of 1,000 unused units one is accused, and of 1,000 used ones at most
+    this many are found.
+
+    Args:
+        receipt (`dict`): Receipt of the release.
+        bounds (`AttackBounds`): Its bounds, see `attack_bounds_of`.
+        what (`str`): Name of the released thing.
+    """
+    unit = receipt["unit_of_privacy"]
+    return (
+        f"Suppose that an attack on {what} wrongly accuses 1 of 1,000 {unit}s that were not used. Then it finds at "
+        f"most {of_thousand(bounds.true_positive_rates[0.001])} of 1,000 {unit}s that were used. A blind guess finds "
+        "1."
+    )
+
+
+def of_thousand(rate: float) -> str:
+    """Formats a rate as a number of 1,000, rounded up: whole from 10 on, with one decimal below."""
+    number = round(1000 * rate, 6)
+    return f"{min(1000, math.ceil(number)):,}" if number > 9.9 else f"{math.ceil(number * 10) / 10:g}"
 
 
 def guess_in_words(receipt: dict[str, Any]) -> str:

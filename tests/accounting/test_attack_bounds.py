@@ -12,7 +12,7 @@ from diffusers_dp.accounting.attack_bounds import (
     FALSE_POSITIVE_RATES,
     PRIORS,
     attack_bounds,
-    bounds_of,
+    attack_bounds_of,
     composition_of,
     largest_success,
 )
@@ -114,12 +114,12 @@ def test_no_bound_grows_with_noise_and_none_falls_below_a_guess():
 def test_a_receipt_is_recomputed_from_all_its_events(name):
     """The claimed epsilon lies on the same curve, so each bound is at most its straight line."""
     receipt = json.loads((GOLDEN / name / "finished/run/release/privacy_receipt.json").read_text())
-    found, claim = bounds_of(receipt), receipt["claimed_epsilon"]["pld"]["epsilon"]
+    found, claim = attack_bounds_of(receipt), receipt["claimed_epsilon"]["pld"]["epsilon"]
     for alpha, bound in {**found.true_positive_rates, **found.reconstructions}.items():
         assert alpha < bound <= math.exp(claim) * alpha + receipt["delta"] + 1e-9
     less = {**receipt, "events": receipt["events"][:-1]}
     if less["events"]:
-        assert bounds_of(less).advantage < found.advantage
+        assert attack_bounds_of(less).advantage < found.advantage
 
 
 def test_events_become_questions():
@@ -132,12 +132,12 @@ def test_events_become_questions():
 
 
 def test_groups_that_take_turns_and_earlier_releases_count(banded_receipt):
-    one, both = bounds_of(banded_receipt), bounds_of(banded_receipt, all_releases=True)
+    one, both = attack_bounds_of(banded_receipt), attack_bounds_of(banded_receipt, all_releases=True)
     assert one.advantage < both.advantage
     steps = sum(event["steps_reserved"] for event in counted(banded_receipt["events"]))
     assert steps == 4  # of 13 in which 4 groups take turns
     plain = [{**event, "mechanism": "poisson_gaussian"} for event in banded_receipt["events"]]
-    assert bounds_of({**banded_receipt, "events": plain}).advantage > one.advantage
+    assert attack_bounds_of({**banded_receipt, "events": plain}).advantage > one.advantage
 
 
 @pytest.fixture

@@ -43,3 +43,31 @@ ATTACKS = (
         (f"{TESTS}test_events_become_questions",),
     ),
 )
+
+WRITE, EVIDENCE, DOSSIER = (
+    "diffusers_dp/dossier/write.py", "diffusers_dp/dossier/evidence.py", "dossier/test_dossier.py::"
+)  # fmt: skip
+
+DOSSIERS = (
+    Fault(
+        "dossier: of a release that does not match",
+        WRITE,
+        "    if problems:\n        raise IntegrityError",
+        "    if not problems and signer:\n        raise IntegrityError",
+        (f"{DOSSIER}test_what_does_not_match_gets_no_dossier",),
+    ),
+    Fault(
+        "dossier: an evaluation of another release is taken",
+        EVIDENCE,
+        "if measured != receipt_sha256:",
+        "if measured is None:",
+        (f"{DOSSIER}test_an_evaluation_of_another_release_is_refused",),
+    ),
+    Fault(
+        "dossier: what private images told is published",
+        WRITE,
+        "per_class=[] if private else classes",
+        "per_class=classes",
+        (f"{DOSSIER}test_what_private_images_told_is_an_annex_for_the_house",),
+    ),
+)

@@ -1,0 +1,129 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""What a dossier says, as JSON values; the page shows the same."""
+
+from typing import Any
+
+from .. import __version__
+from ..accounting.attack_bounds import FALSE_POSITIVE_RATES, PRIORS, AttackBounds, attack_bounds_of
+from ..release.plain_words import claimed, found_in_words, plain_guarantee, questions
+from ..verify import about_delta, known_faults, settled_digest
+from .form import QUESTIONS
+from .hazards import hazards
+
+
+SCHEMA_VERSION = 1
+
+
+def contents(
+    receipt: dict[str, Any],
+    *,
+    name: str,
+    checked: str,
+    answers: dict[str, str],
+    per_class: list[dict[str, Any]],
+) -> dict[str, Any]:
+    """Collects everything that a dossier says of a release.
+
+    Args:
+        receipt (`dict`): Receipt that `verify` found consistent.
+        name (`str`): Name of the release.
+        checked (`str`): Result of the check, and who signed.
+        answers (`dict[str, str]`): Answers of the institution, see `form.read_context`.
+        per_class (`list[dict]`): See `evidence.per_class`; measured on public images alone.
+
+    Raises:
+        ValueError: The bounds take too long to compute.
+    """
+    delta, number, unit = about_delta(receipt)
+    together = bool(receipt.get("dataset") and receipt.get("prior_releases"))
+    bounds = attack_bounds_of(receipt)
+    both = attack_bounds_of(receipt, all_releases=True) if together else None
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "library": {"name": "diffusers_dp", "version": __version__},
+        "release": {
+            "name": name,
+            "receipt_sha256": settled_digest(receipt),
+            "created": receipt["created_utc"],
+            "method": receipt["method"]["name"],
+            "paper": receipt["method"]["paper"],
+            "status": receipt["status"],
+            "made_with": f"{receipt['library']['name']} {receipt['library']['version']}",
+            "checked": checked,
+        },
+        "protected": {
+            "unit": unit,
+            "number": number,
+            "adjacency": receipt["adjacency"],
+            "public_facts": receipt["public_facts"],
+            "in_words": plain_guarantee(receipt, "this release"),
+        },
+        "parameters": {
+            "epsilon": claimed(receipt),
+            "delta": delta,
+            "accountant": receipt["accountant"],
+            "epsilon_of_all_releases": receipt["dataset"]["epsilon_of_all_releases"]["pld"] if together else None,
+            "earlier_releases": len(receipt.get("prior_releases") or []),
+        },
+        "asked": questions(receipt["events"]),
+        "attacker": {
+            "in_words": found_in_words(receipt, bounds),
+            "bounds": list(map(_plain, _rows(bounds, both))),
+        },
+        "tests": _audit(receipt),
+        "assumptions": receipt["assumptions"],
+        "not_covered": {
+            "outputs": receipt["leaky_outputs"],
+            "private_evaluations": receipt["private_evaluations"],
+            "public_inputs": receipt["public_inputs"],
+        },
+        "hazards": hazards(receipt, per_class=bool(per_class)),
+        "known_faults": list(known_faults(receipt)),
+        "classes": per_class,
+        "paid_for": receipt["evaluation"],
+        "form": [
+            {"name": each, "group": group, "question": words, "answer": answers.get(each)}
+            for group, found in QUESTIONS.items()
+            for each, words in found.items()
+        ],
+    }
+
+
+def _rows(bounds: AttackBounds, both: AttackBounds | None) -> list[tuple[str, float, float, float | None]]:
+    """Name of each bound, what a blind guess reaches, the bound, and the bound for all releases of the data set."""
+    rates = [
+        (f"true-positive rate at {100 * rate:g} % false positives", rate, bounds.true_positive_rates[rate],
+         both and both.true_positive_rates[rate])
+        for rate in FALSE_POSITIVE_RATES
+    ]  # fmt: skip
+    guesses = [
+        (f"reconstruction, guessed once in {round(1 / prior):,}", prior, bounds.reconstructions[prior],
+         both and both.reconstructions[prior])
+        for prior in PRIORS
+    ]  # fmt: skip
+    return [*rates, ("membership advantage", 0.0, bounds.advantage, both and both.advantage), *guesses]
+
+
+def _plain(row: tuple[str, float, float, float | None]) -> dict[str, Any]:
+    return dict(zip(("name", "without_release", "at_most", "at_most_with_earlier_releases"), row, strict=True))
+
+
+def _audit(receipt: dict[str, Any]) -> dict[str, Any] | None:
+    """The lower bounds of the audit in the receipt, which read no private image, beside what each mechanism claims."""
+    audit = receipt.get("audit")
+    if not isinstance(audit, dict):
+        return None
+    mechanisms = audit.get("mechanisms")
+    rows = [
+        {"mechanism": str(name), "upper_bound": found.get("claimed_epsilon"),
+         "lower_bound": found["honest"].get("formal_bound"), "estimate": found["honest"].get("gaussian_estimate")}
+        for name, found in (mechanisms if isinstance(mechanisms, dict) else {}).items()
+        if isinstance(found, dict) and isinstance(found.get("honest"), dict)
+    ]  # fmt: skip
+    confidence = audit.get("confidence")
+    return {
+        "tier": audit.get("tier"),
+        "verdict": audit.get("verdict"),
+        "confidence": confidence.get("formal_bound") if isinstance(confidence, dict) else None,
+        "mechanisms": rows,
+    }
