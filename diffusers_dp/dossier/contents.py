@@ -4,7 +4,7 @@
 from typing import Any
 
 from .. import __version__
-from ..accounting.attack_bounds import FALSE_POSITIVE_RATES, PRIORS, AttackBounds, attack_bounds_of
+from ..accounting.attack_bounds import AttackBounds, attack_bounds_of
 from ..release.plain_words import claimed, found_in_words, plain_guarantee, questions
 from ..verify import about_delta, known_faults, settled_digest
 from .form import QUESTIONS
@@ -68,7 +68,7 @@ def contents(
         "asked": questions(receipt["events"]),
         "attacker": {
             "in_words": found_in_words(receipt, bounds),
-            "bounds": list(map(_plain, _rows(bounds, both))),
+            "bounds": _limits(bounds, both),
         },
         "tests": _audit(receipt),
         "assumptions": receipt["assumptions"],
@@ -89,23 +89,25 @@ def contents(
     }
 
 
-def _rows(bounds: AttackBounds, both: AttackBounds | None) -> list[tuple[str, float, float, float | None]]:
+def _limits(bounds: AttackBounds, both: AttackBounds | None) -> list[dict[str, Any]]:
     """Name of each bound, what a blind guess reaches, the bound, and the bound for all releases of the data set."""
-    rates = [
-        (f"true-positive rate at {100 * rate:g} % false positives", rate, bounds.true_positive_rates[rate],
-         both and both.true_positive_rates[rate])
-        for rate in FALSE_POSITIVE_RATES
-    ]  # fmt: skip
-    guesses = [
-        (f"reconstruction, guessed once in {round(1 / prior):,}", prior, bounds.reconstructions[prior],
-         both and both.reconstructions[prior])
-        for prior in PRIORS
-    ]  # fmt: skip
-    return [*rates, ("membership advantage", 0.0, bounds.advantage, both and both.advantage), *guesses]
+    together = [None] * len(_rows(bounds)) if both is None else [bound for _, _, bound in _rows(both)]
+    names = ("name", "without_release", "at_most", "at_most_with_earlier_releases")
+    return [dict(zip(names, (*row, other), strict=True)) for row, other in zip(_rows(bounds), together, strict=True)]
 
 
-def _plain(row: tuple[str, float, float, float | None]) -> dict[str, Any]:
-    return dict(zip(("name", "without_release", "at_most", "at_most_with_earlier_releases"), row, strict=True))
+def _rows(bounds: AttackBounds) -> list[tuple[str, float, float]]:
+    return [
+        *(
+            (f"true-positive rate at {100 * rate:g} % false positives", rate, bound)
+            for rate, bound in bounds.true_positive_rates.items()
+        ),
+        ("membership advantage", 0.0, bounds.advantage),
+        *(
+            (f"reconstruction, guessed once in {round(1 / prior):,}", prior, bound)
+            for prior, bound in bounds.reconstructions.items()
+        ),
+    ]
 
 
 def _audit(receipt: dict[str, Any]) -> dict[str, Any] | None:

@@ -5,7 +5,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from ..accounting.attack_bounds import AttackBounds
+from ..accounting.attack_bounds import AttackBounds, attack_bounds_of
 from ..files.canonical import canonical_json
 from ..verify import about_delta, delta_in_words
 from ..words import LARGE_DELTA
@@ -26,11 +26,6 @@ class Strength:
     meaning: str
 
 
-#: Explanation for a share of correct guesses that does not seem moderate.
-WHY_MODERATE = (
-    "It is called moderate because the attacks that are known are right far less often: the word weighs them, the "
-    "number does not."
-)
 #: Upper bounds of epsilon for the words; the tiers of Ponomareva et al. 2023, "How to DP-fy ML", Section 5.2.
 STRONG, MODERATE = 1.0, 10.0
 
@@ -130,10 +125,11 @@ def found_in_words(receipt: dict[str, Any], bounds: AttackBounds, what: str = "t
         what (`str`): Name of the released thing.
     """
     unit = receipt["unit_of_privacy"]
+    more = " Outputs that the guarantee does not cover may tell more." if receipt.get("leaky_outputs") else ""
     return (
         f"Suppose that an attack on {what} wrongly accuses 1 of 1,000 {unit}s that were not used. Then it finds at "
         f"most {of_thousand(bounds.true_positive_rates[0.001])} of 1,000 {unit}s that were used. A blind guess finds "
-        "1."
+        f"1.{more}"
     )
 
 
@@ -143,22 +139,27 @@ def of_thousand(rate: float) -> str:
     return f"{min(1000, math.ceil(number)):,}" if number > 9.9 else f"{math.ceil(number * 10) / 10:g}"
 
 
-def guess_in_words(receipt: dict[str, Any]) -> str:
-    """Describes how well somebody can guess under the guarantee."""
-    unit = receipt["unit_of_privacy"]
-    what = "an image" if unit == "image" else f"what belongs to one {unit}"
-    said = (
-        f"Somebody who flips a coin to say whether {what} was used is right 50 times in 100. This proof leaves room "
-        f"for an attack on the model that is right {right_guesses(receipt)}."
-    )
-    return f"{said} {WHY_MODERATE}" if strength_of(receipt).word == "moderate" else said
+def attack_in_words(receipt: dict[str, Any], what: str = "this model") -> str:
+    """Computes the bounds of a release and describes them, see `found_in_words`; nothing where they take too long."""
+    bounds = _bounds_or_none(receipt)
+    return "" if bounds is None else found_in_words(receipt, bounds, what)
 
 
-def right_guesses(receipt: dict[str, Any]) -> str:
-    """Formats `best_guess`, rounded up, but never to certainty."""
-    right = best_guess(claimed(receipt), receipt["delta"])
-    percent = "more than 99.9" if right > 0.999 else f"up to {math.ceil(round(right * 1000, 6)) / 10:g}"
-    return f"{percent} times in 100"
+def attack_in_short(receipt: dict[str, Any]) -> str:
+    """Describes the same two numbers in a line."""
+    bounds, unit = _bounds_or_none(receipt), receipt["unit_of_privacy"]
+    if bounds is None:
+        return ""
+    found = of_thousand(bounds.true_positive_rates[0.001])
+    return f"An attack that accuses 1 of 1,000 unused {unit}s finds at most {found} of 1,000 used ones"
+
+
+def _bounds_or_none(receipt: dict[str, Any]) -> AttackBounds | None:
+    """Nothing where the bounds take too long: words are no reason to lose a finished release."""
+    try:
+        return attack_bounds_of(receipt)
+    except ValueError:
+        return None
 
 
 def questions(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
