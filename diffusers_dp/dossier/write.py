@@ -1,12 +1,12 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Builds the dossier of a release: checks it, refuses what is about another release, and writes page and JSON."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ..errors import IntegrityError
 from ..files.output_files import write_json, write_text
+from ..release.allow_list import dataset_index
 from ..release.dataset_card import UNSAYABLE
 from ..release.hub import verify_here
 from ..release.signing import Signer, check_signature
@@ -14,10 +14,11 @@ from ..verify import consistency, settled_digest
 from .contents import contents
 from .evidence import per_class, read_result, reads_private_data
 from .page import annex_page, dossier_page
+from .registry import registry_entry
 
 
 DOSSIER, ANNEX = "dossier/dossier", "private/unprotected/dossier_annex"  # without their endings
-Evidence = Sequence[tuple[str, Path]]  # flag that names a file, and the file
+REGISTRY = "dossier/registry_entry.yaml"
 
 
 def write_dossier(
@@ -30,7 +31,8 @@ def write_dossier(
     audit: tuple[str, Path] | None = None,
     signer: Signer | None = None,
 ) -> list[Path]:
-    """Writes the dossier, and an annex for the house if something was measured on private images.
+    """Writes the dossier, a draft entry for the registry of deployments, and an annex for the house if something was
+    measured on private images.
 
     Args:
         folder (`Path`): Folder of the release.
@@ -63,7 +65,8 @@ def write_dossier(
     try:
         found = contents(receipt, name=name, checked=checked, answers=answers, per_class=[] if private else classes)
         page = dossier_page(found)
-        page.encode()
+        entry = registry_entry(found, is_dataset=dataset_index(folder) is not None)
+        f"{page}{entry}".encode()
     except UNSAYABLE as error:  # fields that no check reads can contain anything
         raise IntegrityError(
             f"{folder} gets no dossier: its receipt holds what no receipt of this library does ({error})."
@@ -75,6 +78,7 @@ def write_dossier(
     for place, values, html in pages:
         write_json(values, output_dir / f"{place}.json")
         write_text(html, output_dir / f"{place}.html")
+    write_text(entry, output_dir / REGISTRY)
     return [output_dir / f"{place}.html" for place, _, _ in pages]
 
 
