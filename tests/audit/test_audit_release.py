@@ -14,7 +14,8 @@ from diffusers_dp import cli
 from diffusers_dp.audit.release import auc, copies, true_positive_rate
 from diffusers_dp.data.images import load_digits_split
 from diffusers_dp.models import EDMDenoiser, EDMLoss, linear_schedule
-from support.releases import make_release, make_unet
+from diffusers_dp.verify import receipt_digest
+from support.releases import RECEIPT, make_release, make_unet
 
 
 def write_dataset(folder, images):
@@ -50,6 +51,27 @@ def test_an_untrained_model_tells_nothing(tmp_path, digits, capsys, scheduler):
     assert (tmp_path / "private" / "unprotected").stat().st_mode & 0o777 == 0o700
     said = capsys.readouterr().out
     assert "private data read: yes" in said and "no proof" in said
+    assert found["split"] == "other" and found["lower_bound"] is None
+    assert "measures a shift between the two sets" in said and "bounds no epsilon" in found["conclusion"]
+    assert found["receipt_sha256"] == receipt_digest(tmp_path / "release" / RECEIPT)
+
+
+def test_a_coin_before_training_gives_a_lower_bound(tmp_path, digits, capsys):
+    """Of an untrained model: 0, at the delta and beside the claim of its receipt."""
+    release = make_release(tmp_path, None)
+    found = run_audit(tmp_path, release, digits[:120], digits[120:], "--split", "random", "--holdout_share", "0.5")
+    receipt = json.loads((release / RECEIPT).read_text())
+    assert found["lower_bound"]["epsilon"] == 0 and found["lower_bound"]["confidence"] == 0.95
+    assert found["lower_bound"]["delta"] == receipt["delta"] and found["lower_bound"]["coins"] == 240
+    assert found["claimed_epsilon"] == receipt["claimed_epsilon"]["rdp"]["epsilon"]
+    assert "no lower bound on epsilon above 0" in capsys.readouterr().out and "shift" not in found["conclusion"]
+    cli.main(["dossier", str(release)])
+    annex = (tmp_path / "private/unprotected/dossier_annex.html").read_text(encoding="utf-8")
+    assert found["conclusion"] in annex and found["conclusion"] not in (tmp_path / "dossier/dossier.html").read_text()
+    make_release(tmp_path, 3)  # another one in the same place
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["dossier", str(release)])
+    assert stop.value.code == 2 and "measure this one, or remove the file" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("common", [120, 1])
@@ -109,7 +131,11 @@ def test_copies():
     assert fresh.low < 0.5 < fresh.high
 
 
-@pytest.mark.parametrize("flags", [["--num_draws", "0"], ["--max_images", "0"]])
+@pytest.mark.parametrize(
+    "flags",
+    [["--num_draws", "0"], ["--max_images", "0"], ["--holdout_share", "0.5"],
+     ["--holdout_share", "2", "--split", "random"]],
+)  # fmt: skip
 def test_wrong_flags(flags, tmp_path, capsys):
     with pytest.raises(SystemExit) as stop:
         cli.main(["audit", "release", str(tmp_path), "--members", "a", "--holdout", "b", *flags])

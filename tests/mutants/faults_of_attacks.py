@@ -86,7 +86,7 @@ SAID_OF_RELEASES = (
         STATEMENT,
         'return b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(payload), payload)',
         'return b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(payload), b"")',
-        (f"{STATEMENTS}test_an_edited_statement_and_another_release_are_noticed",),
+        (f"{STATEMENTS}test_what_is_signed_is_the_encoding_of_the_specification",),
     ),
     Fault(
         "statement: a signature of a receipt counts",
@@ -101,5 +101,38 @@ SAID_OF_RELEASES = (
         "    if problems:",
         "    if not problems and problems:",
         (f"{STATEMENTS}TestAdvisories::test_what_does_not_match_has_no_advisories",),
+    ),
+)
+
+SPLIT, SPLITS = "diffusers_dp/audit/random_split.py", "audit/test_random_split.py::"
+
+INTRUDERS = (
+    Fault(
+        "intruder test: all members are attacked, so that a guess of the larger side looks like a find",
+        SPLIT,
+        "((num_members, odds), (num_others, 1 / odds))",
+        "((num_members, 1.0), (num_others, 1.0))",
+        (f"{SPLITS}test_a_chosen_image_was_used_with_probability_a_half",),
+    ),
+    Fault(
+        "intruder test: a part of the images counts as all of them",
+        SPLIT,
+        "    if plausible < IMPLAUSIBLE:",
+        "    if plausible < 0:",
+        (f"{SPLITS}test_numbers_that_no_such_coin_gives_are_refused",),
+    ),
+    Fault(
+        "intruder test: equal scores are guessed by their place",
+        SPLIT,
+        "np.random.default_rng(0).permutation(len(scores))",
+        "np.arange(len(scores))[::-1]",
+        (f"{SPLITS}test_scores_that_tell_nothing_show_nothing",),
+    ),
+    Fault(
+        "intruder test: other held-out images bound epsilon",
+        "diffusers_dp/audit/release.py",
+        "bound = None if share is None else lower_bound(inside, outside, delta)",
+        "bound = lower_bound(inside, outside, delta)",
+        ("audit/test_audit_release.py::test_an_untrained_model_tells_nothing",),
     ),
 )
