@@ -3,6 +3,7 @@
 house."""
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 from ..dossier.form import read_context
@@ -41,6 +42,8 @@ def run(args: argparse.Namespace) -> None:
         raise UsageError("--identity names one of several signers: give their file with --signer.")
     answers = read_context(args.context)
     signer = None if args.signer is None else read_signer(args.signer, args.identity)
+    if signer is not None:  # the page names the key's file, and no folder of this machine
+        signer = replace(signer, words=signer.words.replace(args.signer, Path(args.signer).name))
     folder = fetch_release(args.release)
     here = Path(args.release).exists()
     home = folder.resolve().parent if here else Path("runs/dossier")

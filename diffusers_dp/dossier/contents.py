@@ -5,7 +5,7 @@ from typing import Any
 
 from .. import __version__
 from ..accounting.attack_bounds import AttackBounds, attack_bounds_of
-from ..release.plain_words import claimed, found_in_words, plain_guarantee, questions
+from ..release.plain_words import claimed, found_in_words, has_earlier, plain_guarantee, questions
 from ..verify import about_delta, known_faults, settled_digest
 from .form import QUESTIONS
 from .hazards import hazards
@@ -35,7 +35,7 @@ def contents(
         ValueError: The bounds take too long to compute.
     """
     delta, number, unit = about_delta(receipt)
-    together = bool(receipt.get("dataset") and receipt.get("prior_releases"))
+    together = has_earlier(receipt)
     bounds = attack_bounds_of(receipt)
     both = attack_bounds_of(receipt, all_releases=True) if together else None
     return {
@@ -67,7 +67,7 @@ def contents(
         },
         "asked": questions(receipt["events"]),
         "attacker": {
-            "in_words": found_in_words(receipt, bounds),
+            "in_words": found_in_words(receipt, bounds, both),
             "bounds": _limits(bounds, both),
         },
         "tests": _audit(receipt),
@@ -117,8 +117,9 @@ def _audit(receipt: dict[str, Any]) -> dict[str, Any] | None:
         return None
     mechanisms = audit.get("mechanisms")
     rows = [
-        {"mechanism": str(name), "upper_bound": found.get("claimed_epsilon"),
-         "lower_bound": found["honest"].get("formal_bound"), "estimate": found["honest"].get("gaussian_estimate")}
+        {"mechanism": str(name), "upper_bound": _number(found.get("claimed_epsilon")),
+         "lower_bound": _number(found["honest"].get("formal_bound")),
+         "estimate": _number(found["honest"].get("gaussian_estimate"))}
         for name, found in (mechanisms if isinstance(mechanisms, dict) else {}).items()
         if isinstance(found, dict) and isinstance(found.get("honest"), dict)
     ]  # fmt: skip
@@ -126,6 +127,11 @@ def _audit(receipt: dict[str, Any]) -> dict[str, Any] | None:
     return {
         "tier": audit.get("tier"),
         "verdict": audit.get("verdict"),
-        "confidence": confidence.get("formal_bound") if isinstance(confidence, dict) else None,
+        "confidence": _number(confidence.get("formal_bound")) if isinstance(confidence, dict) else None,
         "mechanisms": rows,
     }
+
+
+def _number(value: Any) -> float | None:
+    """No check reads an audit, so it can hold anything."""
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None

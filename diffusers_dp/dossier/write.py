@@ -62,12 +62,14 @@ def write_dossier(
     attack = audit and read_result(audit[1], audit[0], digest)
     classes = per_class(report) if report else []
     private = bool(report and reads_private_data(report))
+    from jinja2 import TemplateError
+
     try:
         found = contents(receipt, name=name, checked=checked, answers=answers, per_class=[] if private else classes)
         page = dossier_page(found)
         entry = registry_entry(found, is_dataset=dataset_index(folder) is not None)
         f"{page}{entry}".encode()
-    except UNSAYABLE as error:  # fields that no check reads can contain anything
+    except (*UNSAYABLE, TemplateError) as error:  # fields that no check reads can contain anything
         raise IntegrityError(
             f"{folder} gets no dossier: its receipt holds what no receipt of this library does ({error})."
         ) from None

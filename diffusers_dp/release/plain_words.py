@@ -115,22 +115,28 @@ def plain_guarantee(receipt: dict[str, Any], what: str = "this model") -> str:
     ).rstrip()
 
 
-def found_in_words(receipt: dict[str, Any], bounds: AttackBounds, what: str = "this release") -> str:
+def found_in_words(
+    receipt: dict[str, Any], bounds: AttackBounds, together: AttackBounds | None, what: str = "this release"
+) -> str:
     """Describes the best attack by two numbers: of 1,000 unused units one is accused, and of 1,000 used ones at most
     this many are found.
 
     Args:
         receipt (`dict`): Receipt of the release.
         bounds (`AttackBounds`): Its bounds, see `attack_bounds_of`.
+        together (`AttackBounds`, *optional*): Bounds with the earlier releases of its data set, if there are any.
         what (`str`): Name of the released thing.
     """
     unit = receipt["unit_of_privacy"]
-    more = " Outputs that the guarantee does not cover may tell more." if receipt.get("leaky_outputs") else ""
-    return (
+    said = (
         f"Suppose that an attack on {what} wrongly accuses 1 of 1,000 {unit}s that were not used. Then it finds at "
         f"most {of_thousand(bounds.true_positive_rates[0.001])} of 1,000 {unit}s that were used. A blind guess finds "
-        f"1.{more}"
+        "1."
     )
+    if together is not None:
+        all_found = of_thousand(together.true_positive_rates[0.001])
+        said += f" With the earlier releases from the same data together, it finds at most {all_found}."
+    return f"{said} Outputs that the guarantee does not cover may tell more." if receipt.get("leaky_outputs") else said
 
 
 def of_thousand(rate: float) -> str:
@@ -142,7 +148,10 @@ def of_thousand(rate: float) -> str:
 def attack_in_words(receipt: dict[str, Any], what: str = "this model") -> str:
     """Computes the bounds of a release and describes them, see `found_in_words`; nothing where they take too long."""
     bounds = _bounds_or_none(receipt)
-    return "" if bounds is None else found_in_words(receipt, bounds, what)
+    if bounds is None:
+        return ""
+    together = _bounds_or_none(receipt, all_releases=True) if has_earlier(receipt) else None
+    return found_in_words(receipt, bounds, together, what)
 
 
 def attack_in_short(receipt: dict[str, Any]) -> str:
@@ -154,10 +163,15 @@ def attack_in_short(receipt: dict[str, Any]) -> str:
     return f"An attack that accuses 1 of 1,000 unused {unit}s finds at most {found} of 1,000 used ones"
 
 
-def _bounds_or_none(receipt: dict[str, Any]) -> AttackBounds | None:
+def has_earlier(receipt: dict[str, Any]) -> bool:
+    """Whether a receipt counts earlier releases of its data set."""
+    return bool(receipt.get("dataset") and receipt.get("prior_releases"))
+
+
+def _bounds_or_none(receipt: dict[str, Any], *, all_releases: bool = False) -> AttackBounds | None:
     """Nothing where the bounds take too long: words are no reason to lose a finished release."""
     try:
-        return attack_bounds_of(receipt)
+        return attack_bounds_of(receipt, all_releases=all_releases)
     except ValueError:
         return None
 

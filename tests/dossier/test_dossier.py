@@ -23,8 +23,10 @@ from diffusers_dp.dossier.evidence import per_class
 from diffusers_dp.dossier.form import NAMES
 from diffusers_dp.dossier.terms import explained
 from diffusers_dp.evaluation.report import class_rates
+from diffusers_dp.files.canonical import canonical_json
 from diffusers_dp.release.build import attach_audit
 from diffusers_dp.release.plain_words import of_thousand
+from diffusers_dp.release.signing import sign_release
 from diffusers_dp.verify import receipt_digest
 from support.ledgers import row
 from support.releases import RECEIPT, make_release
@@ -180,17 +182,29 @@ def test_no_word_of_the_field_is_left_unexplained(made):
     assert {"receipt", "epsilon", "unit"} <= {name for name, _ in explained("a RECEIPT")}  # what its words need, too
 
 
-def test_patients_are_called_by_their_column(tmp_path, capsys):
-    ledger = PrivacyLedger(
-        tmp_path / "ledger.jsonl", target_epsilon=10.0, target_delta=1e-5, num_images=1437, unit_of_privacy="patient",
-        public_facts={"image_shape": [1, 8, 8]},
-    )  # fmt: skip
-    ledger.executed(ledger.reserve(row(2.0, 0.25, 40, "dp_sgd")), 40)
-    code, said = command(capsys, make_release(tmp_path, ledger=ledger), "--output_dir", tmp_path)
+def test_patients_and_earlier_releases_are_counted(tmp_path, capsys):
+    facts = {"target_delta": 1e-5, "num_images": 300, "dataset_id": "scans", "unit_of_privacy": "patient"}
+    first = PrivacyLedger(tmp_path / "scans.jsonl", release_id="a", target_epsilon=2.0, **facts)
+    first.reserve(row(3.0, 0.1, 20, "dp_sgd"))
+    first.close()
+    ledger = PrivacyLedger(tmp_path / "scans.jsonl", release_id="b", target_epsilon=3.0, dataset_epsilon=4.0, **facts)
+    ledger.reserve(row(3.0, 0.2, 30, "dp_sgd"))
+    release = make_release(tmp_path, ledger=ledger)
+    code, said = command(capsys, release, "--output_dir", tmp_path)
     assert code == 0, said
     page = (tmp_path / "dossier/dossier.html").read_text(encoding="utf-8")
     assert "of 1,000 patients that were used" in page and "everything with one value of <code>patient</code>" in page
     assert Page(page) and unexplained(page) == []
+
+    accountant = PLDAccountant(dp.NeighboringRelation.REPLACE_SPECIAL, 1e-4)
+    for rate, steps in ((0.1, 20), (0.2, 30)):
+        accountant.compose(dp.PoissonSampledDpEvent(rate, dp.GaussianDpEvent(3.0)), steps)
+    epsilons = np.arange(-5, 8, 2e-3)
+    bound = (np.exp(epsilons) * 0.001 + accountant.get_delta(epsilons)).min()
+    limits = json.loads((tmp_path / "dossier/dossier.json").read_text())["attacker"]["bounds"][0]
+    assert limits["at_most"] < limits["at_most_with_earlier_releases"] == pytest.approx(bound, abs=1e-6)
+    words = f"With the earlier releases from the same data together, it finds at most {of_thousand(bound)}."
+    assert words in page and words in (release / "README.md").read_text(encoding="utf-8")
 
 
 def test_what_does_not_match_gets_no_dossier(release, tmp_path, capsys):
@@ -303,6 +317,36 @@ def test_the_audit_stands_beside_the_claim(release, tmp_path, capsys):
     assert command(capsys, release, "--output_dir", tmp_path / "out")[0] == 0
     page = (tmp_path / "out/dossier/dossier.html").read_text(encoding="utf-8")
     assert "VALID" in page and "0.576" in page and "2.000" in page and "99.999 %" in page and unexplained(page) == []
+
+
+@pytest.mark.parametrize(
+    "audit",
+    [{}, [], "x", {"mechanisms": {"a": {"honest": {"formal_bound": "<b>"}}}},
+     {"confidence": {"formal_bound": "9" * 99}},
+     {"mechanisms": {"a": 1, "b": {"honest": 2}}, "verdict": ["<b>"], "tier": {"a": 1}}],
+)  # fmt: skip
+def test_an_audit_that_nobody_checked_breaks_no_page(release, tmp_path, capsys, audit):
+    """The hashes leave the field out, so that it may hold anything."""
+    receipt = json.loads((release / RECEIPT).read_text())
+    (release / RECEIPT).write_text(canonical_json({**receipt, "audit": audit}))
+    code, said = command(capsys, release, "--output_dir", tmp_path / "out")
+    assert code == 0 or (code == 4 and not (tmp_path / "out").exists() and "gets no dossier" in said), said
+    if code == 0:
+        assert Page((tmp_path / "out/dossier/dossier.html").read_text(encoding="utf-8"))
+
+
+def test_who_signed_is_on_the_page_and_a_wrong_signature_ends_it(release, tmp_path, capsys):
+    if shutil.which("ssh-keygen") is None:
+        pytest.skip("ssh-keygen is not installed (openssh-client)")
+    key, out = tmp_path / "clinic", tmp_path / "out"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
+    code, said = command(capsys, release, "--output_dir", out, "--signer", f"{key}.pub")
+    assert code == 4 and "is not signed" in said and not out.exists()
+    sign_release(release, key)
+    assert command(capsys, release, "--output_dir", out, "--signer", f"{key}.pub")[0] == 0
+    page = (out / "dossier/dossier.html").read_text(encoding="utf-8")
+    assert "signed by the holder of clinic.pub, fingerprint SHA256:" in page and str(tmp_path) not in page
+    assert command(capsys, release, "--identity", "x")[0] == 2
 
 
 def test_a_release_of_strange_names_is_text(tmp_path, capsys):
