@@ -34,6 +34,7 @@ TERMS: dict[str, tuple[str, str]] = {
     "gaussian": (r"gaussian", "Noise from the bell curve, added to the answer of a question."),
     "guarantee": (r"guarantee\w*", "The limit of epsilon and delta, which holds against every attack."),
     "hyper-parameter": (r"hyper-?parameters?", "Setting of a training, such as its number of steps."),
+    "leaky output": (r"leaky outputs?", "Output of the training that the guarantee does not cover, with its name."),
     "ledger": (r"ledger", "File of the house with a row for each question, written before the question is asked."),
     "mechanism": (r"mechanisms?", "Way in which a question is answered with noise."),
     "membership advantage": (
@@ -48,6 +49,7 @@ TERMS: dict[str, tuple[str, str]] = {
     "PLD": (r"pld", "Privacy loss distribution: the exact way to add up questions, used for all bounds here."),
     "poisson gaussian": (r"poisson gaussian", "Noisy answer about a Poisson sample."),
     "Poisson sample": (r"poisson[- ]sampl\w+", "Random selection: each unit takes part by a coin that nobody sees."),
+    "proven": (r"proven", "With a proof that the limit holds, under the assumptions that this page lists."),
     "PRV": (r"prv", "Privacy random variables: another way to add up questions."),
     "public facts": (r"public facts?", "What the receipt states about the images without protecting it."),
     "RDP": (r"rdp", "Rényi differential privacy: an older and looser way to add up questions."),
@@ -65,6 +67,10 @@ TERMS: dict[str, tuple[str, str]] = {
         r"truncated poisson gaussian", "Noisy answer about a Poisson sample that is cut to a largest size."
     ),
     "unit": (r"units?", "What is protected as a whole: one image, or all images of one person."),
+    "VALID, INCONCLUSIVE": (
+        r"valid|inconclusive", "Verdicts of an audit. VALID: it notices two versions that were broken on purpose, and "
+        "found no fault in the honest one."
+    ),
     "zero-out": (
         r"zero[- _]out", "Comparison with data in which one unit contributes nothing; the number of units stays."
     ),

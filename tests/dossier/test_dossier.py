@@ -36,10 +36,10 @@ from support.releases import RECEIPT, make_release
 FIELD = (
     "accountant|adjacency|audit|bands|banded gaussian|canary|clip norm|composition|confidence|delta|"
     "differential privacy|differentially private|dp-sgd|epsilon|false-positive|floating-point|"
-    "formal bound|gaussian|hockey-stick|hyper-parameters|hypothesis test|ledger|mechanism|membership|"
+    "formal bound|gaussian|hockey-stick|hyper-parameters|hypothesis test|leaky|ledger|mechanism|membership|"
     "motivated intruder|neighbour|noise multiplicity|noise multiplier|normaliser|pld|poisson|"
     "post-processing|prior|prv|rdp|receipt|reconstruction|sample rate|seed|sensitivity|sha-256|synthetic|"
-    "trade-off|true-positive|unit|zero-out"
+    "valid|trade-off|true-positive|unit|zero-out"
 ).split("|")
 VOID = ("meta", "img", "br", "path", "circle", "link")
 COUNTS = [[8, 2], [1, 9]]
@@ -316,7 +316,13 @@ def test_the_audit_stands_beside_the_claim(release, tmp_path, capsys):
     attach_audit(release, summary)
     assert command(capsys, release, "--output_dir", tmp_path / "out")[0] == 0
     page = (tmp_path / "out/dossier/dossier.html").read_text(encoding="utf-8")
-    assert "VALID" in page and "0.576" in page and "2.000" in page and "99.999 %" in page and unexplained(page) == []
+    assert (
+        "<strong>VALID</strong>" in page
+        and "0.576" in page
+        and "2.000" in page
+        and "99.999 %" in page
+        and unexplained(page) == []
+    )
 
 
 @pytest.mark.parametrize(
