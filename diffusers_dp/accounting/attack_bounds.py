@@ -79,10 +79,11 @@ def attack_bounds(composition: Composition, interval: float) -> AttackBounds:
             one Gaussian by less than 1e-9.
     """
     delta = composed(composition, interval).get_delta  # of the worse order of the neighbours
+    found = {alpha: largest_success(delta, alpha) for alpha in {*FALSE_POSITIVE_RATES, *PRIORS}}
     return AttackBounds(
-        {rate: largest_success(delta, rate) for rate in FALSE_POSITIVE_RATES},
+        {rate: found[rate] for rate in FALSE_POSITIVE_RATES},
         float(delta(0.0)),
-        {prior: largest_success(delta, prior) for prior in PRIORS},
+        {prior: found[prior] for prior in PRIORS},
     )
 
 
@@ -104,6 +105,6 @@ def largest_success(delta: Callable[[float], float], alpha: float) -> float:
 
     # The bound is convex in e^epsilon, so it has one valley; above -log(alpha) it exceeds 1.
     found = minimize_scalar(
-        bound, bounds=(LEAST_EPSILON, -math.log(alpha)), method="bounded", options={"xatol": 1e-7, "maxiter": 200}
+        bound, bounds=(LEAST_EPSILON, -math.log(alpha)), method="bounded", options={"xatol": 1e-5, "maxiter": 200}
     )
     return max(alpha, min(1.0, float(found.fun), bound(0.0)))

@@ -6,12 +6,12 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
+from ..dossier.evidence import REPORTS
 from ..dossier.form import read_context
 from ..dossier.write import write_dossier
 from ..errors import UsageError
 from ..release.hub import fetch_release
 from ..release.signing import read_signer
-from .compare import REPORTS
 
 
 AUDIT = "private/unprotected/audit_release.json"

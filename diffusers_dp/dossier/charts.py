@@ -13,7 +13,7 @@ from ..audit.bounds import gaussian_epsilon
 
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 340, 230, 62, 14, 14, 44
-MUS = np.geomspace(0.02, 12, 70)
+MUS = np.geomspace(0.02, 12, 45)
 
 
 @dataclass(frozen=True)

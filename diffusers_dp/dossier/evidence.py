@@ -10,6 +10,8 @@ from ..files.strange_files import read_bounded
 
 
 MOST_BYTES = 20_000_000
+#: Where `diffusers-dp evaluate` puts its report, from the folder of a run or of a release.
+REPORTS = ("private/unprotected/evaluation/report.json", "evaluation/report.json")
 
 
 def read_result(path: Path, flag: str, receipt_sha256: str) -> dict[str, Any]:
