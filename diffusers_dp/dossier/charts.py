@@ -47,7 +47,7 @@ def advantage(mu: float) -> float:
 
 
 def percent(probability: float) -> str:
-    """Formats a probability, rounded up to three digits; small ones as one in so many."""
+    """Formats a probability, rounded up to three digits; a small one as "1 in N"."""
     if probability <= 0:
         return "0 %"
     if probability < 1e-4:

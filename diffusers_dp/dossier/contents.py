@@ -12,6 +12,7 @@ from .hazards import hazards
 
 
 SCHEMA_VERSION = 1
+NOT_STATED = "not stated"
 
 
 def contents(
@@ -35,6 +36,7 @@ def contents(
         ValueError: The bounds take too long to compute.
     """
     delta, number, unit = about_delta(receipt)
+    method, library = receipt.get("method") or {}, receipt.get("library") or {}  # older receipts have fewer fields
     together = has_earlier(receipt)
     bounds = attack_bounds_of(receipt)
     both = attack_bounds_of(receipt, all_releases=True) if together else None
@@ -44,11 +46,11 @@ def contents(
         "release": {
             "name": name,
             "receipt_sha256": settled_digest(receipt),
-            "created": receipt["created_utc"],
-            "method": receipt["method"]["name"],
-            "paper": receipt["method"]["paper"],
+            "created": receipt.get("created_utc", NOT_STATED),
+            "method": method.get("name", NOT_STATED),
+            "paper": method.get("paper"),
             "status": receipt["status"],
-            "made_with": f"{receipt['library']['name']} {receipt['library']['version']}",
+            "made_with": f"{library.get('name', 'a version')} {library.get('version', NOT_STATED)}",
             "checked": checked,
         },
         "protected": {
@@ -71,16 +73,16 @@ def contents(
             "bounds": _limits(bounds, both),
         },
         "tests": _audit(receipt),
-        "assumptions": receipt["assumptions"],
+        "assumptions": receipt.get("assumptions") or [f"The receipt has no assumptions: {NOT_STATED}."],
         "not_covered": {
-            "outputs": receipt["leaky_outputs"],
+            "outputs": receipt.get("leaky_outputs") or [],
             "private_evaluations": receipt["private_evaluations"],
-            "public_inputs": receipt["public_inputs"],
+            "public_inputs": receipt.get("public_inputs") or [],
         },
         "hazards": hazards(receipt, per_class=bool(per_class)),
         "known_faults": list(known_faults(receipt)),
         "classes": per_class,
-        "paid_for": receipt["evaluation"],
+        "paid_for": receipt.get("evaluation") or [],
         "form": [
             {"name": each, "group": group, "question": words, "answer": answers.get(each)}
             for group, found in QUESTIONS.items()
