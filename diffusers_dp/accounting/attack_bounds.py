@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 from ..verify import counted, counted_together, grid_of
-from .epsilon import Composition, Question, Truncation, composed, merge
+from .epsilon import Composition, Question, Truncation, composed, merge, quiet_absl
 
 
 #: Shares of unused units that are accused, at which a release is judged.
@@ -54,7 +54,8 @@ def attack_bounds_of(receipt: dict[str, Any], *, all_releases: bool = False) -> 
     """
     events = counted_together(receipt) if all_releases else counted(receipt["events"])
     grid = receipt["dataset"] if all_releases else receipt["claimed_epsilon"]["pld"]
-    interval, _ = grid_of(receipt, events, grid["value_discretization_interval"])
+    with quiet_absl():
+        interval, _ = grid_of(receipt, events, grid["value_discretization_interval"])
     return attack_bounds(composition_of(events), interval)
 
 

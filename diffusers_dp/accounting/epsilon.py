@@ -119,7 +119,7 @@ def rdp(composition: Composition, orders: tuple[float, ...] = RDP_ORDERS) -> tup
     from dp_accounting.rdp import RdpAccountant
 
     accountant = RdpAccountant(orders, NeighboringRelation.REPLACE_SPECIAL)
-    with _quiet_absl():  # it warns about every order that it skips; a missing order only loosens the bound
+    with quiet_absl():  # it warns about every order that it skips; a missing order only loosens the bound
         accountant.compose(to_event(composition))
     # The divergence of a real question is positive. Values at or below 0 are rounding (tiny q / sigma), and
     # compute_epsilon would turn them into epsilon 0.
@@ -386,7 +386,8 @@ def smallest_noise(
 
 
 @contextmanager
-def _quiet_absl() -> Iterator[None]:
+def quiet_absl() -> Iterator[None]:
+    """Keeps dp_accounting's warnings about orders that it skips from the terminal."""
     logger = logging.getLogger("absl")
     before = logger.level
     logger.setLevel(logging.ERROR)

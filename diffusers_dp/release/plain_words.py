@@ -172,7 +172,7 @@ def _bounds_or_none(receipt: dict[str, Any], *, all_releases: bool = False) -> A
     """Nothing where the bounds take too long: words are no reason to lose a finished release."""
     try:
         return attack_bounds_of(receipt, all_releases=all_releases)
-    except ValueError:
+    except (ArithmeticError, ValueError, MemoryError):  # as `verify` catches them
         return None
 
 
