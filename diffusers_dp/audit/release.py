@@ -25,6 +25,7 @@ from ..files.file_modes import private_files, public_files
 from ..files.output_files import write_json
 from ..models import DDPMImageDenoiser, Denoiser, EDMDenoiser
 from ..pipelines import DPImagePipeline
+from ..randomness.keyed_hash import digests_of, is_held_out
 from ..release.hub import fetch_release
 from ..release.loading import ModelRelease, open_model
 from ..release.plain_words import claimed
@@ -181,7 +182,7 @@ class ReleaseAudit:
 
     release: str
     members: str
-    holdout: str
+    holdout: str | None
     train_split: str
     image_column: str
     label_column: str | None
@@ -204,6 +205,7 @@ def main(args: ReleaseAudit) -> None:
     share = stated_share(receipt, args.holdout_share) if args.split == "random" else None
     if share is None and args.holdout_share is not None:
         raise UsageError("--holdout_share is the probability of a coin: give --split random, or leave it out.")
+    held_out = _held_out(receipt, args.split) if args.holdout is None else None
     output_dir = args.output_dir or (folder.resolve().parent if Path(args.release).exists() else Path("runs/audit"))
     unprotected = output_dir / "private" / "unprotected"
     with public_files():
@@ -212,7 +214,14 @@ def main(args: ReleaseAudit) -> None:
     os.chmod(unprotected, 0o700)
     print(f"This reads private data: the result stays in {unprotected}.")
     model = open_model(folder, require_dp=False)  # a model without a guarantee is worth an audit, too
-    members, others = (_load(name, model, args, unprotected / "cache") for name in (args.members, args.holdout))
+    if held_out is not None:
+        images, labels, ids = _load(args.members, model, args, unprotected / "cache", held_out)
+        out = is_held_out(ids, held_out["images"], held_out["of"])
+        members, others = (_at((images, labels), np.flatnonzero(side)) for side in (~out, out))
+    else:
+        members, others = (
+            _load(name, model, args, unprotected / "cache")[:2] for name in (args.members, str(args.holdout))
+        )
     known = set(_digests(members[0]))
     common = sum(digest in known for digest in _digests(others[0]))
     if common:
@@ -248,20 +257,44 @@ def main(args: ReleaseAudit) -> None:
     print(f"Written to {unprotected / 'audit_release.json'}; private data read: yes.")
 
 
-def _load(name: str, model: ModelRelease, args: ReleaseAudit, cache_dir: Path) -> tuple[np.ndarray, np.ndarray | None]:
-    """Loads the readable images of a dataset, in the model's shape, and their labels if it has classes."""
-    names = class_names(model.pipeline)
+def _held_out(receipt: dict[str, Any] | None, split: str) -> dict[str, Any]:
+    """Returns what the receipt says of held-out images, which then are the other side, and of how many (`of`)."""
+    facts = {} if receipt is None else receipt["public_facts"]
+    stated = facts.get("held_out")
+    if stated is None or split != "random":
+        raise UsageError(
+            "--holdout is missing: give images that were not trained on. With --split random it can be left out if "
+            "the training had --validation_size."
+        )
+    return {**stated, "of": facts["num_images"] + stated["images"]}
+
+
+def _load(
+    name: str, model: ModelRelease, args: ReleaseAudit, cache_dir: Path, held_out: dict[str, Any] | None = None
+) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
+    """Loads the readable images of a dataset, in the model's shape, their labels if it has classes, and digests of
+    their ids: those by which the training held images out, where `held_out` says so."""
+    names, stated = class_names(model.pipeline), held_out or {}
+    is_folder = stated.get("ids") == "path"
     data = DataSource(
-        dataset_name=name, train_split=args.train_split, image_column=args.image_column,
+        dataset_name=None if is_folder else name, train_data_dir=name if is_folder else None,
+        key_column=stated.get("column"), train_split=args.train_split, image_column=args.image_column,
         label_column=args.label_column, class_names=None if names is None else tuple(names),
         image_shape=model.image_shape,
     )  # fmt: skip
-    arrays = load_images(data, public_facts(data), cache_dir)
+    facts = public_facts(data)
+    if held_out is not None and facts.ids != held_out["ids"]:
+        raise UsageError(
+            f"--members {name} has ids by {facts.ids}, and the training held images out by {held_out['ids']}: give "
+            "the data set of the training."
+        )
+    arrays = load_images(data, facts, cache_dir)
     there = np.flatnonzero(arrays.readable)
     if len(there) < 2:
         raise UsageError(f"'{name}' holds fewer than two images that can be read; give another dataset.")
     labels = None if names is None or arrays.labels is None else arrays.labels[there]
-    return arrays.images[there], labels
+    ids = digests_of(range(len(arrays.images))) if arrays.ids is None else arrays.ids
+    return arrays.images[there], labels, ids[there]
 
 
 def _digests(images: np.ndarray) -> list[bytes]:

@@ -77,7 +77,11 @@ def _release_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("release", help="Folder of a release, or Hub id.")
     parser.add_argument("--members", required=True, help="Dataset that was trained on (Hub id or folder).")
-    parser.add_argument("--holdout", required=True, help="Dataset of the same kind that was not.")
+    parser.add_argument(
+        "--holdout",
+        help="Dataset of the same kind that was not. Unset, with --split random: the images of --members that "
+        "--validation_size of the training held out.",
+    )
     parser.add_argument(
         "--split",
         choices=("random", "other"),

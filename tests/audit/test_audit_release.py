@@ -11,11 +11,15 @@ import torch
 from PIL import Image
 
 from diffusers_dp import cli
+from diffusers_dp.accounting.ledger import PrivacyLedger
+from diffusers_dp.audit.random_split import fair_coins
 from diffusers_dp.audit.release import auc, copies, true_positive_rate
 from diffusers_dp.data.images import load_digits_split
 from diffusers_dp.models import EDMDenoiser, EDMLoss, linear_schedule
+from diffusers_dp.randomness.keyed_hash import digests_of, is_held_out
 from diffusers_dp.verify import receipt_digest
-from support.releases import RECEIPT, make_release, make_unet
+from support.ledgers import row
+from support.releases import RECEIPT, make_release, make_unet, reseal
 
 
 def write_dataset(folder, images):
@@ -72,6 +76,34 @@ def test_a_coin_before_training_gives_a_lower_bound(tmp_path, digits, capsys):
     with pytest.raises(SystemExit) as stop:
         cli.main(["dossier", str(release)])
     assert stop.value.code == 2 and "measure this one, or remove the file" in capsys.readouterr().err
+
+
+def test_images_that_the_training_held_out_need_no_second_data_set(tmp_path, digits, capsys):
+    """By the receipt's facts and the same public hash."""
+    held_out = {"images": 60, "ids": "row", "column": None}
+    ledger = PrivacyLedger(
+        None, target_epsilon=10.0, target_delta=1e-5, num_images=180,
+        public_facts={"image_shape": [1, 8, 8], "held_out": held_out},
+    )  # fmt: skip
+    ledger.reserve(row(2.0, 0.25, 40, "dp_sgd"))
+    release = make_release(tmp_path, None, ledger=ledger)
+    write_dataset(tmp_path / "all", digits)
+    audit = ["audit", "release", str(release), "--members", str(tmp_path / "all"), "--num_samples", "20"]
+    cli.main([*audit, "--split", "random"])
+    found = json.loads((tmp_path / "private/unprotected/audit_release.json").read_text())
+    out = int(is_held_out(digests_of(range(240)), 60, 240).sum())
+    members, others = fair_coins(240 - out, out, 0.25, 2000)
+    assert (found["num_members"], found["num_others"]) == (len(members), len(others)) and len(others) == out > 30
+    assert found["lower_bound"]["coins"] == len(members) + len(others)
+    for flags, words in (([], "--holdout is missing"), (["--split", "other"], "--holdout is missing")):
+        with pytest.raises(SystemExit) as stop:
+            cli.main([*audit, *flags])
+        assert stop.value.code == 2 and words in capsys.readouterr().err
+    by_path = {**held_out, "ids": "column", "column": "name"}
+    reseal(release, lambda receipt: receipt["public_facts"].update(held_out=by_path))
+    with pytest.raises(SystemExit) as stop:
+        cli.main([*audit, "--split", "random"])
+    assert stop.value.code == 2 and "name" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("common", [120, 1])
