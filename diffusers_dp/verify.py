@@ -149,35 +149,41 @@ def priced_inputs(receipt: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 #: Faults of earlier versions: the claims version that mended each, whether it touches a receipt of a lower version,
-#: and one sentence that `verify` prints for such a receipt. SECURITY.md and CHANGELOG.md say more.
-KNOWN_FAULTS: tuple[tuple[int, Callable[[dict[str, Any]], bool], str], ...] = (
+#: one sentence that `verify` prints for such a receipt, and what to do. SECURITY.md and CHANGELOG.md say more.
+KNOWN_FAULTS: tuple[tuple[int, Callable[[dict[str, Any]], bool], str, str], ...] = (
     (
         CLAIMS_VERSION + 1,  # whatever the version: the events of a prior release may show it
         lambda receipt: receipt["unit_of_privacy"] != "image" and _deals_places(_asked(receipt)),
         "groups of --noise_bands followed from the order of the units, so that one record without an id moved other "
         "units: epsilon does not hold for its steps with bands.",
+        "Treat epsilon of the steps with bands as unproven, and train again.",
     ),
     (
         3,
         _is_of_another_method,
         "where its model took windows or frames for rows, and its physical batches held one image, an image moved a "
         "step by several clip norms: ask its maker whether it did. Epsilon does not hold then.",
+        "If the model does that, treat epsilon as unproven, and train again: such a model is refused by name now.",
     ),
     (
         3, _began_from_a_folder,
         "Training began from a model in a folder. Files of that folder that the receipt does not name could replace "
         "its weights (an index of shards, an adapter).",
+        "Look for such files in that folder. With any, the receipt does not say what training began with.",
     ),
     (
         3, _is_of_another_method,
         "The method is none of the library's own. Its model was tried before the training only if its script said "
         "`build`: the sensitivity of each step is the trainer's word.",
+        "Ask its makers for the script. With your own: give `build`, and run `diffusers-dp audit run --script "
+        "module:function`.",
     ),
     (
         3,
         lambda receipt: any(re.match(r"votes_|semantic", str(event["stage"])) for event in _asked(receipt)),
         "the votes of an image were rounded together with other images of its batch, so that where candidates were "
         "nearly equal one image moved the votes of others: epsilon may not hold for these questions.",
+        "Treat epsilon as unproven where candidates may be equal, and train again.",
     ),
     (
         3,
@@ -185,22 +191,26 @@ KNOWN_FAULTS: tuple[tuple[int, Callable[[dict[str, Any]], bool], str], ...] = (
             each.get("kind") == "public images" and "epsilon" not in each for each in _inputs(receipt)
         ),
         "nobody looked for a receipt beside the public images: if they are a release, its epsilon is missing here.",
+        "Find out where they came from, and add the epsilon of that release for images in both.",
     ),
     (
         3,
         lambda receipt: any("trained_on" in origin for origin in _inputs(receipt)),
         "training began with what another run kept; if a noisy answer of that run chose its public images, as in "
         "PrivImage, or they were a release, that cost is missing here.",
+        "Add the epsilon of that run's semantic query, or of that release.",
     ),
     (
         3,
         lambda receipt: bool(receipt.get("resumes") and _inputs(receipt)),
         "the run was resumed, and may have used another network or other public images before than the receipt names.",
+        "Ask who trained it. Train again if the first ones may have seen the images.",
     ),
     (
         3,
         lambda receipt: receipt.get("dataset") is not None,
         "the sum leaves out what `evaluate --selection private` asked of this data set.",
+        "Add its epsilon. Later releases of the data set count it.",
     ),
 )  # fmt: skip
 
@@ -1324,9 +1334,14 @@ def known_faults(receipt: dict[str, Any]) -> Iterator[str]:
     Args:
         receipt (`dict`): A consistent one.
     """
-    for mended, touches, sentence in KNOWN_FAULTS:
+    yield from (sentence for sentence, _ in advisories(receipt))
+
+
+def advisories(receipt: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """The sentence of `known_faults`, and what to do, for each fault that may touch a receipt."""
+    for mended, touches, sentence, remedy in KNOWN_FAULTS:
         if _claims_version(receipt) < mended and touches(receipt):
-            yield sentence
+            yield sentence, remedy
 
 
 CheckSignature = Callable[[dict[str, Any]], tuple[bool, str]]

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from diffusers_dp.release.plain_words import guess_in_words, plain_guarantee, questions
+from diffusers_dp.release.plain_words import attack_in_words, plain_guarantee, questions
 from diffusers_dp.verify import verify
 
 
@@ -38,7 +38,7 @@ print(problems or "numbers consistent, unsigned")
 # what can be checked; that nothing else was asked of the images cannot.
 
 # %%
-print(plain_guarantee(receipt), guess_in_words(receipt), sep="\n")
+print(plain_guarantee(receipt), attack_in_words(receipt), sep="\n")
 for asked in questions(receipt["events"]):
     print(f"{asked['stage']}: {asked['steps']} times, noise multiplier {asked['noise_multiplier']:.4g}")
 

@@ -17,7 +17,7 @@ from support.places import ROOT
 #: From the ground up: a room imports what stands before it, and itself.
 ROOMS = (
     "errors files accounting distributed randomness gradients data privacy queries models schedulers methods release "
-    "sampling evaluation runs audit training commands app"
+    "sampling evaluation runs audit dossier training commands app"
 ).split()
 #: Who may be handed a whole configuration: who reads and checks it, and who hands its values to all others.
 WHOLE_CONFIGURATIONS = (

@@ -24,6 +24,7 @@ from ..words import MOST_EPSILON, QUICK_ORDERS
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
+    from dp_accounting.pld import PLDAccountant
 
 
 class Truncation(NamedTuple):
@@ -118,7 +119,7 @@ def rdp(composition: Composition, orders: tuple[float, ...] = RDP_ORDERS) -> tup
     from dp_accounting.rdp import RdpAccountant
 
     accountant = RdpAccountant(orders, NeighboringRelation.REPLACE_SPECIAL)
-    with _quiet_absl():  # it warns about every order that it skips; a missing order only loosens the bound
+    with quiet_absl():  # it warns about every order that it skips; a missing order only loosens the bound
         accountant.compose(to_event(composition))
     # The divergence of a real question is positive. Values at or below 0 are rounding (tiny q / sigma), and
     # compute_epsilon would turn them into epsilon 0.
@@ -174,12 +175,17 @@ def epsilon(composition: Composition, delta: float, accountant: str = "pld", int
                     f"prv cannot count at delta {delta:g}: raise --target_delta, or give --accountant rdp.",
                     field="accountant",
                 ) from None
+    return float(composed(composition, widened(interval, rough)).get_epsilon(delta))
+
+
+def composed(composition: Composition, interval: float) -> "PLDAccountant":
+    """Composes the privacy loss distributions of all questions, on a grid of this interval."""
     from dp_accounting import NeighboringRelation
     from dp_accounting.pld import PLDAccountant
 
-    pld = PLDAccountant(NeighboringRelation.REPLACE_SPECIAL, widened(interval, rough))
+    pld = PLDAccountant(NeighboringRelation.REPLACE_SPECIAL, interval)
     pld.compose(to_event(composition))
-    return float(pld.get_epsilon(delta))
+    return pld
 
 
 def cost(
@@ -380,7 +386,8 @@ def smallest_noise(
 
 
 @contextmanager
-def _quiet_absl() -> Iterator[None]:
+def quiet_absl() -> Iterator[None]:
+    """Keeps dp_accounting's warnings about orders that it skips from the terminal."""
     logger = logging.getLogger("absl")
     before = logger.level
     logger.setLevel(logging.ERROR)

@@ -15,11 +15,11 @@ from ..release.plain_words import (
     MODERATE,
     STRONG,
     Strength,
+    attack_in_short,
+    attack_in_words,
     claimed,
-    guess_in_words,
     plain_guarantee,
     questions,
-    right_guesses,
     short_number,
     strength_of,
 )
@@ -63,6 +63,8 @@ def guarantee(released: AnyRelease) -> str:
 
 def _guarantee(released: AnyRelease, receipt: dict[str, Any], problems: tuple[str, ...]) -> str:
     words = _words(receipt) if receipt else {}
+    if receipt and not problems:  # nothing is computed from a receipt that does not match
+        words |= {"attack": attack_in_words(receipt), "short_attack": attack_in_short(receipt)}
     shown = _template("app_guarantee.html").render(
         name=released.name,
         receipt=receipt,
@@ -83,8 +85,6 @@ def _words(receipt: dict[str, Any]) -> dict[str, Any]:
         "strength": words,
         "dial": dial(epsilon, words),
         "plain": plain_guarantee(receipt),
-        "guess": guess_in_words(receipt),
-        "right": right_guesses(receipt),
         "rows": questions(receipt["events"]),
         "size": receipt["events"][0]["dataset_size"],
         "together": short_number(receipt["dataset"]["epsilon_of_all_releases"]["pld"]) if together else None,

@@ -8,7 +8,7 @@ and light up on a model that was over-fitted without privacy. The result is as p
 import hashlib
 import math
 import os
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +20,20 @@ from tqdm.auto import tqdm
 
 from ..data.images import load_images, public_facts
 from ..data.source import DataSource
-from ..errors import UsageError
+from ..errors import IntegrityError, UsageError
 from ..files.file_modes import private_files, public_files
 from ..files.output_files import write_json
 from ..models import DDPMImageDenoiser, Denoiser, EDMDenoiser
 from ..pipelines import DPImagePipeline
+from ..randomness.keyed_hash import digests_of, is_held_out
 from ..release.hub import fetch_release
 from ..release.loading import ModelRelease, open_model
+from ..release.plain_words import claimed
 from ..sampling.drawing import Drawing, class_names, draw, pixels_of
+from ..verify import Damaged, Unreadable, read_receipt, settled_digest
 from .bounds import clopper_pearson
+from .random_split import CONFIDENCE as BOUND_CONFIDENCE
+from .random_split import conclusion, fair_coins, lower_bound, stated_share
 
 
 NOISE_LEVELS = (0.1, 0.2, 0.5, 1.0)  # for images in [-1, 1]
@@ -158,6 +163,7 @@ def audit_release(
         "num_others": len(outside),
         "num_samples": len(samples),
         "evidence_of_leakage": leaks,
+        "scores": (inside, outside),
         **{name: {"value": i.value, "low": i.low, "high": i.high} for name, i in found.items()},
         "table": "\n".join(f"{name.replace('_', ' '):<34} {interval}" for name, interval in found.items()),
     }
@@ -176,10 +182,12 @@ class ReleaseAudit:
 
     release: str
     members: str
-    holdout: str
+    holdout: str | None
     train_split: str
     image_column: str
     label_column: str | None
+    split: str
+    holdout_share: float | None
     max_images: int
     num_draws: int
     num_samples: int
@@ -193,6 +201,11 @@ def main(args: ReleaseAudit) -> None:
         if getattr(args, name) < 1:
             raise UsageError(f"--{name} is {getattr(args, name)}; give an integer of at least 1.")
     folder = fetch_release(args.release)
+    receipt = _receipt(folder)
+    share = stated_share(receipt, args.holdout_share) if args.split == "random" else None
+    if share is None and args.holdout_share is not None:
+        raise UsageError("--holdout_share is the probability of a coin: give --split random, or leave it out.")
+    held_out = _held_out(receipt, args.split) if args.holdout is None else None
     output_dir = args.output_dir or (folder.resolve().parent if Path(args.release).exists() else Path("runs/audit"))
     unprotected = output_dir / "private" / "unprotected"
     with public_files():
@@ -201,7 +214,14 @@ def main(args: ReleaseAudit) -> None:
     os.chmod(unprotected, 0o700)
     print(f"This reads private data: the result stays in {unprotected}.")
     model = open_model(folder, require_dp=False)  # a model without a guarantee is worth an audit, too
-    members, others = (_load(name, model, args, unprotected / "cache") for name in (args.members, args.holdout))
+    if held_out is not None:
+        images, labels, ids = _load(args.members, model, args, unprotected / "cache", held_out)
+        out = is_held_out(ids, held_out["images"], held_out["of"])
+        members, others = (_at((images, labels), np.flatnonzero(side)) for side in (~out, out))
+    else:
+        members, others = (
+            _load(name, model, args, unprotected / "cache")[:2] for name in (args.members, str(args.holdout))
+        )
     known = set(_digests(members[0]))
     common = sum(digest in known for digest in _digests(others[0]))
     if common:
@@ -209,34 +229,87 @@ def main(args: ReleaseAudit) -> None:
             f"{common} of the {len(others[0])} images of --holdout are in --members as well: give a --holdout without "
             "images that were trained on, for the audit tells the two apart."
         )
-    members, others = (_first(images, args.max_images) for images in (members, others))
+    if share is None:
+        places = [np.arange(min(len(images[0]), args.max_images)) for images in (members, others)]
+    else:
+        places = [*fair_coins(len(members[0]), len(others[0]), share, args.max_images)]
+        if min(map(len, places)) < 2:
+            raise UsageError(f"--holdout_share {share:.4g} leaves fewer than two images on a side; give more images.")
+    members, others = (_at(images, chosen) for images, chosen in zip((members, others), places, strict=True))
     result = audit_release(model.pipeline, members, others, num_draws=args.num_draws, num_samples=args.num_samples)
     table = result.pop("table")
+    inside, outside = result.pop("scores")
+    delta, claim = (0.0, None) if receipt is None else (receipt["delta"], claimed(receipt))
+    bound = None if share is None else lower_bound(inside, outside, delta)
+    said = conclusion(bound, claim)
+    result |= {
+        "split": args.split,
+        "lower_bound": None if bound is None else {**asdict(bound), "confidence": BOUND_CONFIDENCE},
+        "claimed_epsilon": claim,
+        "conclusion": said,
+        "receipt_sha256": None if receipt is None else settled_digest(receipt),
+    }
     write_json(result, unprotected / "audit_release.json")
     leaks = ", ".join(result["evidence_of_leakage"]).replace("_", " ")
-    print(f"{table}\n" + (f"EVIDENCE OF LEAKAGE: {leaks}" if leaks else "No evidence of leakage, which is no proof."))
+    shift = "" if args.split == "random" else " OR OF A SHIFT BETWEEN THE TWO SETS"
+    found = f"EVIDENCE OF LEAKAGE{shift}: {leaks}" if leaks else "No evidence of leakage, which is no proof."
+    print(table, found, said, sep="\n")
     print(f"Written to {unprotected / 'audit_release.json'}; private data read: yes.")
 
 
-def _load(name: str, model: ModelRelease, args: ReleaseAudit, cache_dir: Path) -> tuple[np.ndarray, np.ndarray | None]:
-    """Loads the readable images of a dataset, in the model's shape, and their labels if it has classes."""
-    names = class_names(model.pipeline)
+def _held_out(receipt: dict[str, Any] | None, split: str) -> dict[str, Any]:
+    """Returns what the receipt says of held-out images, which then are the other side, and of how many (`of`)."""
+    facts = {} if receipt is None else receipt["public_facts"]
+    stated = facts.get("held_out")
+    if stated is None or split != "random":
+        raise UsageError(
+            "--holdout is missing: give images that were not trained on. With --split random it can be left out if "
+            "the training had --validation_size."
+        )
+    return {**stated, "of": facts["num_images"] + stated["images"]}
+
+
+def _load(
+    name: str, model: ModelRelease, args: ReleaseAudit, cache_dir: Path, held_out: dict[str, Any] | None = None
+) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
+    """Loads the readable images of a dataset, in the model's shape, their labels if it has classes, and digests of
+    their ids: those by which the training held images out, where `held_out` says so."""
+    names, stated = class_names(model.pipeline), held_out or {}
+    is_folder = stated.get("ids") == "path"
     data = DataSource(
-        dataset_name=name, train_split=args.train_split, image_column=args.image_column,
+        dataset_name=None if is_folder else name, train_data_dir=name if is_folder else None,
+        key_column=stated.get("column"), train_split=args.train_split, image_column=args.image_column,
         label_column=args.label_column, class_names=None if names is None else tuple(names),
         image_shape=model.image_shape,
     )  # fmt: skip
-    arrays = load_images(data, public_facts(data), cache_dir)
+    facts = public_facts(data)
+    if held_out is not None and facts.ids != held_out["ids"]:
+        raise UsageError(
+            f"--members {name} has ids by {facts.ids}, and the training held images out by {held_out['ids']}: give "
+            "the data set of the training."
+        )
+    arrays = load_images(data, facts, cache_dir)
     there = np.flatnonzero(arrays.readable)
     if len(there) < 2:
         raise UsageError(f"'{name}' holds fewer than two images that can be read; give another dataset.")
     labels = None if names is None or arrays.labels is None else arrays.labels[there]
-    return arrays.images[there], labels
+    ids = digests_of(range(len(arrays.images))) if arrays.ids is None else arrays.ids
+    return arrays.images[there], labels, ids[there]
 
 
 def _digests(images: np.ndarray) -> list[bytes]:
     return [hashlib.sha256(image.tobytes()).digest() for image in images]
 
 
-def _first(images: tuple[np.ndarray, np.ndarray | None], count: int) -> tuple[np.ndarray, np.ndarray | None]:
-    return images[0][:count], None if images[1] is None else images[1][:count]
+def _at(images: tuple[np.ndarray, np.ndarray | None], places: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+    return images[0][places], None if images[1] is None else images[1][places]
+
+
+def _receipt(folder: Path) -> dict[str, Any] | None:
+    """Reads the receipt; a model without a guarantee has none."""
+    try:
+        return read_receipt(folder)
+    except Damaged as error:
+        raise IntegrityError(f"{error} Restore the release first.") from None
+    except Unreadable:
+        return None

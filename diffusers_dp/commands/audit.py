@@ -77,7 +77,24 @@ def _release_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("release", help="Folder of a release, or Hub id.")
     parser.add_argument("--members", required=True, help="Dataset that was trained on (Hub id or folder).")
-    parser.add_argument("--holdout", required=True, help="Dataset of the same kind that was not.")
+    parser.add_argument(
+        "--holdout",
+        help="Dataset of the same kind that was not. Unset, with --split random: the images of --members that "
+        "--validation_size of the training held out.",
+    )
+    parser.add_argument(
+        "--split",
+        choices=("random", "other"),
+        default="other",
+        help="random: a coin decided for each image, before training, whether it was held out; only then is epsilon "
+        "bounded from below, and both data sets must be whole. other: the result measures a shift, too.",
+    )
+    parser.add_argument(
+        "--holdout_share",
+        type=float,
+        help="With --split random: probability with which the coin held an image out. Unset: that of the receipt's "
+        "--validation_size.",
+    )
     parser.add_argument("--train_split", default="train", help="Split of both.")
     parser.add_argument("--image_column", default="image", help="Column of the images.")
     parser.add_argument("--label_column", help="Column of the classes; unset: 'label' if there is one.")

@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..dossier.evidence import REPORTS
 from ..errors import UsageError
 from ..evaluation.analyses import BETTER, HIGHER, LOWER
 from .plan_picture import check_picture
 
 
-#: Where `diffusers-dp evaluate` puts its report, from the folder of a run or of a release.
-REPORTS = ("private/unprotected/evaluation/report.json", "evaluation/report.json")
 #: Better directions of what a row holds.
 OF_ROWS = {"frechet": LOWER, "precision": HIGHER, "recall": HIGHER, "fld": LOWER}
 CLEAR = 2  # standard errors, beyond which a difference is told as one

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import IntegrityError
 from ..verify import guarantee
-from .plain_words import plain_guarantee, questions
+from .plain_words import attack_in_words, plain_guarantee, questions
 
 
 if TYPE_CHECKING:
@@ -80,7 +80,8 @@ def filled_card(
     return kind.from_template(
         data, template_str=files("diffusers_dp").joinpath("templates", template).read_text(encoding="utf-8"),
         receipt=receipt, questions=questions(receipt["events"]), unit=receipt["unit_of_privacy"],
-        guarantee=guarantee(receipt), plain=plain_guarantee(receipt, things), **more,
+        guarantee=guarantee(receipt), plain=plain_guarantee(receipt, things), attack=attack_in_words(receipt, things),
+        **more,
     )  # fmt: skip
 
 

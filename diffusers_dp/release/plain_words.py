@@ -5,6 +5,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from ..accounting.attack_bounds import AttackBounds, attack_bounds_of
 from ..files.canonical import canonical_json
 from ..verify import about_delta, delta_in_words
 from ..words import LARGE_DELTA
@@ -25,11 +26,6 @@ class Strength:
     meaning: str
 
 
-#: Explanation for a share of correct guesses that does not seem moderate.
-WHY_MODERATE = (
-    "It is called moderate because the attacks that are known are right far less often: the word weighs them, the "
-    "number does not."
-)
 #: Upper bounds of epsilon for the words; the tiers of Ponomareva et al. 2023, "How to DP-fy ML", Section 5.2.
 STRONG, MODERATE = 1.0, 10.0
 
@@ -119,22 +115,65 @@ def plain_guarantee(receipt: dict[str, Any], what: str = "this model") -> str:
     ).rstrip()
 
 
-def guess_in_words(receipt: dict[str, Any]) -> str:
-    """Describes how well somebody can guess under the guarantee."""
+def found_in_words(
+    receipt: dict[str, Any], bounds: AttackBounds, together: AttackBounds | None, what: str = "this release"
+) -> str:
+    """Describes the best attack by two numbers: of 1,000 unused units one is accused, and of 1,000 used ones at most
+    this many are found.
+
+    Args:
+        receipt (`dict`): Receipt of the release.
+        bounds (`AttackBounds`): Its bounds, see `attack_bounds_of`.
+        together (`AttackBounds`, *optional*): Bounds with the earlier releases of its data set, if there are any.
+        what (`str`): Name of the released thing.
+    """
     unit = receipt["unit_of_privacy"]
-    what = "an image" if unit == "image" else f"what belongs to one {unit}"
     said = (
-        f"Somebody who flips a coin to say whether {what} was used is right 50 times in 100. This proof leaves room "
-        f"for an attack on the model that is right {right_guesses(receipt)}."
+        f"Suppose that an attack on {what} wrongly accuses 1 of 1,000 {unit}s that were not used. Then it finds at "
+        f"most {of_thousand(bounds.true_positive_rates[0.001])} of 1,000 {unit}s that were used. A blind guess finds "
+        "1."
     )
-    return f"{said} {WHY_MODERATE}" if strength_of(receipt).word == "moderate" else said
+    if together is not None:
+        all_found = of_thousand(together.true_positive_rates[0.001])
+        said += f" With the earlier releases from the same data together, it finds at most {all_found}."
+    return f"{said} Outputs that the guarantee does not cover may tell more." if receipt.get("leaky_outputs") else said
 
 
-def right_guesses(receipt: dict[str, Any]) -> str:
-    """Formats `best_guess`, rounded up, but never to certainty."""
-    right = best_guess(claimed(receipt), receipt["delta"])
-    percent = "more than 99.9" if right > 0.999 else f"up to {math.ceil(round(right * 1000, 6)) / 10:g}"
-    return f"{percent} times in 100"
+def of_thousand(rate: float) -> str:
+    """Formats a rate as a number of 1,000, rounded up: whole from 10 on, with one decimal below."""
+    number = round(1000 * rate, 6)
+    return f"{min(1000, math.ceil(number)):,}" if number > 9.9 else f"{math.ceil(number * 10) / 10:g}"
+
+
+def attack_in_words(receipt: dict[str, Any], what: str = "this model") -> str:
+    """Computes the bounds of a release and describes them, see `found_in_words`; nothing where they take too long."""
+    bounds = _bounds_or_none(receipt)
+    if bounds is None:
+        return ""
+    together = _bounds_or_none(receipt, all_releases=True) if has_earlier(receipt) else None
+    return found_in_words(receipt, bounds, together, what)
+
+
+def attack_in_short(receipt: dict[str, Any]) -> str:
+    """Describes the same two numbers in a line."""
+    bounds, unit = _bounds_or_none(receipt), receipt["unit_of_privacy"]
+    if bounds is None:
+        return ""
+    found = of_thousand(bounds.true_positive_rates[0.001])
+    return f"An attack that accuses 1 of 1,000 unused {unit}s finds at most {found} of 1,000 used ones"
+
+
+def has_earlier(receipt: dict[str, Any]) -> bool:
+    """Whether a receipt counts earlier releases of its data set."""
+    return bool(receipt.get("dataset") and receipt.get("prior_releases"))
+
+
+def _bounds_or_none(receipt: dict[str, Any], *, all_releases: bool = False) -> AttackBounds | None:
+    """Nothing where the bounds take too long: words are no reason to lose a finished release."""
+    try:
+        return attack_bounds_of(receipt, all_releases=all_releases)
+    except (ArithmeticError, ValueError, MemoryError):  # as `verify` catches them
+        return None
 
 
 def questions(events: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -86,21 +86,49 @@ def check_signature(folder: Path, receipt: dict[str, Any], signer: Signer) -> tu
     """
     if not os.path.lexists(folder / SIGNATURE_NAME):
         return False, f"It is not signed: {SIGNATURE_NAME} is missing."
-    with tempfile.TemporaryDirectory() as temporary:
-        allowed, signature = Path(temporary, "allowed"), Path(temporary, "signature")
-        allowed.write_bytes(signer.allowed)
-        signature.write_bytes(_read_signature(folder))
-        found = _ssh_keygen(
-            "-Y", "verify", "-f", str(allowed), "-I", signer.identity, "-n", NAMESPACE, "-s", str(signature),
-            content=settled_content(receipt),
-        )  # fmt: skip
-    if found.returncode != 0:
+    fingerprint = fingerprint_of(_read_signature(folder), settled_content(receipt), signer, NAMESPACE)
+    if fingerprint is None:
         return False, f"{SIGNATURE_NAME} is no signature of this receipt by {signer.words}."
-    fingerprint = found.stdout.decode(errors="replace").split()[-1]
     return True, (
         f"signed by {signer.words}, fingerprint {fingerprint}: they vouch for this receipt and its files. "
         "A signature cannot show that noise was added."
     )
+
+
+def fingerprint_of(signature: bytes, content: bytes, signer: Signer, namespace: str) -> str | None:
+    """Returns the fingerprint of the key if this signer signed the content for this purpose.
+
+    Args:
+        signature (`bytes`): Signature as `ssh-keygen` writes it.
+        content (`bytes`): Signed bytes.
+        signer (`Signer`): Signer whom the reader trusts.
+        namespace (`str`): Purpose, in OpenSSH's words.
+
+    Raises:
+        UsageError: `ssh-keygen` is missing.
+    """
+    with tempfile.TemporaryDirectory() as temporary:
+        allowed, file = Path(temporary, "allowed"), Path(temporary, "signature")
+        allowed.write_bytes(signer.allowed)
+        file.write_bytes(signature)
+        found = _ssh_keygen(
+            "-Y", "verify", "-f", str(allowed), "-I", signer.identity, "-n", namespace, "-s", str(file),
+            content=content,
+        )  # fmt: skip
+    return None if found.returncode != 0 else found.stdout.decode(errors="replace").split()[-1]
+
+
+def signature_of(content: bytes, key: str | Path, namespace: str) -> bytes:
+    """Signs bytes for one purpose.
+
+    Raises:
+        UsageError: The key or `ssh-keygen` is missing.
+    """
+    made = _ssh_keygen("-Y", "sign", "-n", namespace, "-f", str(key), content=content)
+    if made.returncode != 0:
+        reason = (made.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"])[-1]
+        raise UsageError(f"--key {key} cannot sign: ssh-keygen says '{reason}'. Give the file of a private key.")
+    return made.stdout
 
 
 def signature_fits(folder: Path, receipt: dict[str, Any]) -> bool:
@@ -133,12 +161,9 @@ def sign_release(release: str | Path, key: str | Path) -> None:
     receipt, problems = verify_here(folder)
     if problems:
         raise IntegrityError(f"{folder} is not signed: {' '.join(problems)} Restore the release first.")
-    made = _ssh_keygen("-Y", "sign", "-n", NAMESPACE, "-f", str(key), content=settled_content(receipt))
-    if made.returncode != 0:
-        reason = (made.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"])[-1]
-        raise UsageError(f"--key {key} cannot sign: ssh-keygen says '{reason}'. Give the file of a private key.")
+    signature = signature_of(settled_content(receipt), key, NAMESPACE)
     try:
-        replace_file(folder / SIGNATURE_NAME, made.stdout)
+        replace_file(folder / SIGNATURE_NAME, signature)
     except OSError as error:
         raise UsageError(f"{folder} cannot be written ({error.strerror}): copy it to a folder that can.") from None
 

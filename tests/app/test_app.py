@@ -3,6 +3,7 @@
 
 import io
 import json
+import re
 import shutil
 import zipfile
 from dataclasses import replace
@@ -20,7 +21,7 @@ from diffusers_dp.app.shelf import Shelf
 from diffusers_dp.commands.app import Limits
 from diffusers_dp.errors import IntegrityError, UsageError
 from diffusers_dp.release.loading import ModelRelease
-from diffusers_dp.release.plain_words import strength
+from diffusers_dp.release.plain_words import attack_in_words, strength
 from diffusers_dp.sampling.drawing import Drawing, pixels_of
 from diffusers_dp.sampling.drawing import draw as draw_images
 from support.releases import make_release
@@ -131,7 +132,7 @@ class TestRefusals:
         opened = shelf.open(str(release))
         shown = views.guarantee(opened)
         assert opened.problems and "Does NOT match" in shown and "Numbers consistent" not in shown
-        assert "nothing here confirms" in shown
+        assert "nothing here confirms" in shown and "1,000" not in shown.split("<details")[0]
         _, drawn = draw(shelf, opened, order_of())
         assert len(drawn.images) == 3
         with pytest.raises(UsageError, match="not verified"):
@@ -268,6 +269,8 @@ class TestWords:
         for words in ("<svg", "Numbers consistent, unsigned", "frequency features", "dp sgd", "<td>40</td>"):
             assert words in shown
         assert "NOT" not in shown
+        assert re.search(r"accuses 1 of 1,000 unused images finds at most \d+ of 1,000 used ones</summary>", shown)
+        assert attack_in_words(opened.receipt) in shown
 
     def test_what_is_not_covered_is_said(self, opened):
         receipt = {**opened.receipt, "leaky_outputs": ["losses"], "private_evaluations": 2}

@@ -11,10 +11,15 @@ import torch
 from PIL import Image
 
 from diffusers_dp import cli
+from diffusers_dp.accounting.ledger import PrivacyLedger
+from diffusers_dp.audit.random_split import fair_coins
 from diffusers_dp.audit.release import auc, copies, true_positive_rate
 from diffusers_dp.data.images import load_digits_split
 from diffusers_dp.models import EDMDenoiser, EDMLoss, linear_schedule
-from support.releases import make_release, make_unet
+from diffusers_dp.randomness.keyed_hash import digests_of, is_held_out
+from diffusers_dp.verify import receipt_digest
+from support.ledgers import row
+from support.releases import RECEIPT, make_release, make_unet, reseal
 
 
 def write_dataset(folder, images):
@@ -50,6 +55,55 @@ def test_an_untrained_model_tells_nothing(tmp_path, digits, capsys, scheduler):
     assert (tmp_path / "private" / "unprotected").stat().st_mode & 0o777 == 0o700
     said = capsys.readouterr().out
     assert "private data read: yes" in said and "no proof" in said
+    assert found["split"] == "other" and found["lower_bound"] is None
+    assert "measures a shift between the two sets" in said and "bounds no epsilon" in found["conclusion"]
+    assert found["receipt_sha256"] == receipt_digest(tmp_path / "release" / RECEIPT)
+
+
+def test_a_coin_before_training_gives_a_lower_bound(tmp_path, digits, capsys):
+    """Of an untrained model: 0, at the delta and beside the claim of its receipt."""
+    release = make_release(tmp_path, None)
+    found = run_audit(tmp_path, release, digits[:120], digits[120:], "--split", "random", "--holdout_share", "0.5")
+    receipt = json.loads((release / RECEIPT).read_text())
+    assert found["lower_bound"]["epsilon"] == 0 and found["lower_bound"]["confidence"] == 0.95
+    assert found["lower_bound"]["delta"] == receipt["delta"] and found["lower_bound"]["coins"] == 240
+    assert found["claimed_epsilon"] == receipt["claimed_epsilon"]["rdp"]["epsilon"]
+    assert "no lower bound on epsilon above 0" in capsys.readouterr().out and "shift" not in found["conclusion"]
+    cli.main(["dossier", str(release)])
+    annex = (tmp_path / "private/unprotected/dossier_annex.html").read_text(encoding="utf-8")
+    assert found["conclusion"] in annex and found["conclusion"] not in (tmp_path / "dossier/dossier.html").read_text()
+    make_release(tmp_path, 3)  # another one in the same place
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["dossier", str(release)])
+    assert stop.value.code == 2 and "measure this one, or remove the file" in capsys.readouterr().err
+
+
+def test_images_that_the_training_held_out_need_no_second_data_set(tmp_path, digits, capsys):
+    """By the receipt's facts and the same public hash."""
+    held_out = {"images": 60, "ids": "row", "column": None}
+    ledger = PrivacyLedger(
+        None, target_epsilon=10.0, target_delta=1e-5, num_images=180,
+        public_facts={"image_shape": [1, 8, 8], "held_out": held_out},
+    )  # fmt: skip
+    ledger.reserve(row(2.0, 0.25, 40, "dp_sgd"))
+    release = make_release(tmp_path, None, ledger=ledger)
+    write_dataset(tmp_path / "all", digits)
+    audit = ["audit", "release", str(release), "--members", str(tmp_path / "all"), "--num_samples", "20"]
+    cli.main([*audit, "--split", "random"])
+    found = json.loads((tmp_path / "private/unprotected/audit_release.json").read_text())
+    out = int(is_held_out(digests_of(range(240)), 60, 240).sum())
+    members, others = fair_coins(240 - out, out, 0.25, 2000)
+    assert (found["num_members"], found["num_others"]) == (len(members), len(others)) and len(others) == out > 30
+    assert found["lower_bound"]["coins"] == len(members) + len(others)
+    for flags, words in (([], "--holdout is missing"), (["--split", "other"], "--holdout is missing")):
+        with pytest.raises(SystemExit) as stop:
+            cli.main([*audit, *flags])
+        assert stop.value.code == 2 and words in capsys.readouterr().err
+    by_path = {**held_out, "ids": "column", "column": "name"}
+    reseal(release, lambda receipt: receipt["public_facts"].update(held_out=by_path))
+    with pytest.raises(SystemExit) as stop:
+        cli.main([*audit, "--split", "random"])
+    assert stop.value.code == 2 and "name" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("common", [120, 1])
@@ -109,7 +163,11 @@ def test_copies():
     assert fresh.low < 0.5 < fresh.high
 
 
-@pytest.mark.parametrize("flags", [["--num_draws", "0"], ["--max_images", "0"]])
+@pytest.mark.parametrize(
+    "flags",
+    [["--num_draws", "0"], ["--max_images", "0"], ["--holdout_share", "0.5"],
+     ["--holdout_share", "2", "--split", "random"]],
+)  # fmt: skip
 def test_wrong_flags(flags, tmp_path, capsys):
     with pytest.raises(SystemExit) as stop:
         cli.main(["audit", "release", str(tmp_path), "--members", "a", "--holdout", "b", *flags])

@@ -35,6 +35,8 @@ LINES = [
     "audit release x --members a --holdout b",
     "verify x",
     "sign x --key k",
+    "dossier x",
+    "advisories x",
 ]
 LINES += ["evaluate --images x", "push x --hub_model_id a/b", "sample x --num_images 1 --output_dir y"]
 

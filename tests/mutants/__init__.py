@@ -2,6 +2,7 @@
 """Faults that would break the guarantee, as they happened elsewhere or easily could. `README.md` says which tests
 answer for what."""
 
+from .faults_of_attacks import ATTACKS, DOSSIERS, INTRUDERS, SAID_OF_RELEASES
 from .faults_of_bands import BANDS
 from .faults_of_books import DATA_SETS, LEDGER_FAULTS, RELEASED
 from .faults_of_crashes import CRASHES
@@ -28,6 +29,10 @@ from .faults_of_votes import EVOLVED
 
 
 FAULTS = (
+    *ATTACKS,
+    *DOSSIERS,
+    *SAID_OF_RELEASES,
+    *INTRUDERS,
     *NOISE,
     *CELLS,
     *RANDOM_SOURCE,

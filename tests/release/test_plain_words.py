@@ -9,9 +9,11 @@ import pytest
 from huggingface_hub import ModelCard
 from scipy.stats import norm
 
+from diffusers_dp.accounting.attack_bounds import attack_bounds_of
 from diffusers_dp.release.plain_words import (
+    attack_in_short,
+    attack_in_words,
     best_guess,
-    guess_in_words,
     plain_guarantee,
     questions,
     short_number,
@@ -74,7 +76,8 @@ def test_no_word_is_better_for_a_larger_epsilon_or_delta():
 
 def test_the_unit_is_named(receipt):
     assert "the images of your patient_id were used" in plain_guarantee(with_epsilon(receipt, 1, "patient_id"))
-    assert "patient_id" in guess_in_words(with_epsilon(receipt, 1, "patient_id"))
+    assert "1,000 patient_ids that were used" in attack_in_words({**receipt, "unit_of_privacy": "patient_id"})
+    assert "1,000 unused patient_ids" in attack_in_short({**receipt, "unit_of_privacy": "patient_id"})
 
 
 def test_the_best_guess_bounds_the_best_test_there_is():
@@ -93,9 +96,19 @@ def test_the_best_guess_bounds_the_best_test_there_is():
             assert best_guess(epsilon, delta) >= right - 1e-12
 
 
-def test_a_bound_is_rounded_up_and_never_to_certainty(receipt):
-    assert "up to 73.2 times in 100" in guess_in_words(with_epsilon({**receipt, "delta": 1e-6}, 1))  # 73.106
-    assert "more than 99.9 times" in guess_in_words(with_epsilon(receipt, 10))
+def test_two_numbers_say_what_an_attack_can_find(honest, receipt):
+    found = attack_bounds_of(receipt).true_positive_rates[0.001]
+    said = f"Then it finds at most {math.ceil(1000 * found)} of 1,000 images that were used."
+    assert 0.01 < found < 0.1 and said in attack_in_words(receipt) and "may tell more" not in attack_in_words(receipt)
+    assert f"accuses 1 of 1,000 unused images finds at most {math.ceil(1000 * found)} of" in attack_in_short(receipt)
+    assert said in (honest / "README.md").read_text(encoding="utf-8")
+    assert "may tell more" in attack_in_words({**receipt, "leaky_outputs": ["a log"]})
+
+
+def test_a_release_is_not_lost_for_want_of_words(receipt):
+    """Where recomputing would take too long."""
+    events = [{**receipt["events"][0], "noise_multiplier": 1e-2, "steps_reserved": 10**6}]
+    assert attack_in_words({**receipt, "events": events}) == attack_in_short({**receipt, "events": events}) == ""
 
 
 def test_reservations_of_one_question_are_one_line(receipt):

@@ -1,0 +1,95 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Builds the dossier of a release: checks it, refuses what is about another release, and writes page and JSON."""
+
+from pathlib import Path
+from typing import Any
+
+from ..errors import IntegrityError
+from ..files.output_files import write_json, write_text
+from ..release.allow_list import dataset_index
+from ..release.dataset_card import UNSAYABLE
+from ..release.hub import verify_here
+from ..release.signing import Signer, check_signature
+from ..verify import consistency, settled_digest
+from .contents import contents
+from .evidence import per_class, read_result, reads_private_data
+from .page import annex_page, dossier_page
+from .registry import registry_entry
+
+
+DOSSIER, ANNEX = "dossier/dossier", "private/unprotected/dossier_annex"  # without their endings
+REGISTRY = "dossier/registry_entry.yaml"
+
+
+def write_dossier(
+    folder: Path,
+    output_dir: Path,
+    *,
+    name: str,
+    answers: dict[str, str],
+    evaluation: tuple[str, Path] | None = None,
+    audit: tuple[str, Path] | None = None,
+    signer: Signer | None = None,
+) -> list[Path]:
+    """Writes the dossier, a draft entry for the registry of deployments, and an annex for the house if something was
+    measured on private images.
+
+    Args:
+        folder (`Path`): Folder of the release.
+        output_dir (`Path`): Folder that gets `dossier/` and `private/unprotected/`.
+        name (`str`): Name of the release.
+        answers (`dict[str, str]`): See `form.read_context`.
+        evaluation, audit (`tuple[str, Path]`, *optional*): Flag and file of a report of `evaluate`, and of the result
+            of `audit release`.
+        signer (`Signer`, *optional*): Signer whom the reader trusts.
+
+    Returns:
+        `list[Path]`: Written pages.
+
+    Raises:
+        IntegrityError: The release does not match its receipt or signature; nothing is written.
+        UsageError: There is no release, or evidence is about another one.
+    """
+    receipt, problems = verify_here(folder)
+    checked = consistency(folder)
+    if not problems and signer is not None:
+        fits, vouched = check_signature(folder, receipt, signer)
+        checked, problems = f"numbers consistent; {vouched}", [] if fits else [vouched]
+    if problems:
+        raise IntegrityError(f"{folder} gets no dossier: {' '.join(problems)}")
+    digest = settled_digest(receipt)
+    report = evaluation and read_result(evaluation[1], evaluation[0], digest)
+    attack = audit and read_result(audit[1], audit[0], digest)
+    classes = per_class(report) if report else []
+    private = bool(report and reads_private_data(report))
+    from jinja2 import TemplateError
+
+    try:
+        found = contents(receipt, name=name, checked=checked, answers=answers, per_class=[] if private else classes)
+        page = dossier_page(found)
+        entry = registry_entry(found, is_dataset=dataset_index(folder) is not None)
+        f"{page}{entry}".encode()
+    except (*UNSAYABLE, TemplateError) as error:  # fields that no check reads can contain anything
+        raise IntegrityError(
+            f"{folder} gets no dossier: its receipt holds what no receipt of this library does ({error})."
+        ) from None
+    pages = [(DOSSIER, found, page)]
+    if private or attack:
+        annex = _annex(found, classes if private else [], attack)
+        pages.append((ANNEX, annex, annex_page(annex)))
+    for place, values, html in pages:
+        write_json(values, output_dir / f"{place}.json")
+        write_text(html, output_dir / f"{place}.html")
+    write_text(entry, output_dir / REGISTRY)
+    return [output_dir / f"{place}.html" for place, _, _ in pages]
+
+
+def _annex(found: dict[str, Any], classes: list[dict[str, Any]], attack: dict[str, Any] | None) -> dict[str, Any]:
+    return {
+        "schema_version": found["schema_version"],
+        "library": found["library"],
+        "release": found["release"],
+        "parameters": found["parameters"],
+        "classes": classes,
+        "attack": attack,
+    }

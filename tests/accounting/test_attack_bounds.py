@@ -1,0 +1,165 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Bounds on attacks: those of mechanisms whose best attack is known, and the lies of a curve that forgets a part."""
+
+import json
+import math
+import re
+
+import pytest
+from scipy import optimize
+from scipy.stats import norm
+
+from diffusers_dp.accounting.attack_bounds import (
+    FALSE_POSITIVE_RATES,
+    PRIORS,
+    attack_bounds,
+    attack_bounds_of,
+    composition_of,
+    largest_success,
+)
+from diffusers_dp.accounting.epsilon import Question, Truncation, composed, merge
+from diffusers_dp.audit.bounds import gaussian_delta
+from diffusers_dp.release.plain_words import of_thousand
+from diffusers_dp.verify import counted
+from support.places import ROOT
+
+
+INTERVAL = 1e-3  # ten times coarser than a receipt's, which is precise enough where noise is weak
+FINE = 1e-4
+GOLDEN = ROOT / "tests" / "golden"
+RATES = (*FALSE_POSITIVE_RATES, *PRIORS, 0.1, 0.5, 0.9)
+
+
+def gaussian(alpha, mu):
+    return norm.cdf(norm.ppf(alpha) + mu)
+
+
+def mu_of(epsilon, delta):
+    return optimize.brentq(lambda mu: gaussian_delta(epsilon, mu) - delta, 1e-6, 50)
+
+
+def curve(*questions, interval=INTERVAL):
+    return composed(merge(questions), interval).get_delta
+
+
+@pytest.mark.parametrize("mu", [0.01, 0.242, 1.0, 1.87, 4.0, 7.0, 9.0])
+def test_one_gaussian_has_its_closed_form(mu):
+    """Above mu 6.2 the minimum at 0.1 % lies at a negative epsilon."""
+    interval, most = (FINE, 1e-9) if mu < 2 else (INTERVAL, 1e-6)
+    found = attack_bounds(merge([(1 / mu, 1, 1)]), interval)
+    for alpha, bound in {**found.true_positive_rates, **found.reconstructions}.items():
+        assert -1e-12 <= bound - gaussian(alpha, mu) < most
+    assert found.advantage == pytest.approx(2 * norm.cdf(mu / 2) - 1, abs=1e-6)
+    assert set(found.true_positive_rates) == {0.001, 0.01} and set(found.reconstructions) == {1e-6, 1e-3}
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "percent", "guessed"), [(10, 11.2, 2.0e-3), (1, 0.22, 3.2e-6)], ids=["epsilon 10", "epsilon 1"]
+)
+def test_the_figures_of_the_notes(epsilon, percent, guessed):
+    found = attack_bounds(merge([(1 / mu_of(epsilon, 1.5e-6), 1, 1)]), FINE)
+    assert 100 * found.true_positive_rates[0.001] == pytest.approx(percent, abs=0.05)
+    assert found.reconstructions[1e-6] == pytest.approx(guessed, rel=0.02)
+
+
+def test_the_table_for_officers_is_that_of_one_gaussian():
+    text = (ROOT / "docs/data_protection.md").read_text(encoding="utf-8")
+    rows = [list(map(float, row)) for row in re.findall(r"^\| ([\d.]+) \| ([\d.]+)", text, re.MULTILINE)]
+    assert [epsilon for epsilon, _ in rows] == [0, 0.5, 1, 2, 5, 10]
+    for epsilon, found in rows:
+        rate = gaussian(0.001, mu_of(epsilon, 1e-5)) if epsilon else 0.001
+        assert found == float(of_thousand(rate))
+
+
+def test_equal_questions_are_one_with_less_noise():
+    once, often = attack_bounds(merge([(1.0, 1, 1)]), INTERVAL), attack_bounds(merge([(4.0, 1, 16)]), INTERVAL)
+    assert once.true_positive_rates[0.01] == pytest.approx(often.true_positive_rates[0.01], abs=1e-9)
+
+
+@pytest.mark.parametrize("alpha", RATES)
+def test_a_sampled_gaussian_has_the_larger_of_both_orders(alpha):
+    """One step at rate q. Accusing: (1 - q) alpha + q Phi(Phi^-1(alpha) + 1 / sigma). Absolving: the inverse of its
+    reflection."""
+    q, sigma = 0.25, 0.5
+    delta = curve((sigma, q, 1), interval=FINE)
+
+    def accusing(rate):
+        return (1 - q) * rate + q * norm.cdf(norm.ppf(rate) + 1 / sigma)
+
+    absolving = 1 - optimize.brentq(lambda rate: accusing(rate) - (1 - alpha), 0, 1 - 1e-12, xtol=1e-15)
+    found, larger = largest_success(delta, alpha), max(accusing(alpha), absolving)
+    if alpha == 0.1 or alpha == 0.5:  # the bound holds for a coin that chooses between the orders
+        assert larger - 1e-9 <= found <= larger + 0.3
+    else:
+        assert found == pytest.approx(larger, abs=1e-6)
+    assert (accusing(alpha) > absolving) == (alpha < 0.5)
+
+
+def test_a_curve_without_negative_epsilons_is_noticed():
+    """Forgetting them makes the bound larger than the truth; so does too coarse a search."""
+    delta = curve((1 / 7.0, 1, 1))
+    without = min(math.exp(e) * 0.001 + delta(e) for e in [0, 0.01, 0.1, 0.5, 1, 2])
+    assert without > gaussian(0.001, 7.0) + 1e-4 > largest_success(delta, 0.001)
+
+
+def test_a_sampled_attack_is_bounded_by_the_worse_order():
+    """The other order alone would promise a fifth of what an attacker reaches."""
+    questions = merge([(0.5, 0.01, 20)])
+    distribution = composed(questions, INTERVAL)._pld
+    better = largest_success(distribution._pmf_add.get_delta_for_epsilon, 0.001)
+    worse = largest_success(distribution._pmf_remove.get_delta_for_epsilon, 0.001)
+    found = attack_bounds(questions, INTERVAL).true_positive_rates[0.001]
+    assert better < 0.2 * worse and found == pytest.approx(worse, abs=1e-9)
+
+
+def test_no_bound_grows_with_noise_and_none_falls_below_a_guess():
+    before = None
+    for sigma in (0.1, 0.3, 1, 3, 10, 100):
+        found = attack_bounds(merge([(sigma, 0.1, 10)]), INTERVAL)
+        values = [*found.true_positive_rates.values(), found.advantage, *found.reconstructions.values()]
+        assert before is None or all(here <= there + 1e-12 for here, there in zip(values, before, strict=True))
+        assert all(bound >= alpha for alpha, bound in found.true_positive_rates.items()) and max(values) <= 1
+        before = values
+
+
+@pytest.mark.parametrize("name", ["feta_pro_warm_up", "dp_feta_mode_patients"])
+def test_a_receipt_is_recomputed_from_all_its_events(name):
+    """The claimed epsilon lies on the same curve, so each bound is at most its straight line."""
+    receipt = json.loads((GOLDEN / name / "finished/run/release/privacy_receipt.json").read_text())
+    found, claim = attack_bounds_of(receipt), receipt["claimed_epsilon"]["pld"]["epsilon"]
+    for alpha, bound in {**found.true_positive_rates, **found.reconstructions}.items():
+        assert alpha < bound <= math.exp(claim) * alpha + receipt["delta"] + 1e-9
+    less = {**receipt, "events": receipt["events"][:-1]}
+    if less["events"]:
+        assert attack_bounds_of(less).advantage < found.advantage
+
+
+def test_events_become_questions():
+    truncated = {"noise_multiplier": 2.0, "sampling_probability": 0.1, "steps_reserved": 3, "truncated_batch_size": 9,
+                 "dataset_size": 50}  # fmt: skip
+    plain = {**truncated, "truncated_batch_size": None, "sampling_probability": 1}
+    assert composition_of([plain, truncated, plain]) == (
+        Question(2.0, 0.1, 3, Truncation(9, 50)), Question(2.0, 1, 6)
+    )  # fmt: skip
+
+
+def test_groups_that_take_turns_and_earlier_releases_count(banded_receipt):
+    one, both = attack_bounds_of(banded_receipt), attack_bounds_of(banded_receipt, all_releases=True)
+    assert one.advantage < both.advantage
+    steps = sum(event["steps_reserved"] for event in counted(banded_receipt["events"]))
+    assert steps == 4  # of 13 in which 4 groups take turns
+    plain = [{**event, "mechanism": "poisson_gaussian"} for event in banded_receipt["events"]]
+    assert attack_bounds_of({**banded_receipt, "events": plain}).advantage > one.advantage
+
+
+@pytest.fixture
+def banded_receipt():
+    event = {"mechanism": "banded_gaussian", "noise_multiplier": 1.0, "sampling_probability": 0.2, "bands": 4,
+             "steps_reserved": 13, "dataset_size": 1000}  # fmt: skip
+    prior = {"events": [{"mechanism": "gaussian", "noise_multiplier": 2.0, "sampling_probability": 1,
+                         "steps_reserved": 1, "dataset_size": 1000}]}  # fmt: skip
+    grid = {"value_discretization_interval": FINE}
+    return {
+        "delta": 1e-5, "events": [event], "prior_releases": [prior], "claims_version": 3, "dataset": grid,
+        "claimed_epsilon": {"pld": grid},
+    }  # fmt: skip
