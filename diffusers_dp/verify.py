@@ -827,7 +827,8 @@ def _wrong_query(event: dict[str, Any], facts: dict[str, Any], strict: bool) -> 
         return "a sensitivity, clip norm or divisor must be a number above 0"
     if "clip_norm" in query and query.get("sensitivity", query["clip_norm"]) < query["clip_norm"]:
         return "its sensitivity lies below its clip norm, so that its noise is less than it says"
-    if "shares" in query and (wrong := _wrong_shares(event, query)):
+    shared = "shares" in query or event.get("stage") == "teachers"
+    if shared and (wrong := _wrong_shares(event, query)):
         return wrong
     names = ("max_images_per_unit", *(("normaliser",) if event.get("stage") == "dp_sgd" else ()))
     said = [name for name in names if name in facts and (strict or name in query)]
@@ -846,7 +847,7 @@ def _wrong_shares(event: dict[str, Any], query: dict[str, Any]) -> str | None:
     """One unit changes what the teacher of its share says from anything to anything: by two clip norms, or sqrt(2) for
     each vote. Every share answers in each round, so nothing is sampled."""
     key = query.get("group_key")
-    if not _whole(query["shares"], 1) or query["shares"] > event.get("dataset_size", 0):
+    if not _whole(query.get("shares"), 1) or query["shares"] > event.get("dataset_size", 0):
         return "its shares are no whole number from 1 to the number of units"
     if not (isinstance(key, str) and re.fullmatch(r"[0-9a-f]{32}", key) and query.get("ids") in IDS):
         return "it does not say by which public key ids are assigned to shares"

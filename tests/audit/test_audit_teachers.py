@@ -36,6 +36,7 @@ def test_the_own_teaching_is_tried():
 @pytest.mark.parametrize("changes, words", [
     ({"sensitivity": C}, "two clip norms"), ({"sensitivity": 2 * C, "shares": 1000}, "number of units"),
     ({"sensitivity": 2 * C, "group_key": None}, "public key"),
+    ({"sensitivity": 2 * C, "shares": None}, "whole number"),
     ({"sensitivity": 1.9, "clip_norm": 1.0, "votes": 4}, "sqrt"),
 ])  # fmt: skip
 def test_a_forged_receipt_is_named(changes, words):
