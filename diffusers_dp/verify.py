@@ -851,11 +851,12 @@ def _wrong_shares(event: dict[str, Any], query: dict[str, Any]) -> str | None:
         return "its shares are no whole number from 1 to the number of units"
     if not (isinstance(key, str) and re.fullmatch(r"[0-9a-f]{32}", key) and query.get("ids") in IDS):
         return "it does not say by which public key ids are assigned to shares"
-    if event.get("mechanism") != "gaussian" or event.get("partition") is not None:
+    if event.get("mechanism") != "gaussian" or event.get("partition") is not None or "coefficients" in query:
         return "teachers answer for all shares together, without samples and parallel classes"
     least, votes = 2 * query.get("clip_norm", math.inf), query.get("votes")
     if votes is not None:
-        least = math.sqrt(2 * votes) if _whole(votes, 1) else math.inf
+        fits = _whole(votes, 1) and math.isclose(query.get("clip_norm", 0), math.sqrt(votes))
+        least = math.sqrt(2 * votes) if fits else math.inf
     if not query.get("sensitivity", 0) >= least * (1 - EXACT):
         return "a teacher may say anything, so that its sensitivity is two clip norms, or sqrt(2) a vote"
     return None

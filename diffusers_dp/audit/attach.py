@@ -2,6 +2,7 @@
 """Whether an audit is one of the run that made a release: its planned settings are those of the receipt. No torch."""
 
 import math
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -65,9 +66,9 @@ def _check_same_queries(folder: Path, receipt: dict[str, Any], title: str, plan:
     """Of a method without DP-SGD: its title and unit, and names, noise and number of images of all questions."""
     keys = ("stage", "noise_multiplier", "sampling_probability", "steps_reserved", "dataset_size")
     made = [[(receipt.get("method") or {}).get("name"), receipt.get("unit_of_privacy")]]
-    made += sorted([event.get(key) for key in keys] for event in receipt.get("events", []))
+    made += _added_up([event.get(key) for key in keys] for event in receipt.get("events", []))
     audited = [[title, plan.ledger.header["unit_of_privacy"]]]
-    audited += sorted([event[key] for key in keys] for event in plan.ledger.rows)
+    audited += _added_up([event[key] for key in keys] for event in plan.ledger.rows)
     same = len(made) == len(audited) and all(
         _same(there, here)
         for event, row in zip(made, audited, strict=True)
@@ -78,6 +79,14 @@ def _check_same_queries(folder: Path, receipt: dict[str, Any], title: str, plan:
             f"--attach {folder}: this release was made by other questions than these flags mean, so that the audit "
             "would be of another run; repeat the flags of the run that made it."
         )
+
+
+def _added_up(asked: Iterable[list[Any]]) -> list[list[Any]]:
+    """Questions in the order of their names; rounds of teachers that were reserved one after the other as one."""
+    found: dict[tuple[Any, ...], Any] = {}
+    for stage, sigma, rate, steps, size in asked:
+        found[stage, sigma, rate, size] = found.get((stage, sigma, rate, size), 0) + steps
+    return sorted([stage, sigma, rate, steps, size] for (stage, sigma, rate, size), steps in found.items())
 
 
 def _same(there: Any, here: Any) -> bool:

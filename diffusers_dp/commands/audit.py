@@ -171,6 +171,8 @@ def _training_run(own: argparse.Namespace, flags: list[str]) -> tuple[Any, "Trai
     own_build = None if own.script is None else load_own(own.script)
     config, facts, plan = _planned("run", own.attach, flags, own.method)
     method = METHODS[config.method]
+    if config.dp_sgd is not None and config.dp_sgd.num_shares is not None:
+        raise UsageError(f"`audit run` is of DP-SGD, and {method.title} has teachers: use `audit mechanism`.")
     if plan.sampling is None or config.dp_sgd is None:
         raise UsageError(
             f"{config.method} has no DP-SGD, whose loop is audited here; `audit mechanism` audits its questions."

@@ -48,6 +48,14 @@ def seal(
     sync_folder(folder.parent)
 
 
+def find_replaced(folder: Path) -> bool:
+    """Returns whether there is a folder that [`seal`] wrote. Puts back what it replaced if a crash came between."""
+    replaced = folder.with_name(f".{folder.name}.old")
+    if not folder.exists() and replaced.exists():
+        os.replace(replaced, folder)
+    return folder.exists()
+
+
 def clear_replaced(folder: Path) -> None:
     """Removes what [`seal`] replaced."""
     replaced = folder.with_name(f".{folder.name}.old")

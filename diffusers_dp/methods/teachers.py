@@ -55,7 +55,7 @@ class TeacherFlags:
         at_least=0,
     )
     signs_per_image: int = flag(
-        50, "With signs: the largest entries of an image's gradient whose signs a teacher tells.", rare=True
+        10, "With signs: the largest entries of an image's gradient whose signs a teacher tells.", rare=True
     )
     projected_values: int = flag(20, "With bins: numbers that an image's gradient is projected to.", rare=True)
     bins_per_value: int = flag(10, "With bins: bins of such a number, for one of which a teacher votes.", rare=True)

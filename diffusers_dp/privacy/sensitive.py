@@ -469,6 +469,8 @@ class SensitiveImages(Door):
                 raise ValueError("Shares need the ids of units, and with several processes all records.")
             ids = digests_of(range(len(self._images))) if self._ids is None else self._ids
             return self._images, self._labels, self._readable.numpy(), ids
+        if tuple(records.images.shape[1:]) != self.image_shape:
+            raise ValueError("Teachers in several processes see the images of the data set, and no mapped ones.")
         labels = None if self.class_names is None or records.labels is None else tensor_of(records.labels)
         readable = np.array(records.readable)
         if labels is not None:

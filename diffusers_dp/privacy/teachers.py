@@ -21,7 +21,7 @@ from torch.func import functional_call, grad, stack_module_state, vmap
 
 from ..accounting.ledger_row import Bands, Shares, teachers_row
 from ..errors import UsageError
-from ..files.sealed_folder import clear_replaced, open_sealed, seal
+from ..files.sealed_folder import clear_replaced, find_replaced, open_sealed, seal
 from ..gradients.step import Gradients, clip_factors
 from ..randomness.keyed_hash import group_of, has_id
 from ..randomness.private_generator import PrivateGenerator
@@ -54,8 +54,8 @@ class Teaching:
         batch_size (`int`): Images of such a step, drawn from the share with replacement.
         learning_rate (`float`): Learning rate of Adam.
         first_steps (`int`, defaults to 0): Further steps before the first round.
-        view (`Callable`, *optional*): Images `[b, C, H, W]` in [-1, 1] to what teachers see of them, each row a
-            function of its own image; by default the images.
+        view (`Callable`, *optional*): Images `[b, C, H, W]` of one share, in [-1, 1], to what its teacher sees of
+            them; by default the images.
         input_noise (`float`, defaults to 0): Standard deviation of noise on each view, drawn from the secret source:
             it smooths what a teacher learns of a small share.
         votes (`bool`, defaults to `False`): Each teacher casts one vote per question, for the choice with the highest
@@ -111,11 +111,14 @@ class Teachers(Door):
         images, labels, readable, ids = door._all_records(records)
         self._images, self._labels = images, labels
         share = group_of(ids, shares.number, shares.group_key)
-        there = np.flatnonzero(has_id(ids) & readable)
+        there = np.flatnonzero(has_id(ids) & readable & self._known(ids, folder))
         self._order = torch.from_numpy(there[np.argsort(share[there], kind="stable")])
         counts = np.bincount(share[there], minlength=shares.number)
         first = np.concatenate([[0], np.cumsum(counts)[:-1]])
+        self._votes = bool(teaching.votes)
         self._base = teaching.new().to(self.device)
+        if not any(True for _ in self._base.parameters()):
+            raise UsageError("A teacher has nothing to learn: give it a layer with weights.")
         if any(True for _ in self._base.buffers()):
             raise UsageError("A teacher has no buffers: leave out layers that keep statistics, such as batch norm.")
         chunks = [own[start : start + CHUNK] for start in range(0, len(own), CHUNK)]
@@ -126,6 +129,23 @@ class Teachers(Door):
         index, count = self.processes.index, self.processes.count
         self._folder = None if folder is None else folder / f"teachers-{index + 1}-of-{count}"
         self._load()
+
+    def _known(self, ids: np.ndarray, folder: Path | None) -> np.ndarray:
+        """Which records had an id at the first start. Later ones count as missing: a record with another id would be
+        in two shares, because the teacher of the first one remembers it."""
+        if folder is None:
+            return np.ones(len(ids), dtype=bool)
+        place = folder / "teachers-ids"
+
+        def read_or_make() -> torch.Tensor:
+            if not place.exists():
+                words = torch.from_numpy(np.frombuffer(ids.tobytes(), dtype=np.int64).copy())
+                seal(place, {"ids": {"ids": words}}, {})
+            return open_sealed(place)[1]["ids"]["ids"]
+
+        first = np.frombuffer(self.processes.on_first(read_or_make).numpy().tobytes(), dtype=ids.dtype)
+        known = set(first.tolist())
+        return np.array([each in known for each in ids.tolist()], dtype=bool)
 
     @property
     def ledger(self) -> Any:
@@ -192,26 +212,26 @@ class Teachers(Door):
         shape = self._shape = self._shape or self._try(inputs, labels)
         row = teachers_row(
             self.shares, clip_norm=max_grad_norm, noise_multiplier=noise_multiplier, normaliser=normaliser,
-            votes=math.prod(shape[:-1]) if teaching.votes else None, facts=door._facts,
+            votes=math.prod(shape[:-1]) if self._votes else None, facts=door._facts,
         )  # fmt: skip
         kept = KeptState(model, teaching, self._base)
         self.ledger.take_step(row, reserve_steps=reserve_steps)
         total = torch.zeros(math.prod(shape), dtype=torch.float64, device=self.device)
         steps = teaching.steps + (0 if self._rounds else teaching.first_steps)
+        door._refused = True  # until it is known that nothing is kept, whatever is raised
         with door._secret_draws():
             for chunk in self._chunks:
                 for _ in range(steps):
                     self._learn(chunk, inputs, labels)
-                total += self._vectors(chunk, inputs, labels, max_grad_norm).double().sum(0)
-        door._refuse_kept(kept)
+                total += self._vectors(chunk, inputs, labels, max_grad_norm).sum(0)
+                kept.refuse_private()
+        door._refused = False
         if self.processes.is_first:
             total = total + self._generator.normal(
                 total.shape, noise_multiplier * row.query["sensitivity"], total.device
             )
         answer = self.processes.sum({ANSWER: total})[ANSWER] / normaliser
         self._rounds += 1
-        if self._rounds % reserve_steps == 0:
-            self._save()
         return {ANSWER: answer.view(shape).to(torch.float32)}
 
     def _teacher(self, weights: dict[str, torch.Tensor]) -> Teacher:
@@ -221,6 +241,7 @@ class Teachers(Door):
         """One step of each teacher. How many numbers are drawn depends on the number of shares alone."""
         teaching = self.teaching
         real, real_labels = self._drawn(chunk)
+        inputs, labels = _copies(inputs, labels)
 
         def loss(weights: dict[str, torch.Tensor], images: torch.Tensor, classes: Any) -> torch.Tensor:
             return teaching.loss(self._teacher(weights), images, classes, inputs, labels)
@@ -258,7 +279,7 @@ class Teachers(Door):
         """What teachers see of `[s, b, C, H, W]`."""
         if self.teaching.view is None:
             return images
-        return self.teaching.view(images.flatten(0, 1)).unflatten(0, images.shape[:2])
+        return vmap(self.teaching.view)(images)
 
     def _vectors(
         self, chunk: _Chunk, inputs: torch.Tensor, labels: torch.Tensor | None, clip_norm: float
@@ -266,6 +287,7 @@ class Teachers(Door):
         """What each share says, `[s, n * d]`, no longer than `clip_norm`; zeros of an empty share, or of a teacher
         that diverged."""
         teaching = self.teaching
+        inputs, labels = _copies(inputs, labels)
 
         def judged(weights: dict[str, torch.Tensor]) -> torch.Tensor:
             return teaching.blame(self._teacher(weights), inputs, labels)
@@ -273,11 +295,12 @@ class Teachers(Door):
         found = vmap(judged)({name: weight.detach() for name, weight in chunk.weights.items()}).detach()
         if found.shape[1:] != self._shape:
             raise UsageError("What a teacher says must have the same shape in each round: no answer was given.")
-        if teaching.votes:
-            found = nn.functional.one_hot(found.argmax(-1), found.shape[-1]).float()
-        vectors = found.flatten(1).float()
-        factors = clip_factors(vectors.double().square().sum(1), clip_norm).float()
-        counts = (chunk.counts > 0).to(self.device) & (factors > 0)
+        finite = found.isfinite().flatten(1).all(1)
+        if self._votes:
+            found = nn.functional.one_hot(found.argmax(-1), found.shape[-1])
+        vectors = found.flatten(1).double()  # float32 factors of long vectors are subnormal
+        factors = clip_factors(vectors.square().sum(1), clip_norm)
+        counts = (chunk.counts > 0).to(self.device) & finite & (factors > 0)
         return torch.where(counts[:, None], vectors * factors[:, None], 0.0)
 
     def _try(self, inputs: torch.Tensor, labels: torch.Tensor | None) -> torch.Size:
@@ -285,32 +308,42 @@ class Teachers(Door):
         teaching, kept = self.teaching, KeptState(self.teaching, self._base)
         size = teaching.batch_size
         source = torch.Generator().manual_seed(0)
-        noise = self._views((torch.rand(2, size, *self.image_shape, generator=source) * 2 - 1).to(self.device))
         classes = None if self._labels is None else torch.zeros(2, size, dtype=torch.long, device=self.device)
         weights = {name: value.detach().expand(2, *value.shape) for name, value in self._base.named_parameters()}
 
-        def said(weights: dict[str, torch.Tensor], images: torch.Tensor, real_labels: Any) -> torch.Tensor:
-            loss = teaching.loss(self._teacher(weights), images, real_labels, inputs, labels)
-            if loss.shape != ():
+        inputs, labels = _copies(inputs, labels)
+
+        def loss(weights: dict[str, torch.Tensor], images: torch.Tensor, real_labels: Any) -> torch.Tensor:
+            found = teaching.loss(self._teacher(weights), images, real_labels, inputs, labels)
+            if found.shape != () or not found.is_floating_point():
                 raise UsageError("The loss of a teacher must be one number.")
+            return found
+
+        def judged(weights: dict[str, torch.Tensor]) -> torch.Tensor:
             return teaching.blame(self._teacher(weights), inputs, labels)
 
         dims = (0, 0, None if classes is None else 0)
         try:
-            found = vmap(said, in_dims=dims)(weights, noise, classes)
+            noise = self._views((torch.rand(2, size, *self.image_shape, generator=source) * 2 - 1).to(self.device))
+            vmap(grad(loss), in_dims=dims)(weights, noise, classes)
+            found = vmap(judged)(weights)
         except RuntimeError as error:
             if "random" in str(error):
                 raise UsageError(
                     "A teacher draws random numbers: compute its loss from the arguments alone."
                 ) from None
-            raise
-        if found.dim() < 3 or found.shape[1] != len(inputs):
+            raise UsageError(
+                "A teacher cannot be computed beside others by torch.func.vmap: change nothing in place, and branch "
+                f"on no value ({str(error).splitlines()[0]})."
+            ) from None
+        is_vector = isinstance(found, torch.Tensor) and found.is_floating_point() and found.numel() > 0
+        if not is_vector or found.dim() < 3 or found.shape[1] != len(inputs):
             raise UsageError("What a teacher says must be one vector for each input, of shape (inputs, values).")
         kept.refuse_public("A teacher")
         return found.shape[1:]
 
-    def _save(self) -> None:
-        """Teachers are private: they never leave `private/`."""
+    def save(self) -> None:
+        """Keeps the teachers of this process for a later start, in `private/`."""
         if self._folder is None:
             return
         groups: dict[str, dict[str, torch.Tensor]] = {}
@@ -321,16 +354,22 @@ class Teachers(Door):
                 f"{index}.{k}": v for index, parts in moments.items() for k, v in parts.items()
             }
         clear_replaced(self._folder)  # left by a crash
-        seal(self._folder, groups, {"shares": self.shares.facts, "rounds": self._rounds}, replace=True)
+        seal(self._folder, groups, {"made_of": self._made_of, "rounds": self._rounds}, replace=True)
         clear_replaced(self._folder)
+
+    @property
+    def _made_of(self) -> dict[str, Any]:
+        """What teachers of an earlier start must have been made of."""
+        shapes = {name: list(value.shape) for name, value in self._base.named_parameters()}
+        return {"shares": self.shares.facts, "chunk": CHUNK, "weights": shapes}
 
     def _load(self) -> None:
         """Teachers of an earlier start. Those of other shares, or of other processes, learn anew: an answer costs what
         it costs whatever a teacher has seen of its own share."""
-        if self._folder is None or not self._folder.exists():
+        if self._folder is None or not find_replaced(self._folder):
             return
         state, groups = open_sealed(self._folder)
-        if state["shares"] != self.shares.facts:
+        if state.get("made_of") != self._made_of:
             return
         for number, chunk in enumerate(self._chunks):
             with torch.no_grad():
@@ -343,3 +382,8 @@ class Teachers(Door):
             state_dict = chunk.optimizer.state_dict()
             chunk.optimizer.load_state_dict({**state_dict, "state": moments})
         self._rounds = state["rounds"]
+
+
+def _copies(inputs: torch.Tensor, labels: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """For each call of a teaching its own: what one call leaves on them, no other call finds."""
+    return inputs.clone(), None if labels is None else labels.clone()

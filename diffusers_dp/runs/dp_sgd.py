@@ -154,6 +154,8 @@ def run_dp_sgd(
             stopping = processes.any(stop_requested())
             if step % together == 0 or step == last_step or stopping:
                 ledger.flush_executed()
+                if isinstance(images, Teachers):
+                    images.save()
                 processes.on_first(lambda: save_checkpoint(
                     private, step, unet=module, ema=ema, optimizer=optimizer, ledger_position=position_of(ledger),
                     keep=settings.checkpoints_total_limit,

@@ -51,6 +51,7 @@ class Forecast:
         memory_bytes (`int`): Bytes of the weights and of the images that are computed at once.
         disk_bytes (`int`): Bytes of decoded images, checkpoints and release.
         asks_only (`bool`): Whether there are questions in the place of DP-SGD.
+        title (`str`): What a person calls the steps.
     """
 
     where: str
@@ -60,6 +61,7 @@ class Forecast:
     memory_bytes: int
     disk_bytes: int
     asks_only: bool = False
+    title: str = "DP-SGD"
 
     @property
     def seconds(self) -> float:
@@ -67,7 +69,7 @@ class Forecast:
 
     def __str__(self) -> str:
         others = f" and {in_words(self.other_seconds)} of ordinary training" if self.other_seconds else ""
-        steps = f"DP-SGD {self.steps:,} steps of {self.step_seconds:.3g} s"
+        steps = f"{self.title} {self.steps:,} steps of {self.step_seconds:.3g} s"
         what = f"the questions {in_words(self.step_seconds)}" if self.asks_only else steps
         lines = [
             f"how long, measured here ({self.where}): {in_words(self.seconds)} in all, of which {what}{others}; "
@@ -178,6 +180,7 @@ def _forecast_of_teachers(
         memory_bytes=WEIGHTS_OF_ADAM * weights + COPIES * own,
         disk_bytes=facts.num_images * math.prod(facts.image_shape) + WEIGHTS_OF_ADAM * weights
         + (STORED_COPIES * (settings.checkpoints_total_limit + 1) + 1) * own,
+        title="rounds of teachers,",
     )  # fmt: skip
 
 

@@ -291,13 +291,13 @@ def dp_sgd_row(config: DPSGDConfig, plan: Plan, ledger: PrivacyLedger) -> Ledger
     """
     sampling = plan.sampling
     assert sampling is not None  # of a `DPSGDConfig`
-    assert plan.step is not None
-    earlier = [row for row in ledger.rows if row["stage"] == plan.step.name]
+    name = DP_SGD if config.num_shares is None else TEACHERS
+    earlier = [row for row in ledger.rows if row["stage"] == name]
     if earlier:
         refuse_other_groups(config.bands, config.num_shares, ledger)
         groups, sigma = _groups_of(earlier[-1]["query"]), earlier[-1]["noise_multiplier"]
     else:
-        groups = _groups_of(plan.step.query)
+        groups = None if plan.step is None else _groups_of(plan.step.query)
         sigma = _calibrated(config, ledger, sampling, groups)
     row = _step(config, sampling, sigma, groups)
     if earlier:

@@ -37,7 +37,8 @@ def test_the_own_teaching_is_tried():
     ({"sensitivity": C}, "two clip norms"), ({"sensitivity": 2 * C, "shares": 1000}, "number of units"),
     ({"sensitivity": 2 * C, "group_key": None}, "public key"),
     ({"sensitivity": 2 * C, "shares": None}, "whole number"),
-    ({"sensitivity": 1.9, "clip_norm": 1.0, "votes": 4}, "sqrt"),
+    ({"sensitivity": 2.5, "clip_norm": 2.0, "votes": 4}, "sqrt"),
+    ({"sensitivity": 10.0, "clip_norm": 10.0, "votes": 1}, "sqrt"),
 ])  # fmt: skip
 def test_a_forged_receipt_is_named(changes, words):
     honest = teachers_row(SHARES, clip_norm=C, noise_multiplier=1.0, normaliser=2).query

@@ -300,6 +300,7 @@ def test_teachers_go_on_where_they_were(tmp_path):
 
     first = again()
     answer(first)
+    first.save()
     second = again()
     weights, loaded = (teachers._chunks[0].weights["layer.weight"] for teachers in (first, second))
     assert torch.equal(weights, loaded) and second._rounds == 1
@@ -307,3 +308,102 @@ def test_teachers_go_on_where_they_were(tmp_path):
     assert torch.equal(answer(first), answer(second)), "the optimizer's state, too"
     assert again(Shares(3, KEY.hex()))._rounds == 0
     assert again(Shares(4, KEY[::-1].hex()))._rounds == 0
+
+
+def test_a_view_sees_one_share():
+    """One that follows the batch follows that of its own share alone."""
+
+    def standardised(images):
+        return (images - images.mean()) / (images.std() + 0.1)
+
+    images = np.random.default_rng(0).integers(0, 256, (COUNT, *SHAPE), dtype=np.uint8)
+    changed = images.copy()
+    changed[7] = 255
+    found = []
+    for each in (images, changed):
+        door = make_door(images=each, num_images=COUNT)
+        door._generator = Noiseless(KEY)
+        found.append(vectors_of_shares(teachers_of(door, teaching(view=standardised, batch_size=64))))
+    moved = (found[0] != found[1]).any(1).numpy()
+    assert moved[SHARE[7]] and moved.sum() == 1
+
+
+def test_an_id_that_was_not_there_at_the_first_start_is_missing(tmp_path):
+    """A file that is renamed between two starts would be in two shares: the first one's teacher remembers it."""
+    names = [f"a/{number}.png" for number in range(COUNT)]
+    renamed = ["b/7.png" if number == 7 else name for number, name in enumerate(names)]
+    orders = []
+    for each in (names, renamed, names):
+        teachers = teachers_of(make_door(count=COUNT, num_images=COUNT, ids=digests_of(each)), folder=tmp_path)
+        orders.append(sorted(teachers._order.tolist()))
+        teachers.save()
+    assert orders[0] == orders[2] == list(range(COUNT)) and orders[1] == [n for n in range(COUNT) if n != 7]
+
+
+def test_vectors_of_any_length_are_clipped():
+    """Far above what float32 can divide by."""
+
+    def long(teacher, inputs, labels):
+        return torch.full((INPUTS, 4096), 1e36) + 0 * teacher(inputs, labels)[:, None]
+
+    door = make_door(count=COUNT, num_images=COUNT)
+    door._generator = Noiseless(KEY)
+    teachers = teachers_of(door, teaching(blame=long))
+    chunk, (inputs, labels) = teachers._chunks[0], Student().inputs()
+    teachers._shape = teachers._try(inputs, labels)
+    norms = teachers._vectors(chunk, inputs, labels, 1e-5).norm(dim=1)
+    assert float(norms.max()) <= 1e-5 * (1 + 1e-9) and float(norms.min()) > 0.99e-5
+
+
+def test_an_error_in_mid_round_shuts_the_door():
+    """Whoever catches it may have what the error kept."""
+    fail = []
+
+    def failing(teacher, real, real_labels, inputs, labels):
+        if fail:
+            raise KeyError("seen")
+        return loss(teacher, real, real_labels, inputs, labels)
+
+    door = make_door(count=COUNT, num_images=COUNT)
+    teachers = teachers_of(door, teaching(loss=failing))
+    answer(teachers)
+    fail.append(1)
+    with pytest.raises(KeyError):
+        answer(teachers)
+    with pytest.raises(UsageError, match="no more answers"):
+        answer(teachers)
+
+
+def test_what_is_left_on_the_inputs_is_gone():
+    """Else the teachers of later shares, or steps, could read it."""
+    seen = []
+
+    def leaving(teacher, real, real_labels, inputs, labels):
+        seen.append(hasattr(inputs, "left"))
+        inputs.left = True
+        return loss(teacher, real, real_labels, inputs, labels)
+
+    door = make_door(count=COUNT, num_images=COUNT)
+    teachers = teachers_of(door, teaching(loss=leaving))
+    inputs, labels = Student().inputs()
+    for _ in range(3):
+        teachers._learn(teachers._chunks[0], inputs, labels)
+    assert seen == [False] * 3
+
+
+def test_a_teacher_without_a_number_does_not_vote():
+    how = teaching(blame=lambda t, i, il: votes(t, i, il) * math.nan, votes=True)
+    assert all((each == 0).all() for each in noiseless(how=how))
+
+
+def test_teachers_of_another_network_begin_again(tmp_path):
+    def new():
+        network = Network()
+        network.more = nn.Linear(2, 2)
+        return network
+
+    first = teachers_of(make_door(count=COUNT, num_images=COUNT), folder=tmp_path)
+    answer(first)
+    first.save()
+    other = teachers_of(make_door(count=COUNT, num_images=COUNT), teaching(new=new), folder=tmp_path)
+    assert other._rounds == 0
