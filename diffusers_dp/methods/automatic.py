@@ -7,6 +7,7 @@ docs/guides/settings.md has the rules, and the rows of `benchmarks/results/` tha
 from typing import Any
 
 from .advice import Situation
+from .teachers import AGGREGATIONS
 
 
 AUTO = "auto"  # a value of `--config`
@@ -48,6 +49,7 @@ LATENT = {"learning_rate": 2e-3, "noise_bands": "1", "max_train_steps": 200, "en
 OWN |= {"dp_lora": LATENT, "dp_sapf": LATENT, "dp_ldm": LATENT | {"learning_rate": 1e-3}}
 #: Largest batches that were measured of methods that have others.
 BATCHES = {"dp_gan": 256, "dp_lora": 256, "dp_sapf": 256, "dp_ldm": 256}
+MOST_TEACHERS, IMAGES_OF_A_TEACHER = 1000, 50
 LARGEST_BATCH, LEAST_BATCH, BATCHES_OF_ALL = 1024, 64, 16
 
 
@@ -66,7 +68,7 @@ def automatic(method: str, facts: Situation, minutes: float | None = None) -> di
     side, candidates = facts.image_shape[1], facts.signal / SIGNAL_OF_A_CANDIDATE
     return {
         **network(side),
-        **dp_sgd(method, facts, minutes or MINUTES),
+        **(teachers(facts) if method in AGGREGATIONS.values() else dp_sgd(method, facts, minutes or MINUTES)),
         **warm_up(facts, minutes or MINUTES),
         "candidates_per_class": round(max(FEWEST_CANDIDATES, min(MOST_CANDIDATES, candidates))),
         "num_features": 4000, "generator_steps": 600,
@@ -94,6 +96,16 @@ def dp_sgd(method: str, facts: Situation, minutes: float) -> dict[str, Any]:
         "max_train_steps": max(20, min(MOST_STEPS, int(60 * minutes * DP_SGD_PART / seconds))),
         "max_physical_batch_size": "256", "lr_scheduler": "linear", "lr_warmup_steps": 10,
         "p_mean": 0.8, "p_std": 1.0, "sigma_min": 0.3,
+    }  # fmt: skip
+
+
+def teachers(facts: Situation) -> dict[str, Any]:
+    """Shares of fifty images or more, whose teachers see images of a quarter of the side, and few rounds."""
+    side = facts.image_shape[1]
+    return {
+        "num_teachers": max(1, min(MOST_TEACHERS, facts.num_units // IMAGES_OF_A_TEACHER)),
+        "teacher_resolution": side // 4 if side % 4 == 0 and side >= 16 else None,
+        "teacher_steps": 3, "max_train_steps": 25, "lr_scheduler": "linear", "lr_warmup_steps": 1,
     }  # fmt: skip
 
 

@@ -34,7 +34,9 @@ def test_every_method_plans_any_images(method, tmp_path):
         config = configured(
             method, *facts, "--class_names", names, "--target_epsilon", "5", "--accountant", "rdp", *needs
         )
-        if config.dp_sgd is not None:
+        if config.dp_sgd is not None and config.num_shares is not None:
+            assert 1 <= config.num_shares <= number
+        elif config.dp_sgd is not None:
             assert 1 <= config.train_batch_size <= number
         if number == 30 and method not in ("dp_lora", "dp_ldm", "dp_sapf"):  # whose shape the pipeline tells
             assert plan_run(config, public_facts(config.data)).epsilon <= 5

@@ -598,7 +598,7 @@ def test_no_public_name_gives_an_image():
         "num_units": NUM_IMAGES, "image_shape": SHAPE, "class_names": list(CLASSES), "device": torch.device("cpu"),
         "max_images_per_unit": 8, "processes": door.processes, "ledger": door.ledger,
     }  # fmt: skip
-    assert set(public) - set(facts) == {"noisy_sum", "noisy_gradient", "map"}
+    assert set(public) - set(facts) == {"noisy_sum", "noisy_gradient", "map", "teachers"}
     for name in ("__len__", "__getitem__", "__iter__", "__array__"):
         assert not hasattr(door, name)
     assert "tensor" not in repr(door)

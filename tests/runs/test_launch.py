@@ -56,8 +56,10 @@ def test_what_ends_before_training_loads_no_torch(tmp_path):
     (tmp_path / "taken" / "private" / "cache").mkdir(parents=True)
     programs = {name: (str(ROOT / path), []) for path, name in SCRIPTS.items()}
     programs["command"] = "diffusers_dp.cli", ["train", "dpdm"]
-    # A plan that cannot be is one of DP-SGD.
-    others = {SCRIPTS[f"training/train_{name}.py"] for name in ("mean_embedding", "moments", "private_evolution")}
+    # A plan that cannot be is one of DP-SGD on samples.
+    others = {
+        SCRIPTS[f"training/train_{name}.py"] for name in ("mean_embedding", "moments", "private_evolution", "teachers")
+    }
     starts = [(name, what) for name in programs for what in STARTS if what != "plan" or name not in others]
     given = [(programs[name][0], programs[name][1] + STARTS[what][0]) for name, what in starts]
     environment = {key: value for key, value in os.environ.items() if key not in SIZES and key[:11] != "ACCELERATE_"}

@@ -98,7 +98,7 @@ def test_two_processes_hold_the_shares_together(tmp_path):
     done = forked.run(program, *run_flags(tmp_path, *QUICK), folder=tmp_path, count=2)
     assert done.returncode == 0, done.stderr
     assert verify.report(tmp_path / "run" / "release") == 0
-    assert {each.name for each in (tmp_path / "run" / "private").glob("teachers-*")} == {
+    assert {each.name for each in (tmp_path / "run" / "private").glob("teachers-*-of-*")} == {
         "teachers-1-of-2", "teachers-2-of-2",
     }  # fmt: skip
     assert len(read_ledger(tmp_path / "run")[1]) == 2
