@@ -340,11 +340,12 @@ def test_an_id_that_was_not_there_at_the_first_start_is_missing(tmp_path):
     assert orders[0] == orders[2] == list(range(COUNT)) and orders[1] == [n for n in range(COUNT) if n != 7]
 
 
-def test_vectors_of_any_length_are_clipped():
+@pytest.mark.parametrize("length", [1e36, 1.3e36, 1.7e36, 2.3e36, 2.9e36])
+def test_vectors_of_any_length_are_clipped(length):
     """Far above what float32 can divide by."""
 
     def long(teacher, inputs, labels):
-        return torch.full((INPUTS, 4096), 1e36) + 0 * teacher(inputs, labels)[:, None]
+        return torch.full((INPUTS, 4096), length) + 0 * teacher(inputs, labels)[:, None]
 
     door = make_door(count=COUNT, num_images=COUNT)
     door._generator = Noiseless(KEY)
