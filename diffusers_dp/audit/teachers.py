@@ -29,7 +29,7 @@ from .mechanism import ANY_EPSILON, NOISE_SCALES, STAND_IN_SHAPE, AuditedModel
 
 UNITS, SHARES = 12, Shares(2, bytes(range(KEY_BYTES)).hex())
 INPUTS, VALUES = 4, 250
-BATCH = 32  # draws of a share with replacement: of six units, one is missed once in 350
+BATCH = 256  # draws of a share with replacement: a batch misses the white unit with probability below 1e-10
 
 
 class _Inputs(nn.Module):

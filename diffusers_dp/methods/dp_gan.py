@@ -59,9 +59,7 @@ class DPGANConfig(DPGANFlags, GeneratorFlags, NetworkFlags, DPSGDConfig):
 
     @property
     def ordinary_training(self) -> tuple[OrdinaryTraining, ...]:
-        """The model that is released in a residual generator's place."""
-        of_images = OrdinaryTraining(self.diffusion_steps, self.diffusion_batch_size, network=self.network)
-        return (*super().ordinary_training, *([of_images] if self.generator == "residual" else []))
+        return (*super().ordinary_training, *self.model_of_images)
 
     @property
     def training_facts(self) -> dict[str, Any]:

@@ -250,14 +250,20 @@ class DPSGDConfig(LoopFlags, TrainingConfig):
     def dp_sgd(self) -> "DPSGDConfig":
         return self
 
-    #: Of teachers in the place of gradients: number of their shares, and of inputs on which each casts one vote.
-    num_shares: ClassVar[int | None] = None
-    num_votes: ClassVar[int | None] = None
+    @property
+    def num_shares(self) -> int | None:
+        """Number of shares, where teachers on shares are asked in the place of gradients."""
+        return None
+
+    @property
+    def num_votes(self) -> int | None:
+        """Number of votes that a teacher casts in a round, where it votes."""
+        return None
 
     @property
     def answer_norm(self) -> float:
-        """Bound on the norm of what one share says in a round of teachers."""
-        return self.max_grad_norm
+        """Bound on the norm of what one teacher says in a round."""
+        return self.max_grad_norm if self.num_votes is None else math.sqrt(self.num_votes)
 
     @property
     def names_model(self) -> bool:

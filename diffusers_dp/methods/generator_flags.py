@@ -33,6 +33,17 @@ class GeneratorFlags:
     diffusion_learning_rate: float = flag(2e-3, "Learning rate of these steps.", rare=True)
 
     @property
+    def model_of_images(self) -> tuple[OrdinaryTraining, ...]:
+        """The model that is released in a residual generator's place."""
+        of_images = OrdinaryTraining(self.diffusion_steps, self.diffusion_batch_size, network=self.network)
+        return (of_images,) if self.generator == "residual" else ()
+
+    if TYPE_CHECKING:  # of `NetworkFlags`
+
+        @property
+        def network(self) -> dict[str, Any]: ...
+
+    @property
     def drawn_by_class(self) -> tuple[str, ...]:
         return ("generator_batch_size", *(("num_generated_images",) if self.generator == "residual" else ()))
 

@@ -82,10 +82,7 @@ class MeanEmbeddingConfig(MeanEmbeddingFlags, ClassCountFlags, GeneratorFlags, N
         steps, batch, query = self.generator_steps, self.generator_batch_size, self.matched[0]
         if self.generator == "one_step":
             return (OrdinaryTraining(steps, batch, network=self.network, query=query),)
-        return (
-            OrdinaryTraining(steps, batch, self.generator_channels, query=query),
-            OrdinaryTraining(self.diffusion_steps, self.diffusion_batch_size, network=self.network),
-        )
+        return (OrdinaryTraining(steps, batch, self.generator_channels, query=query), *self.model_of_images)
 
     @property
     def _asked(self) -> dict[str, Any]:

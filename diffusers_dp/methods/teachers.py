@@ -73,7 +73,7 @@ class TeacherConfig(TeacherFlags, GeneratorFlags, NetworkFlags, DPSGDConfig):
     generator: str = "residual"
 
     @property
-    def num_shares(self) -> int | None:  # type: ignore[override]
+    def num_shares(self) -> int | None:
         return self.num_teachers
 
     @property
@@ -88,9 +88,7 @@ class TeacherConfig(TeacherFlags, GeneratorFlags, NetworkFlags, DPSGDConfig):
 
     @property
     def ordinary_training(self) -> tuple[OrdinaryTraining, ...]:
-        """The model that is released in a residual generator's place."""
-        of_images = OrdinaryTraining(self.diffusion_steps, self.diffusion_batch_size, network=self.network)
-        return (*super().ordinary_training, *([of_images] if self.generator == "residual" else []))
+        return (*super().ordinary_training, *self.model_of_images)
 
     @property
     def training_facts(self) -> dict[str, Any]:
@@ -154,12 +152,8 @@ class PATEGANConfig(TeacherConfig):
     output_dir: str = "runs/pate_gan"
 
     @property
-    def num_votes(self) -> int | None:  # type: ignore[override]
+    def num_votes(self) -> int | None:
         return self.generated_per_round
-
-    @property
-    def answer_norm(self) -> float:
-        return math.sqrt(self.generated_per_round)
 
 
 @dataclass
@@ -184,12 +178,8 @@ class GPATEConfig(TeacherConfig):
     output_dir: str = "runs/g_pate"
 
     @property
-    def num_votes(self) -> int | None:  # type: ignore[override]
+    def num_votes(self) -> int | None:
         return self.generated_per_round * self.projected_values
-
-    @property
-    def answer_norm(self) -> float:
-        return math.sqrt(self.generated_per_round * self.projected_values)
 
 
 _method = partial(

@@ -19,7 +19,7 @@ from .adversary import SMALLEST_DISTANCE
 
 MEMORY = 50  # rounds whose votes the student's critic keeps learning from
 SMALLEST = 1e-12  # added to norms
-LARGEST_BIN = 1.0  # projected gradients are cut to [-1, 1] after a public scaling
+LARGEST_BIN = 1.0  # bins cover [-1, 1]; a value outside gets the last one
 
 
 class Critic(nn.Module):
@@ -74,7 +74,7 @@ def bins(teacher: Teacher, fake: torch.Tensor, labels: Any, *, projection: torch
     """Scores of the bins of each projected value of the gradient, `[n, p, bins]`: the nearest centre is highest
     (G-PATE, Algorithm 1)."""
     found = gradients(teacher, fake, labels)
-    found = found / (found.norm(dim=1, keepdim=True) + SMALLEST) @ projection
+    found = found / (found.norm(dim=1, keepdim=True) + SMALLEST) @ projection.to(found)
     return -(found[:, :, None] - centres(number, found.device)).abs()
 
 
@@ -84,7 +84,7 @@ def centres(number: int, device: torch.device) -> torch.Tensor:
 
 
 def reduced(images: torch.Tensor, side: int) -> torch.Tensor:
-    """Means of squares, so that images `[B, C, H, W]` have this side."""
+    """Averages square blocks of images `[B, C, H, W]`, so that they have this side."""
     factor = images.shape[-1] // side
     return F.avg_pool2d(images, factor) if factor > 1 else images
 
@@ -174,7 +174,7 @@ def follow_bins(
 ) -> torch.Tensor:  # fmt: skip
     """Takes the bin with most noisy votes for each value, and projects back."""
     chosen = answer.view(len(answer), -1, number).argmax(2)
-    return follow_gradient(student, images, labels, centres(number, answer.device)[chosen] @ projection.T)
+    return follow_gradient(student, images, labels, centres(number, answer.device)[chosen] @ projection.T.to(answer))
 
 
 def follow_votes(
@@ -184,7 +184,7 @@ def follow_votes(
     critic, memory = student.critic, student.memory
     assert critic is not None
     real = (0.5 + (answer[:, 1] - answer[:, 0]) / 2).clamp(0, 1)  # noisy parts of the teachers
-    if not memory or memory[-1][2] is not real and not torch.equal(memory[-1][2], real):
+    if not memory or not torch.equal(memory[-1][2], real):  # the first step of a round
         memory.append((images.detach(), labels, real))
     loss = sum(
         F.binary_cross_entropy_with_logits(critic(seen, classes), wanted) for seen, classes, wanted in memory

@@ -17,7 +17,7 @@ from ..accounting.ledger_row import LedgerRow, Shares
 from ..data.images import PublicFacts
 from ..distributed.memory import is_out_of_memory, peak_bytes
 from ..gradients.physical_batch import blank_images, blank_step, largest_physical_batch
-from ..gradients.step import add_noise
+from ..gradients.step import Gradients, add_noise
 from ..methods.dp_sgd_flags import LoopFlags
 from ..methods.flags import OrdinaryTraining
 from ..models import FeatureGenerator
@@ -160,15 +160,20 @@ def _forecast_of_teachers(
     state = copy.deepcopy(trained.module.state_dict())
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         teachers = door.teachers(replace(teaching, first_steps=0), replace(shares, number=few))
+        answers: list[Gradients] = []
 
         def rounds(number: int) -> None:
             for _ in range(number):
-                teachers.noisy_gradient(
+                answers[:] = [teachers.noisy_gradient(
                     trained.model, teachers.teaching, max_grad_norm=row.query["clip_norm"], noise_multiplier=1.0,
                     sample_rate=1.0, normaliser=few, noise_multiplicity=1, max_physical_batch_size=few,
-                )  # fmt: skip
+                )]  # fmt: skip
 
         round_seconds = _timed(rounds, 1, device)
+        start = time.perf_counter()
+        if trained.backward is not None:
+            trained.backward(answers[0])  # once, because a student may take many steps
+        following = time.perf_counter() - start
     trained.module.load_state_dict(state)
     weights = 4 * sum(parameter.numel() for parameter in teaching.new().parameters()) * shares.number
     own = 4 * sum(parameter.numel() for parameter in trained.module.parameters())
@@ -176,7 +181,8 @@ def _forecast_of_teachers(
     other, _ = _ordinary(stages, facts, trained, device, count)
     seconds = round_seconds * shares.number / few / count
     return Forecast(
-        where=_machine(device, count), step_seconds=seconds, steps=row.steps, other_seconds=other + first * seconds,
+        where=_machine(device, count), step_seconds=seconds + following, steps=row.steps,
+        other_seconds=other + first * seconds,
         memory_bytes=WEIGHTS_OF_ADAM * weights + COPIES * own,
         disk_bytes=facts.num_images * math.prod(facts.image_shape) + WEIGHTS_OF_ADAM * weights
         + (STORED_COPIES * (settings.checkpoints_total_limit + 1) + 1) * own,

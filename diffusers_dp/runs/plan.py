@@ -291,22 +291,30 @@ def dp_sgd_row(config: DPSGDConfig, plan: Plan, ledger: PrivacyLedger) -> Ledger
     """
     sampling = plan.sampling
     assert sampling is not None  # of a `DPSGDConfig`
-    name = DP_SGD if config.num_shares is None else TEACHERS
-    earlier = [row for row in ledger.rows if row["stage"] == name]
-    if earlier:
-        refuse_other_groups(config.bands, config.num_shares, ledger)
-        groups, sigma = _groups_of(earlier[-1]["query"]), earlier[-1]["noise_multiplier"]
-    else:
-        groups = None if plan.step is None else _groups_of(plan.step.query)
-        sigma = _calibrated(config, ledger, sampling, groups)
+    earlier, groups = _earlier(config, ledger), groups_of_run(config, plan, ledger)
+    sigma = earlier["noise_multiplier"] if earlier else _calibrated(config, ledger, sampling, groups)
     row = _step(config, sampling, sigma, groups)
     if earlier:
-        _check_same(earlier[-1], row)
+        _check_same(earlier, row)
     return row
 
 
-def _groups_of(query: dict[str, Any]) -> Bands | Shares | None:
+def groups_of_run(config: DPSGDConfig, plan: Plan, ledger: PrivacyLedger) -> Bands | Shares | None:
+    """Bands or shares that the run's ledger has from an earlier start, or else the plan's.
+
+    Raises:
+        UsageError: The earlier start had others.
+    """
+    refuse_other_groups(config.bands, config.num_shares, ledger)
+    earlier = _earlier(config, ledger)
+    query = earlier["query"] if earlier else {} if plan.step is None else plan.step.query
     return Bands.of(query) or Shares.of(query)
+
+
+def _earlier(config: DPSGDConfig, ledger: PrivacyLedger) -> dict[str, Any] | None:
+    """The last row of steps of an earlier start."""
+    name = DP_SGD if config.num_shares is None else TEACHERS
+    return next((row for row in reversed(ledger.rows) if row["stage"] == name), None)
 
 
 def _step(config: DPSGDConfig, sampling: SamplingFacts, sigma: float, groups: Bands | Shares | None) -> LedgerRow:
@@ -336,7 +344,8 @@ def _check_same(earlier: dict[str, Any], row: LedgerRow) -> None:
     ):  # fmt: skip
         if before.get(key) != now.get(key):
             raise IntegrityError(
-                f"DP-SGD of this run began with {key.replace('_', ' ')} {before.get(key)}, and now it is "
+                f"{'DP-SGD' if row.name == DP_SGD else 'Teachers'} of this run began with {key.replace('_', ' ')} "
+                f"{before.get(key)}, and now it is "
                 f"{now.get(key)}: resume with the flags of the first start."
             )
 

@@ -41,7 +41,7 @@ from .dp_sgd import WORDS, Trained, run_dp_sgd
 from .earlier_answers import take_answers
 from .folder import DERIVED, RunFolder
 from .identity import read_identity, refuse_other_noise, save_identity
-from .plan import Plan, dp_sgd_row
+from .plan import Plan, dp_sgd_row, groups_of_run
 from .run_ledger import new_ledger
 from .stages import StageTable
 from .trackers import Tracker
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from ..queries.query import Finish
 
 Config = TypeVar("Config", bound=TrainingConfig)
+AnyDoor = TypeVar("AnyDoor", bound=SensitiveImages | Teachers)
 
 
 class TrainingRun(Generic[Config]):
@@ -188,7 +189,7 @@ class TrainingRun(Generic[Config]):
         """Starts from the noisy answers of an earlier run, see `earlier_answers.take_answers`."""
         take_answers(private, self.plan, self.ledger, self.answers)
 
-    def _door(self, images: Any) -> Any:
+    def _door(self, images: AnyDoor | None) -> SensitiveImages | AnyDoor:
         """The run's own, unless a mapped one is given. Raises `UsageError` where its answers would be charged to
         another ledger."""
         if images is not None and images.ledger is not self.ledger:
@@ -255,8 +256,8 @@ class TrainingRun(Generic[Config]):
         """
         config = self.config.dp_sgd
         assert config is not None
-        shares = Shares.of(self.processes.on_first(lambda: dp_sgd_row(config, self.plan, self.ledger)).query)
-        assert shares is not None  # of a method with `num_shares`
+        shares = self.processes.on_first(lambda: groups_of_run(config, self.plan, self.ledger))
+        assert isinstance(shares, Shares)  # of a method with `num_shares`
         records = None
         if self.processes.count > 1:
             records = open_images(self.folder.private / "cache", str(self.made_of))

@@ -190,8 +190,8 @@ TEACHERS = (
     Fault(
         "teachers: shares drawn again when a run goes on",
         "diffusers_dp/runs/plan.py",
-        '        groups, sigma = _groups_of(earlier[-1]["query"]), earlier[-1]["noise_multiplier"]\n',
-        '        groups, sigma = _groups_of(plan.step.query), earlier[-1]["noise_multiplier"]\n',
+        '    query = earlier["query"] if earlier else {} if plan.step is None else plan.step.query\n',
+        "    query = {} if plan.step is None else plan.step.query\n",
         (RUNS + "test_a_run_that_goes_on_keeps_its_shares",),
     ),
 )
