@@ -1,13 +1,14 @@
 """All figures of one GPU, in the order of what they tell: one command, called again until nothing is left.
 
-    python benchmarks/gpu.py data path/to/mnist          # copies a data set into runs/gpu_data, which git ignores
+    python benchmarks/gpu.py data path/to/mnist          # copies it to runs/gpu_data/mnist, which git ignores
     python benchmarks/gpu.py run                         # eight minutes at most; the next call goes on
     python benchmarks/gpu.py run --dry_run               # every part with tiny sizes, on a CPU
 
-Parts: exactness of the engine and of the door on the card; the pre-flight of a run; cost and memory of a private step
-against an ordinary one; the paper's MNIST recipe at epsilon 1, timed from 20 steps; then FETA-Pro's recipes at the
-paper's scale, each drawn from and scored. Each part is a process of its own, and leaves a row with the card's name in
-`gpu.jsonl` of the output folder. A training that does not end in time keeps its state and is resumed.
+Parts: exactness of the engine and of the door on the card; the pre-flight of a run; exact noise; the paper's MNIST
+recipe at epsilon 1, timed from four steps of DP-SGD; the tests of every room that computes, on the card; moments and
+teachers; cost and memory of a private step against an ordinary one; then FETA-Pro's recipes at the paper's scale, each
+drawn from and scored. Each part is a process of its own, and leaves a row with the card's name in `gpu.jsonl` of the
+output folder, beside a log. A training that does not end in time keeps its state and is resumed.
 """
 
 import argparse
@@ -25,7 +26,7 @@ from typing import Any
 
 
 HERE = Path(__file__).parent
-OUTPUT, DATA = Path("runs/gpu"), Path("runs/gpu_data")
+OUTPUT, DATA = Path("runs/gpu"), Path("runs/gpu_data/mnist")  # recipes know a data set by its name
 LIMIT = 480  # seconds of one call
 GRACE = 30  # seconds that a training has to keep its state
 LINES = 12  # of a part's output, in its row
@@ -34,9 +35,20 @@ TINY = (
     "--layers_per_block 1 --attention_resolutions= --spatial_steps 1 --frequency_steps 1 --generator_steps 1 "
     "--generator_channels 4 --num_auxiliary_images 20 --num_frequency_features 20 --num_inference_steps 1"
 )
+ROOMS = (
+    "gradients privacy queries randomness models methods pipelines schedulers sampling runs training audit "
+    "distributed release evaluation test_golden.py test_whole_method.py test_histories.py test_hostile.py"
+)
 TINY_DPDM = (
     "--max_train_steps 2 --lr_warmup_steps 0 --train_batch_size 16 --noise_multiplicity 1 --block_out_channels 4,8 "
     "--layers_per_block 1 --num_inference_steps 1 --accountant rdp"
+)
+
+
+TINY_MOMENTS = "--images_per_class 1 --num_frequencies 4 --num_parts 1"
+TINY_TEACHERS = (
+    "--max_train_steps 1 --lr_warmup_steps 0 --num_teachers 4 --first_teacher_steps 1 --teacher_steps 1 "
+    "--generated_per_round 10 --generator_steps 1 --generator_channels 4 --diffusion_steps 1 --block_out_channels 4,8"
 )
 
 
@@ -64,13 +76,22 @@ def parts() -> Iterator[Part]:
     yield Part("exactness", f"{python} {here}/gpu.py check")
     yield Part("pre-flight", f"{train} dpdm --config mnist_cpu --max_train_steps 12 {at}", TINY_DPDM)
     step = f"{python} {here}/dp_step.py --output {{run}}.md"
-    yield Part("private step", f"{step} --models 28x28 14x14 32x32 --multiplicities 1 8 32 --images 64",
-               "--models 14x14 --multiplicities 1 --images 2 --rounds 1 --entries ordinary ours")  # fmt: skip
-    yield Part("bf16", f"{step} --bf16 --models 28x28 80M --multiplicities 32 --images 64 --entries ordinary ours",
-               "--models 14x14 --multiplicities 1 --images 2 --rounds 1")  # fmt: skip
+    yield Part("exact noise", f"{train} dpdm --config mnist_cpu --max_train_steps 12 --noise exact {at}",
+               "--max_train_steps 2 --lr_warmup_steps 0 --train_batch_size 16 --noise_multiplicity 1 "
+               "--num_inference_steps 1")  # fmt: skip
+    short = f"{train} dpdm --config mnist_eps1 {at} --max_train_steps 4 --skip_preflight"
+    yield Part("4 steps of mnist_eps1", short, TINY_DPDM)
+    yield Part("4 steps in bf16", f"{short} --mixed_precision bf16", TINY_DPDM)
+    rooms = " ".join(shlex.quote(str(HERE.parent / "tests" / room)) for room in ROOMS.split())
+    suite = f"env OMP_NUM_THREADS=1 {python} -m pytest -v -n auto -p no:cacheprovider"
+    yield Part("suite", f"{suite} {rooms}", "-k test_dora_is_refused")
+    yield Part("moments", f"{train} moments --config mnist_cpu {at} --images_per_class 500", TINY_MOMENTS)
+    yield Part("teachers", f"{train} gs_wgan --config mnist_cpu {at}", TINY_TEACHERS)
+    tiny = "--models 14x14 --multiplicities 1 --images 2 --rounds 1 --entries ordinary ours"
+    yield Part("private step", f"{step} --models 28x28 14x14 32x32 --multiplicities 1 8 --images 128", tiny)
+    bf16 = f"{step} --bf16 --models 28x28 80M --multiplicities 8 --images 64 --entries ordinary ours"
+    yield Part("bf16", bf16, tiny)
     paper = f"{train} feta_pro --config {{recipe}} {at} --max_physical_batch_size auto"
-    short = paper.replace("{recipe}", "mnist_eps1") + " --max_train_steps 20 --skip_preflight"
-    yield Part("20 steps of mnist_eps1", short, TINY)
     for recipe in ("mnist_eps1", "mnist_eps10"):
         yield Part(recipe, f"{paper.replace('{recipe}', recipe)} --skip_preflight", TINY, resumes=True)
         draw = f"{python} -m diffusers_dp.cli sample {{runs}}/{recipe}/release --output_dir {{run}} --num_images 5000"
@@ -129,6 +150,7 @@ def run_part(part: Part, output: Path, data: Path, *, dry: bool, seconds: float)
         except subprocess.TimeoutExpired:
             process.kill()
             said = process.communicate()[0]
+    folder.with_suffix(".log").write_text(said)
     lines = [line.split("\r")[-1].strip() for line in said.splitlines()]
     return {
         "part": part.name, "status": status, "seconds": round(time.monotonic() - start, 1),

@@ -15,6 +15,7 @@ from golden import runs
 
 from diffusers_dp.verify import epsilon, report
 from support.places import module_of
+from support.runs import BITS_OF_A_CPU
 
 
 CASES = runs.cases()
@@ -117,6 +118,7 @@ def test_a_run_is_planned_and_its_ledger_read_as_before(name, data, tmp_path):
         check_contained(facts, ledger["rows"], "rows")
 
 
+@BITS_OF_A_CPU
 @pytest.mark.parametrize(
     "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in CASES]
 )

@@ -34,7 +34,7 @@ def _run(folder, first, step, found):
     worker = subprocess.Popen(
         [sys.executable, str(ROOT / "tests/support/hostile_worker.py"), str(folder), str(first), str(step)],
         stdout=subprocess.PIPE, text=True, cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "tests"), "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "tests"), *sys.path]), "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     lines = queue.Queue()
     threading.Thread(target=lambda: [*map(lines.put, worker.stdout), lines.put("")], daemon=True).start()

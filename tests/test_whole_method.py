@@ -3,6 +3,7 @@
 knows it."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -70,9 +71,10 @@ def test_a_new_method_edits_one_shared_line(commands, copy, tmp_path):
     after = before.replace('    "pge_dpsgd",\n', f'    "pge_dpsgd",\n    {line}\n')
     assert len(after.splitlines()) == len(before.splitlines()) + 1
     (copy / shared).write_text(after)
+    environment = {"PYTHONPATH": os.pathsep.join([str(copy), *sys.path]), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, "-c", ALL_COMMANDS, json.dumps([argv for argv, _, _ in commands])], capture_output=True,
-        text=True, cwd=tmp_path, env={"PYTHONPATH": str(copy), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
+        text=True, cwd=tmp_path, env={**environment, "CUDA_VISIBLE_DEVICES": ""},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     for number, (code, (argv, expected, words)) in enumerate(zip(done.stdout.split(), commands, strict=True)):

@@ -72,7 +72,7 @@ def build(config: Any, facts: Any, device: Any) -> "Trained":
     from diffusers_dp.distributed.processes import Processes
     from diffusers_dp.runs.result_model import new_generator
 
-    return student_of(config, facts, new_generator(config, facts, device)[1], Processes())
+    return student_of(config, facts, new_generator(config, facts, device)[1], Processes(device=device))
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -46,6 +46,7 @@ class Processes:
     Args:
         accelerator (`Accelerator` or `PartialState`, *optional*): Accelerate's state of the run.
         lost (`str`): Message of the error if another process ended.
+        device (`torch.device`, *optional*): Device of a single process without Accelerate; defaults to the CPU.
 
     Attributes:
         count, index (`int`): Number of processes, and index of this one. The first, 0, writes and prints.
@@ -53,12 +54,18 @@ class Processes:
         device (`torch.device`): Device of this process.
     """
 
-    def __init__(self, accelerator: Accelerator | PartialState | None = None, *, lost: str = LOST):
+    def __init__(
+        self,
+        accelerator: Accelerator | PartialState | None = None,
+        *,
+        lost: str = LOST,
+        device: torch.device | str | None = None,
+    ):
         self.accelerator, self.lost = accelerator, lost
         self.count: int = 1 if accelerator is None else accelerator.num_processes
         self.index: int = 0 if accelerator is None else accelerator.process_index
         self.local_count: int = number_of(LOCAL_SIZES, 1) if self.count > 1 else 1
-        self.device: torch.device = torch.device("cpu") if accelerator is None else accelerator.device
+        self.device: torch.device = torch.device(device or "cpu") if accelerator is None else accelerator.device
         self._alone = self.count == 1  # whether to communicate with no other process
 
     @property

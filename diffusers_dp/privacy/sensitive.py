@@ -278,9 +278,11 @@ class SensitiveImages(Door):
             query={**(query or {}), "sensitivity": clip_norm, "clip_norm": clip_norm, **self._facts},
             partition="label" if num_rows > 1 and self._units is None else None,
         )
+        # A GPU may add in another order in each call, so that no trial shows that bits stay.
+        device = torch.device("cpu") if self._exact else self.device
         with torch.no_grad(), _secret_torch_draws(self.device):
             blank = features_of_zeros(
-                features, self.image_shape, num_classes, device=self.device, clip_norm=clip_norm, name=name
+                features, self.image_shape, num_classes, device=device, clip_norm=clip_norm, name=name
             )
         size = min(QUERY_BATCH_SIZE, max(1, QUERY_BATCH_VALUES // max(blank.shape[1], math.prod(self.image_shape))))
         if self._exact:
@@ -288,7 +290,7 @@ class SensitiveImages(Door):
             clip_steps(blank.shape[1], 1 if self._units is None else self.max_images_per_unit)
             size = min(full_size(size), -(-self._own_units // ROWS) * ROWS)
             with torch.no_grad(), _secret_torch_draws(self.device):
-                try_bits(features, self.image_shape, num_classes, size=size, device=self.device, name=name)
+                try_bits(features, self.image_shape, num_classes, size=size, device=device, name=name)
         kept = KeptState(features)  # as the trial left them
         reservation = self._ledger.reserve(row)
         generator = self._generator
@@ -297,7 +299,7 @@ class SensitiveImages(Door):
         for _ in range(repeats):
             total = widened(blank.new_zeros(num_rows, blank.shape[1]))  # an empty sample has this shape too
             sample = poisson_sample(self._own_units, sample_rate, generator)
-            batches = self._batches_of_records(sample, size, generator)
+            batches = self._batches_of_records(sample, size, generator, device)
             if sample_rate == 1 and self._units is None:  # else a bar would tell how many were drawn or exist
                 batches = self._with_bar(batches, f"Asking {name}")
             batches = in_full_rows(batches, size) if self._exact else batches
@@ -318,7 +320,7 @@ class SensitiveImages(Door):
                     if images_of_unit is not None:
                         rows = rows / images_of_unit[:, None].to(rows.device)
                 if labels is None or num_rows == 1:
-                    labels = torch.zeros(len(images), dtype=torch.long, device=self.device)
+                    labels = torch.zeros(len(images), dtype=torch.long, device=device)
                 # By batches: fewer roundings follow each other.
                 total += torch.zeros_like(total).index_add_(0, labels.to(total.device), widened(rows))
             if self.processes.is_first:
@@ -568,7 +570,7 @@ class SensitiveImages(Door):
     def _batches(self, sample: torch.Tensor, size: int, generator: PrivateGenerator) -> Iterator[PhysicalBatch]:
         """The drawn records for a gradient, `size` at a time and in the clear, for the door's own methods alone."""
         if self._units is None:
-            return self._batches_of_images(sample, size)
+            return self._batches_of_images(sample, size, self.device)
         return self._batches_of_units(self._units, sample, size, generator)
 
     def _with_bar(self, batches: Iterator[PhysicalBatch], words: str) -> Iterator[PhysicalBatch]:
@@ -598,14 +600,14 @@ class SensitiveImages(Door):
         return taken[within < self.max_images_per_unit], counts.clamp_max(self.max_images_per_unit)
 
     def _batches_of_records(
-        self, sample: torch.Tensor, size: int, generator: PrivateGenerator
+        self, sample: torch.Tensor, size: int, generator: PrivateGenerator, device: torch.device
     ) -> Iterator[PhysicalBatch]:
         """The drawn images for a question. Of units, one image of each comes first, then a second one of each, and so
         on, with blanks in the places of units that have no more. So the shape of a batch, and a unit's place in it, do
         not depend on the images of other units. The last part of a batch is the number of images of each one's
         unit."""
         if self._units is None:
-            yield from self._batches_of_images(sample, size)
+            yield from self._batches_of_images(sample, size, device)
             return
         taken, counts = self._taken(self._units, sample, generator)
         first = counts.cumsum(0) - counts
@@ -615,7 +617,7 @@ class SensitiveImages(Door):
                 if there.any():  # blanks add nothing
                     records = torch.full((len(units),), len(self._images))  # no record has this index
                     records[there] = taken[first[units[there]] + turn]
-                    for images, labels, counted, _ in self._batches_of_images(records, size):
+                    for images, labels, counted, _ in self._batches_of_images(records, size, device):
                         yield images, labels, counted, counts[units].clamp_min(1)
 
     def _batches_of_units(
@@ -633,7 +635,7 @@ class SensitiveImages(Door):
             counted = torch.ones(len(index), dtype=torch.bool, device=self.device)
             yield self._images[index].to(self.device), labels, counted, unit_index
 
-    def _batches_of_images(self, indices: torch.Tensor, size: int) -> Iterator[PhysicalBatch]:
+    def _batches_of_images(self, indices: torch.Tensor, size: int, device: torch.device) -> Iterator[PhysicalBatch]:
         """An image that is missing or unreadable is blank: it keeps its place, so that how many rows there are, and
         who draws which random numbers, depends on the Poisson sample alone."""
         for chunk in indices.split(size) if len(indices) else ():
@@ -647,8 +649,8 @@ class SensitiveImages(Door):
             if self._labels is not None:
                 labels = torch.zeros(len(chunk), dtype=torch.long)
                 labels[counted] = self._labels[chunk[counted]]
-                labels = labels.to(self.device)
-            yield images.to(self.device), labels, counted.to(self.device), None
+                labels = labels.to(device)
+            yield images.to(device), labels, counted.to(device), None
 
 
 def _how_computed(model: nn.Module, noise_multiplicity: int, at_most: int) -> object:

@@ -147,7 +147,7 @@ class Query:
         finish: "Finish | None" = None,
     ) -> "torch.Tensor":
         """
-        Asks the door for the noisy sums and post-processes them.
+        Asks the door for the noisy sums and post-processes them on the CPU.
 
         Args:
             images, noise_multiplier: As for `ask`.
@@ -157,5 +157,5 @@ class Query:
         Raises:
             BudgetExceeded, UsageError: See `ask`.
         """
-        sums = self.ask(images, features or self.features, noise_multiplier=noise_multiplier)
+        sums = self.ask(images, features or self.features, noise_multiplier=noise_multiplier).cpu()
         return (finish or self.finish)(sums, images.num_units, noise_multiplier)

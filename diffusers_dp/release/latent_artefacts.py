@@ -55,9 +55,8 @@ class LatentArtefact:
         self.files: tuple[str, ...] = ADAPTER_FILES  # for a whole pipeline `save` replaces it by the saved files
 
     def save(self, release: Path) -> None:
-        samples = self.draw_samples(
-            drawing_pipeline(self.base, self.classes["id2label"], None, self.denoiser.to("cpu"))
-        )
+        pipeline = drawing_pipeline(self.base, self.classes["id2label"], None, self.denoiser)
+        samples = self.draw_samples(pipeline.to("cpu"))  # with the autoencoder, which a GPU has encoded with
         index: dict[str, Any] = {"_class_name": ADAPTERS, "base": self.base.reference}
         if self.merge:
             merge_lora(self.denoiser.network)

@@ -280,7 +280,8 @@ def drawing_pipeline(
 ) -> LatentImagePipeline:
     """Builds the pipeline that draws images of the classes."""
     denoiser = denoiser or base.denoiser(id2label, prompts)
-    pipeline = LatentImagePipeline(denoiser, denoiser.scheduler, base.pipeline.vae, id2label=id2label)
+    scheduler = denoiser.scheduler.from_config(denoiser.scheduler.config)  # training moved the tables of the other
+    pipeline = LatentImagePipeline(denoiser, scheduler, base.pipeline.vae, id2label=id2label)
     pipeline.set_progress_bar_config(disable=True)
     return pipeline
 

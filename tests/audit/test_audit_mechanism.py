@@ -253,8 +253,8 @@ def dropped_records_shift_the_others(monkeypatch):
     """Unreadable records are left out of their batch, and with them their draws."""
     original = sensitive.SensitiveImages._batches_of_images
 
-    def fault(self, indices, size):
-        for images, labels, counted, units in original(self, indices, len(self._images)):
+    def fault(self, indices, size, device):
+        for images, labels, counted, units in original(self, indices, len(self._images), device):
             if counted.any():
                 yield images[counted], None if labels is None else labels[counted], counted[counted], units
 

@@ -21,6 +21,7 @@ from diffusers_dp.words import RECEIPT_NAME
 from support import forked
 from support.places import TESTS
 from support.processes import SEVERAL
+from support.runs import BITS_OF_A_CPU
 from support.small_commands import patches
 
 
@@ -57,6 +58,7 @@ def count_of(release):
     return verify.verify(release)[0]["private_evaluations"]
 
 
+@BITS_OF_A_CPU
 @pytest.mark.parametrize("count", SEVERAL)
 def test_several_processes_find_what_one_finds(count, release, judged_data, tmp_path, monkeypatch):
     """Images, features, classifiers and the report; the receipt counts once, and nothing is left over outside of the

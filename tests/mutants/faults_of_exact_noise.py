@@ -54,6 +54,13 @@ EXACT = (
         ("gradients/test_grid.py::test_norms_are_computed_in_one_shape_whatever_the_batch",),
     ),
     Fault(
+        "exact: a question is computed on a GPU",
+        DOOR,
+        '        device = torch.device("cpu") if self._exact else self.device\n',
+        "        device = self.device\n",
+        (f"{AT_THE_DOOR}::test_questions_are_computed_on_the_cpu",),
+    ),
+    Fault(
         "exact: a run goes on with other noise than it began with",
         "diffusers_dp/runs/run.py",
         "        refuse_other_noise(self.ledger.rows, config.is_exact)\n",

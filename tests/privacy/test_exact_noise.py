@@ -397,3 +397,16 @@ def test_a_model_that_is_computed_in_another_way_is_tried_again(monkeypatch):
 def test_a_caller_cannot_say_that_its_noise_is_exact():
     with pytest.raises(ValueError, match="grid"):
         ask(make_door(), query={"grid": STEPS})
+
+
+@pytest.mark.parametrize("units", [None, np.arange(NUM_IMAGES) // 3])
+def test_questions_are_computed_on_the_cpu(units):
+    """A GPU may add in another order each time. The device here is one that holds no numbers."""
+    seen, options = set(), {} if units is None else {"units": units, "num_units": 4}
+
+    def watched(x, labels):
+        seen.add((x.device.type, labels.device.type))
+        return x.flatten(1)
+
+    door = make_door(exact=True, device="meta", ledger=make_ledger(4 if units is not None else NUM_IMAGES), **options)
+    assert ask(door, watched).device.type == "meta" and seen == {("cpu", "cpu")}

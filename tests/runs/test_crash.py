@@ -177,7 +177,7 @@ def test_gradients_that_are_not_numbers(script, flags, tmp_path, monkeypatch):
 
         def broken_loss(model, images, labels, generator=None):
             losses = loss(model, images, labels, generator)
-            return losses * torch.where(torch.arange(len(losses)) == 0, float("nan"), 1.0)
+            return losses * torch.where(torch.arange(len(losses), device=losses.device) == 0, float("nan"), 1.0)
 
         return denoiser, broken_loss
 

@@ -8,6 +8,8 @@ import pytest
 import torch
 
 from diffusers_dp.commands.plan import read
+from diffusers_dp.methods.method import load as load_object
+from diffusers_dp.methods.registry import METHODS
 from diffusers_dp.runs import forecast as module
 from diffusers_dp.runs.diffusion_run import build
 from diffusers_dp.runs.forecast import forecast, in_words
@@ -28,6 +30,14 @@ def forecast_of(*flags, images="64", **settings):
     assert all(torch.equal(value, before[name]) for name, value in trained.module.state_dict().items())
     assert all(parameter.grad is None for parameter in trained.module.parameters())
     return found
+
+
+@pytest.mark.parametrize("name", ["dpdm", "psg", "dp_gan", "gs_wgan", "pate_gan"])
+def test_what_is_tried_is_on_the_device_of_the_run(name):
+    flags = "--accountant rdp --class_names a,b --num_channels 1 --resolution 8 --num_train_images 64".split()
+    trained = load_object(METHODS[name].build)(*read(flags, name), torch.device("meta"))
+    state = trained.module.state_dict()
+    assert {value.device.type for value in state.values()} == {"meta"} and len(state) > 1
 
 
 @pytest.fixture

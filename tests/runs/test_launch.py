@@ -65,7 +65,7 @@ def test_what_ends_before_training_loads_no_torch(tmp_path):
     environment = {key: value for key, value in os.environ.items() if key not in SIZES and key[:11] != "ACCELERATE_"}
     done = subprocess.run(
         [sys.executable, "-c", ALL_STARTS, json.dumps(given)], capture_output=True, text=True, cwd=tmp_path,
-        env={**environment, "PYTHONPATH": str(ROOT)},
+        env={**environment, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     for (name, what), (code, said, loaded, waiting) in zip(starts, json.loads(done.stdout), strict=True):

@@ -42,6 +42,7 @@ def start(
     process = context.Process(target=_run, args=options)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))  # the server of forks imports what this process would
+        patch.setenv("CUDA_VISIBLE_DEVICES", "")  # no fork can use a GPU that the server has seen
         process.start()
     return process
 

@@ -92,7 +92,7 @@ def watch(note: Callable[[str], Any], replace: Callable[[Any, str, Any], None]) 
     def noted_normal(generator, shape, std, device="cpu"):
         noise = normal(generator, shape, std, device)
         if noise.numel() >= 4 and not trying:  # fewer may agree by chance
-            note((noise / std).flatten()[:4].numpy().tobytes().hex())
+            note((noise / std).flatten()[:4].cpu().numpy().tobytes().hex())
         return noise
 
     def noted_step(*arguments, **options):

@@ -78,7 +78,7 @@ def test_nothing_but_noisy_gradients_of_real_rows_is_used(script, flags, tmp_pat
     def replaced(door, model, *others, **options):
         original(door, model, *others, **options)
         draws = torch.Generator().manual_seed(len(asked))
-        asked.append({name: torch.randn(p.shape, generator=draws) for name, p in model.named_parameters()})
+        asked.append({name: torch.randn(p.shape, generator=draws).to(p) for name, p in model.named_parameters()})
         return asked[-1]
 
     monkeypatch.setattr(SensitiveImages, "noisy_gradient", replaced)

@@ -13,12 +13,13 @@ from diffusers_dp.methods.config import CONFIGS, load_config
 from diffusers_dp.methods.method_flags import DPDMConfig
 from diffusers_dp.sampling.drawing import sample_grid
 from support.flags import TINY_RUN
-from support.runs import load, read_ledger, write_images
+from support.runs import BITS_OF_A_CPU, load, read_ledger, write_images
 
 
 CONFIG = CONFIGS["pge_dpsgd"]
 
 
+@BITS_OF_A_CPU
 def test_a_release_shows_what_the_sampler_draws(tmp_path, monkeypatch):
     script = load("pge_dpsgd", monkeypatch)
     script.main([*TINY_RUN, *write_images(tmp_path / "images"), "--output_dir", str(tmp_path / "run")])

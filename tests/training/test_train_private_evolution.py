@@ -29,7 +29,7 @@ from diffusers_dp.runs.pretrained import load_pretrained
 from support.feature_networks import save_resnet
 from support.flags import NUM_IMAGES
 from support.public_models import save as save_pipeline
-from support.runs import files, independent_epsilon, read_ledger, write_images, write_public
+from support.runs import BITS_OF_A_CPU, files, independent_epsilon, read_ledger, write_images, write_public
 
 
 METHOD = "pe"
@@ -158,6 +158,7 @@ def test_a_missing_image_shows_in_private_alone(script, flags, tmp_path, capsys)
     assert seen[0] == seen[1] == seen[2] and seen[0][3] == [(3, 6)] * 2
 
 
+@BITS_OF_A_CPU
 def test_images_follow_noisy_votes_alone(script, flags, tmp_path, monkeypatch):
     """Given the noisy votes, no other number of the sensitive images reaches candidates or release: with others in
     their place, all are the same to the bit."""
