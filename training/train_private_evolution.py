@@ -73,10 +73,11 @@ def evolve(
     from diffusers_dp.runs.evolution import Population
 
     config = run.config
+    device = "cpu" if config.is_exact else run.processes.device  # candidates are embedded where the images are
     population = Population.first(proposer, run, config.candidates_per_class, config.seed)
     generations = list(zip(config.votes, config.strengths, strict=True))
     for query, strength in run.processes.bar(generations, desc="Generations", unit="generation"):
-        seen = population.embedded(embed, config.lookahead, strength, run.processes.device)
+        seen = population.embedded(embed, config.lookahead, strength, device)
         question = replace(query, candidates_sha256=population.sha256, embedding=embed.facts)
         votes = run.ask(question, NearestCandidates(embed, seen, config.num_votes))
         last = query.generation == len(config.votes)

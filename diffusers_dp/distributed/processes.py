@@ -146,18 +146,19 @@ class Processes:
 
     def sum(self, tensors: Tensors) -> Tensors:
         """Sums each tensor over all processes, with the same bits everywhere. Sums in float32, or in float64 if one of
-        the tensors has that type, and returns the original types."""
+        the tensors has that type, and returns the original types and devices."""
         if self._alone:
             self._refuse_half()
             return tensors
         wide = functools.reduce(torch.promote_types, (tensor.dtype for tensor in tensors.values()), torch.float32)
-        flat = torch.cat([tensor.detach().flatten().to(wide) for tensor in tensors.values()])
+        # On this process's device: NCCL sums nothing that is elsewhere.
+        flat = torch.cat([tensor.detach().flatten().to(self.device, wide) for tensor in tensors.values()])
         with self._together():
             for bucket in flat.split(BUCKET):
                 distributed.all_reduce(bucket)
         parts = flat.split([tensor.numel() for tensor in tensors.values()])
         return {
-            name: part.view(tensor.shape).to(tensor.dtype)
+            name: part.view(tensor.shape).to(tensor.device, tensor.dtype)
             for (name, tensor), part in zip(tensors.items(), parts, strict=True)
         }
 
@@ -277,9 +278,9 @@ def start_processes(*, precision: str, seed: int, leaky_logs: bool) -> Processes
             f"`torchrun --nproc_per_node {asked} training/...`."
         )
     processes = Processes(accelerator)
+    torch.set_num_threads(max(1, cores() // processes.local_count))  # launchers set one thread per process
     if processes.device.type == "cpu":
         keep_freed_memory()
-        torch.set_num_threads(max(1, cores() // processes.local_count))  # launchers set one thread per process
     return processes
 
 

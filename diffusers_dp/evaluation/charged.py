@@ -93,10 +93,11 @@ class Judge:
             processes = processes or Processes()
             train, validation = split_for_training(synthetic)
             channels, height, width = synthetic.images.shape[1:]
-            self.classifier = build_classifier(
+            classifier = build_classifier(
                 CLASSIFIER, image_shape=(channels, height, width), seed=seed, epochs=epochs or None, device=device
             )
-            assert isinstance(self.classifier, NetworkClassifier)
+            assert isinstance(classifier, NetworkClassifier)
+            self.classifier = classifier
             if epochs != 0:
                 processes.on_first(partial(self._train, train, validation))
             if epochs == 0 or not processes.is_first:
@@ -130,6 +131,7 @@ class Judge:
         """Maps images `[b, C, H, W]` in [0, 1] to features `[b, classes + 2 pixels]`, row by row."""
         parts = [_moments(images)]
         if self.class_names:
+            self.classifier.to(images.device)
             taken_for = self.classifier.predict_one_by_one(images.mul(255).round().byte().cpu().numpy())
             one_hot = torch.nn.functional.one_hot(torch.from_numpy(taken_for), len(self.class_names))
             parts.insert(0, one_hot.to(images))

@@ -290,6 +290,10 @@ class NetworkClassifier(EpochClassifier):
     def _load(self, state: Any) -> None:
         self.network.load_state_dict(state)
 
+    def to(self, device: torch.device) -> None:
+        """Moves the trained network."""
+        self.network, self.device = self.network.to(device), device
+
     def scores(self, images: np.ndarray) -> np.ndarray:
         return network_scores(self.network, images, self.device)
 

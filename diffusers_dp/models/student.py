@@ -74,7 +74,7 @@ def bins(teacher: Teacher, fake: torch.Tensor, labels: Any, *, projection: torch
     """Scores of the bins of each projected value of the gradient, `[n, p, bins]`: the nearest centre is highest
     (G-PATE, Algorithm 1)."""
     found = gradients(teacher, fake, labels)
-    found = found / (found.norm(dim=1, keepdim=True) + SMALLEST) @ projection.to(found)
+    found = torch.einsum("nv,nvp->np", found / (found.norm(dim=1, keepdim=True) + SMALLEST), projection.to(found))
     return -(found[:, :, None] - centres(number, found.device)).abs()
 
 
@@ -172,9 +172,9 @@ def follow_bins(
     student: Student, images: torch.Tensor, labels: torch.Tensor | None, answer: torch.Tensor,
     *, projection: torch.Tensor, number: int,
 ) -> torch.Tensor:  # fmt: skip
-    """Takes the bin with most noisy votes for each value, and projects back."""
-    chosen = answer.view(len(answer), -1, number).argmax(2)
-    return follow_gradient(student, images, labels, centres(number, answer.device)[chosen] @ projection.T.to(answer))
+    """Takes the mean of the bins' centres under the noisy votes for each value, and projects back."""
+    values = answer.view(len(answer), -1, number) @ centres(number, answer.device)
+    return follow_gradient(student, images, labels, torch.einsum("np,nvp->nv", values, projection.to(answer)))
 
 
 def follow_votes(
@@ -203,9 +203,10 @@ def teaching_of(config: Any, image_shape: tuple[int, int, int], num_classes: int
         num_classes (`int`, *optional*): Number of classes; `None` for unlabelled images.
     """
     values, projection = image_shape[0] * config.side**2, torch.empty(0)
-    if config.aggregation == "bins":  # a public matrix: projected values of a gradient of norm 1 are about N(0, 1/4)
-        generator = torch.Generator().manual_seed(config.seed)
-        projection = torch.randn(values, config.projected_values, generator=generator) / 2
+    if config.aggregation == "bins":  # public: projected values of a gradient of norm 1 are about N(0, 1/4)
+        # A matrix for each image of a round: one for all would hide the same directions in each round.
+        size = (config.generated_per_round, values, config.projected_values)
+        projection = torch.randn(size, generator=torch.Generator().manual_seed(config.seed)) / 2
     in_bins = {"projection": projection, "number": config.bins_per_value}
     blame: dict[str, Any] = {
         "gradients": gradients, "votes": votes, "signs": partial(signs, kept=config.signs_per_image),

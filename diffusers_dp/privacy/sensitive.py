@@ -195,6 +195,8 @@ class SensitiveImages(Door):
         self._refuse_shut()
         if self._images.dtype != torch.uint8:
             raise ValueError("What an encoder made of images is not mapped again.")
+        if self._exact:
+            raise UsageError("--noise exact has no proof for latents, whose last bits were not tried: leave it out.")
         at_most = self.processes.share_size(self._capacity) if self._units is None else self._capacity
         key = fingerprint([made_of, list(shape), self.processes.index, self.processes.count])
         with torch.no_grad(), _secret_torch_draws(self.device):
@@ -245,7 +247,8 @@ class SensitiveImages(Door):
 
         Args:
             features (`Callable`): Images `[b, C, H, W]` in [0, 1] (of a mapped door: its rows) and labels, int64 `[b]`
-                or `None` where there are none, to features `[b, d]`, each row a function of its own record.
+                or `None` where there are none, to features `[b, d]`, each row a function of its own record. All of
+                them are on this door's device; with exact noise, on the CPU.
             clip_norm (`float`): Bound on the L2 norm of a feature vector; the sensitivity.
             noise_multiplier (`float`): sigma.
             sample_rate (`float`, defaults to 1): Each ask takes its own Poisson sample at this rate.
@@ -283,6 +286,11 @@ class SensitiveImages(Door):
         with torch.no_grad(), _secret_torch_draws(self.device):
             blank = features_of_zeros(
                 features, self.image_shape, num_classes, device=device, clip_norm=clip_norm, name=name
+            )
+        if blank.device.type != device.type:
+            raise UsageError(
+                f"The features of {name!r} are computed on {blank.device.type}, and the images are on {device.type}: "
+                "return rows on the device of the images."
             )
         size = min(QUERY_BATCH_SIZE, max(1, QUERY_BATCH_VALUES // max(blank.shape[1], math.prod(self.image_shape))))
         if self._exact:

@@ -189,6 +189,8 @@ def try_loss(
     Raises:
         UsageError: They keep something. With `exact`, a gradient follows from other images of its batch.
     """
+    if exact:
+        refuse_exact_steps(device)
     summed = functools.partial(
         clipped_gradient_sum, model, row_loss, max_grad_norm=1.0, noise_multiplicity=noise_multiplicity,
         generator=PrivateGenerator(bytes(KEY_BYTES)),
@@ -202,6 +204,16 @@ def try_loss(
     if exact:
         _refuse_mixed_bits(model, row_loss, full_size(at_most), image_shape, num_classes, noise_multiplicity, fitting,
                            device)  # fmt: skip
+
+
+def refuse_exact_steps(device: torch.device | str) -> None:
+    """Refuses DP-SGD with `--noise exact` on a GPU, which may add in another order each time: no trial shows that its
+    bits stay."""
+    if torch.device(device).type != "cpu":
+        raise UsageError(
+            "--noise exact has no proof for DP-SGD on a GPU: give --noise float, or hide the GPU "
+            "(CUDA_VISIBLE_DEVICES=)."
+        )
 
 
 def _refuse_mixed_bits(

@@ -196,31 +196,34 @@ def forecast_of_questions(
     stages: Sequence[OrdinaryTraining],
     device: torch.device,
     num_made: int,
+    *,
+    exact: bool = False,
 ) -> Forecast:
     """
     What a method without DP-SGD takes.
 
     Args:
+        exact (`bool`, defaults to `False`): `--noise exact`, whose questions are computed on the CPU.
         queries (sequence of `Query`): What is asked.
         stages (sequence of `OrdinaryTraining`): What is trained on the answers.
         num_made (`int`): Images that are made of the answers.
     """
     labelled, classes, pixels = facts.class_names is not None, len(facts.class_names or ("",)), facts.image_shape
-    seconds = 0.0
+    seconds, asking = 0.0, torch.device("cpu") if exact else device
     for query in queries:
         features, rows = query.timed(), classes if query.by_label else 1
 
         def ask(number: int, features: Features = features, rows: int = rows) -> None:
-            images, labels, _ = blank_images(number, pixels, labelled, device)
+            images, labels, _ = blank_images(number, pixels, labelled, asking)
             with torch.no_grad():
                 found = features(images, labels)
-                total = torch.zeros(rows, found.shape[1], dtype=torch.float64, device=device)
+                total = torch.zeros(rows, found.shape[1], dtype=torch.float64, device=asking)
                 total += torch.zeros_like(total).index_add_(
-                    0, torch.zeros(number, dtype=torch.long, device=device), found.double()
+                    0, torch.zeros(number, dtype=torch.long, device=asking), found.double()
                 )
 
         at_once = min(AT_ONCE, max(1, VALUES_AT_ONCE // max(query.num_values or 1, math.prod(pixels))))
-        seconds += query.repeats * _seconds(ask, math.ceil(query.sample_rate * facts.num_images), at_once, device)
+        seconds += query.repeats * _seconds(ask, math.ceil(query.sample_rate * facts.num_images), at_once, asking)
     trained, most = _ordinary(stages, facts, None, device, 1)
     asked = memory_of_questions(queries, pixels, classes, num_made)
     rows_on_disk = (facts.num_images + num_made) * math.prod(pixels)

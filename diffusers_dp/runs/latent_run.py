@@ -188,7 +188,6 @@ class Saliency:
         self.names, self.at_once = attention_matrices(denoiser.network), at_once
 
     def __call__(self, latents: torch.Tensor, labels: torch.Tensor | None) -> torch.Tensor:
-        self.denoiser.to(latents.device)  # the door says where a question is computed
         rows = latents.split(self.at_once)
         classes = [None] * len(rows) if labels is None else labels.split(self.at_once)
         return torch.cat([self._shares(*part) for part in zip(rows, classes, strict=True)])

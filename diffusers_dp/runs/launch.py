@@ -49,8 +49,11 @@ def run_method(method: Method, preflight: "Preflight", argv: list[str] | None = 
         return
     processes = early or _start(config)
     from ..gradients import tune
+    from ..privacy.separate_records import refuse_exact_steps
     from .forecast import forecast
 
+    if config.is_exact and config.dp_sgd is not None:
+        refuse_exact_steps(processes.device)
     tune(not config.no_engine_tuning)
     opened, tried = None, None
     if not config.skip_preflight:
@@ -106,7 +109,8 @@ def how_long(config: TrainingConfig, facts: PublicFacts, plan: Plan, trained: "T
     tune(not config.no_engine_tuning)
     if config.dp_sgd is None or trained is None:
         made = config.num_made(len(facts.class_names or ("",)))
-        return str(forecast_of_questions(facts, config.queries, config.ordinary_training, _device(), made))
+        stages, exact = config.ordinary_training, config.is_exact
+        return str(forecast_of_questions(facts, config.queries, stages, _device(), made, exact=exact))
     device = next(trained.model.parameters()).device
     return str(forecast(facts, plan, trained, device, config.dp_sgd, config.dp_sgd.ordinary_training))
 

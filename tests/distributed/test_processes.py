@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import torch
+from torch import distributed
 
 from diffusers_dp.accounting.ledger import PrivacyLedger
 from diffusers_dp.audit.bands import groups_of_rows
@@ -263,6 +264,30 @@ def test_rows_of_a_batch_lie_in_one_process_with_all_classes(count):
         rows.append(processes.rows(43))
         assert len(rows[-1]) == processes.part(43) and set((rows[-1] % 10).tolist()) == set(range(10))
     assert torch.cat(rows).tolist() == list(range(43))
+
+
+def test_a_sum_is_formed_on_the_device_of_the_process(monkeypatch):
+    """NCCL adds nothing on a CPU, where questions with exact noise are computed. "meta" stands for the card."""
+    summed, processes = [], Processes(device="meta")
+    processes.count, processes._alone = 2, False
+    monkeypatch.setattr(distributed, "all_reduce", summed.append)
+    monkeypatch.setattr(torch.Tensor, "to", _without_numbers(torch.Tensor.to))
+    found = processes.sum({"a": torch.ones(3), "b": torch.ones(2, 2, dtype=torch.float64)})
+    assert {bucket.device.type for bucket in summed} == {"meta"} and found["a"].device.type == "cpu"
+    assert {name: (value.shape, value.dtype) for name, value in found.items()} == {
+        "a": ((3,), torch.float32), "b": ((2, 2), torch.float64)
+    }  # fmt: skip
+
+
+def _without_numbers(original):
+    """What comes back from a device without numbers is zeros."""
+
+    def to(tensor, device, dtype):
+        if tensor.device.type == "meta" and torch.device(device).type == "cpu":
+            return torch.zeros(tensor.shape, dtype=dtype)
+        return original(tensor, device, dtype)
+
+    return to
 
 
 def test_every_question_to_a_ledger_can_be_put_by_all():

@@ -30,6 +30,7 @@ MADE = {
     "verify_a_stranger_s_model": "example_of_verifying/edited/privacy_receipt.json",
     "plan_a_budget": "example_of_planning/budget.png",
     "your_own_model": "example_of_own_model/run/release/privacy_receipt.json",
+    "your_own_teachers": "example_of_own_teachers/run/release/images.safetensors",
     "patients": "example_of_patients/run/release/privacy_receipt.json",
     "fine_tune_a_hub_model": "example_of_fine_tuning/run/release/pytorch_lora_weights.safetensors",
 }

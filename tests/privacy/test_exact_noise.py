@@ -410,3 +410,18 @@ def test_questions_are_computed_on_the_cpu(units):
 
     door = make_door(exact=True, device="meta", ledger=make_ledger(4 if units is not None else NUM_IMAGES), **options)
     assert ask(door, watched).device.type == "meta" and seen == {("cpu", "cpu")}
+
+
+def test_rows_from_elsewhere_are_refused(monkeypatch):
+    monkeypatch.setattr(sensitive, "features_of_zeros", lambda *_, **__: torch.zeros(1, 3, device="meta"))
+    with pytest.raises(UsageError, match="computed on meta, and the images are on cpu"):
+        ask(make_door(exact=True))
+
+
+def test_gradients_on_a_gpu_and_latents_are_refused(tmp_path):
+    ledger = make_ledger(NUM_IMAGES)
+    with pytest.raises(UsageError, match="no proof for DP-SGD on a GPU"):
+        gradient(make_door(exact=True, device="meta", ledger=ledger))
+    with pytest.raises(UsageError, match="no proof for latents"):
+        make_door(exact=True, ledger=ledger).map(lambda x: x, shape=SHAPE, cache=tmp_path, made_of={})
+    assert ledger.rows == []

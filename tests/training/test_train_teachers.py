@@ -6,12 +6,15 @@ import math
 from types import SimpleNamespace
 
 import pytest
+import torch
+import torch.nn.functional as F
 
 from diffusers_dp import load_verified, verify
 from diffusers_dp.errors import UsageError
 from diffusers_dp.methods.config import load_config
 from diffusers_dp.methods.registry import METHODS
-from diffusers_dp.methods.teachers import AGGREGATIONS
+from diffusers_dp.methods.teachers import AGGREGATIONS, GPATEConfig
+from diffusers_dp.models.student import teaching_of
 from diffusers_dp.runs.bands import refuse_another_listing
 from support import forked
 from support.flags import NUM_IMAGES, RESUME
@@ -132,3 +135,20 @@ def test_the_noise_of_the_published_rounds(epsilon, clipped):
     )  # fmt: skip
     row = plan_run(config, public_facts(config.data)).rows["teachers"]
     assert row.noise_multiplier == pytest.approx(clipped, rel=2e-3)
+
+
+@pytest.mark.parametrize("bins", [2, 10])
+def test_votes_for_bins_show_the_whole_gradient(bins):
+    """Each image shows a few directions, all images together every one; a vote alone says which bin, not how far."""
+    config = GPATEConfig(
+        generated_per_round=300, projected_values=3, bins_per_value=bins, resolution=8, num_channels=1,
+        class_names=["any"],
+    )  # fmt: skip
+    teaching, follow = teaching_of(config, (1, 8, 8), None)
+    gradient = torch.randn(64, generator=torch.Generator().manual_seed(1)).view(1, 1, 4, 4, -1).sum(-1)
+    images = torch.zeros(300, 1, 4, 4, requires_grad=True)
+    scores = teaching.blame(lambda images, labels: (images * gradient).flatten(1).sum(1), images.detach(), None)
+    votes = F.one_hot(scores.argmax(2), bins).float()
+    follow(None, images, None, votes).backward()
+    step = -images.grad.sum(0).flatten()
+    assert F.cosine_similarity(step, gradient.flatten(), dim=0) > 0.8
