@@ -118,14 +118,19 @@ TRIED = (
 def _began_from_a_folder(receipt: dict[str, Any]) -> bool:
     """From a model whose files no commit of the Hub names."""
     kinds = ("latent pipeline", "pre-trained model")
-    origins = [origin for origin in receipt.get("public_inputs") or [] if isinstance(origin, dict)]
-    return any(origin.get("kind") in kinds and origin.get("revision") is None for origin in origins)
+    return any(origin.get("kind") in kinds and origin.get("revision") is None for origin in _origins(receipt))
 
 
 def _is_of_another_method(receipt: dict[str, Any]) -> bool:
     """Of one that trains with DP-SGD, and is none of the library's."""
     trains = any(event["stage"] == "dp_sgd" for event in receipt["events"])
     return trains and (receipt.get("method") or {}).get("name") not in TRIED
+
+
+def _origins(receipt: dict[str, Any]) -> list[dict[str, Any]]:
+    """Public inputs of a receipt that was not checked yet."""
+    inputs = receipt.get("public_inputs")
+    return [origin for origin in inputs if isinstance(origin, dict)] if isinstance(inputs, list) else []
 
 
 def _inputs(receipt: dict[str, Any]) -> list[dict[str, Any]]:
@@ -548,6 +553,8 @@ def check_statement(receipt: dict[str, Any]) -> Iterator[str]:
         )
     if (_says_proven(receipt) or rng_kind == EXACT_RNG) and not _is_exact(receipt):
         yield "The receipt says that its noise is proven to the bit, and lists events whose noise is not."
+    if _says_proven(receipt) and any(origin.get("kind") == "latent pipeline" for origin in _origins(receipt)):
+        yield "The receipt says that its noise is proven to the bit, which no encoder of latents was."
     if "claims_version" not in receipt and _is_later(receipt):
         yield "The receipt does not say how its claims are judged, and its version does."
     yield from _check_fields(receipt)

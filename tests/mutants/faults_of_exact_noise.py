@@ -61,6 +61,20 @@ EXACT = (
         (f"{AT_THE_DOOR}::test_questions_are_computed_on_the_cpu",),
     ),
     Fault(
+        "exact: steps of DP-SGD on a GPU are taken",
+        "diffusers_dp/privacy/separate_records.py",
+        "    if exact:\n        refuse_exact_steps(device)\n",
+        "",
+        (f"{AT_THE_DOOR}::test_gradients_on_a_gpu_and_latents_are_refused",),
+    ),
+    Fault(
+        "exact: rows of a question may come from a GPU",
+        DOOR,
+        "        if blank.device.type != device.type:\n",
+        "        if False:\n",
+        (f"{AT_THE_DOOR}::test_rows_from_elsewhere_are_refused",),
+    ),
+    Fault(
         "exact: a run goes on with other noise than it began with",
         "diffusers_dp/runs/run.py",
         "        refuse_other_noise(self.ledger.rows, config.is_exact)\n",
@@ -187,6 +201,13 @@ EXACT = (
         "and not _is_exact(receipt):\n",
         "and not receipt:\n",
         ("release/test_exact_receipts.py::test_a_lie_about_whole_numbers_is_refused",),
+    ),
+    Fault(
+        "exact: latents are proven",
+        VERIFY,
+        'origin.get("kind") == "latent pipeline" for origin',
+        "False for origin",
+        ("release/test_exact_receipts.py::test_a_lie_about_whole_numbers_is_refused[latents]",),
     ),
     Fault(
         "exact: a receipt may have any sensitivity",

@@ -399,9 +399,16 @@ LARGE_SUMS = (
     Fault(
         "processes add up in float32",
         "diffusers_dp/distributed/processes.py",
-        "flatten().to(wide) for tensor",
-        "flatten().float() for tensor",
+        "flatten().to(self.device, wide) for tensor",
+        "flatten().to(self.device).float() for tensor",
         ("distributed/test_processes.py::test_a_large_sum_loses_none_of_its_terms",),
+    ),
+    Fault(
+        "processes add up what is on the CPU there",
+        "diffusers_dp/distributed/processes.py",
+        "flatten().to(self.device, wide) for tensor",
+        "flatten().to(wide) for tensor",
+        ("distributed/test_processes.py::test_a_sum_is_formed_on_the_device_of_the_process",),
     ),
 )
 

@@ -66,6 +66,9 @@ def event(receipt, number=1):
 LIES = {
     "a question without a grid": (lambda r: event(r, 0)["query"].pop("grid"), "whose noise is not"),
     "noise of another source": (lambda r: r.update(rng=RNG_FACTS), "whose noise is not"),
+    "latents": (
+        lambda r: r.update(public_inputs=[{"kind": "latent pipeline", "name": "a/b", "revision": None}]), "no encoder"
+    ),
     "another grid": (lambda r: event(r)["query"].update(grid=STEPS // 2), "of 262144 steps"),
     "a sensitivity above the clip norm": (lambda r: event(r)["query"].update(sensitivity=1.5), "of 262144 steps"),
     "a probability that no coin has": (lambda r: event(r).update(sampling_probability=0.1), "no coin"),
