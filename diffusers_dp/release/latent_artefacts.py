@@ -56,7 +56,7 @@ class LatentArtefact:
 
     def save(self, release: Path) -> None:
         pipeline = drawing_pipeline(self.base, self.classes["id2label"], None, self.denoiser)
-        samples = self.draw_samples(pipeline.to(self.denoiser.device))  # a resumed run has not moved the autoencoder
+        samples = self.draw_samples(pipeline)
         pipeline.to("cpu")
         index: dict[str, Any] = {"_class_name": ADAPTERS, "base": self.base.reference}
         if self.merge:

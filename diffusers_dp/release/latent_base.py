@@ -283,7 +283,7 @@ def drawing_pipeline(
     scheduler = denoiser.scheduler.from_config(denoiser.scheduler.config)  # training moved the tables of the other
     pipeline = LatentImagePipeline(denoiser, scheduler, base.pipeline.vae, id2label=id2label)
     pipeline.set_progress_bar_config(disable=True)
-    return pipeline
+    return pipeline.to(denoiser.device)  # a resumed run, whose latents are there, has not moved the autoencoder
 
 
 def _components(index: dict[str, Any]) -> tuple[str, list[str]]:
