@@ -4,11 +4,11 @@
     python benchmarks/gpu.py run                         # eight minutes at most; the next call goes on
     python benchmarks/gpu.py run --dry_run               # every part with tiny sizes, on a CPU
 
-Parts: exactness of the engine and of the door on the card; the pre-flight of a run; exact noise; the paper's MNIST
-recipe at epsilon 1, timed from four steps of DP-SGD; the tests of every room that computes, on the card; moments and
-teachers; cost and memory of a private step against an ordinary one; then FETA-Pro's recipes at the paper's scale, each
-drawn from and scored. Each part is a process of its own, and leaves a row with the card's name in `gpu.jsonl` of the
-output folder, beside a log. A training that does not end in time keeps its state and is resumed.
+Parts: exactness of the engine and of the door on the card; the pre-flight of a run; the paper's MNIST recipe at
+epsilon 1, timed from four steps of DP-SGD; the tests of every room that computes, on the card; moments and teachers;
+cost and memory of a private step against an ordinary one; then FETA-Pro's recipes at the paper's scale, each drawn
+from and scored. Each part is a process of its own, and leaves a row with the card's name in `gpu.jsonl` of the output
+folder, beside a log. A training that does not end in time keeps its state and is resumed.
 """
 
 import argparse
@@ -76,9 +76,6 @@ def parts() -> Iterator[Part]:
     yield Part("exactness", f"{python} {here}/gpu.py check")
     yield Part("pre-flight", f"{train} dpdm --config mnist_cpu --max_train_steps 12 {at}", TINY_DPDM)
     step = f"{python} {here}/dp_step.py --output {{run}}.md"
-    yield Part("exact noise", f"{train} dpdm --config mnist_cpu --max_train_steps 12 --noise exact {at}",
-               "--max_train_steps 2 --lr_warmup_steps 0 --train_batch_size 16 --noise_multiplicity 1 "
-               "--num_inference_steps 1")  # fmt: skip
     short = f"{train} dpdm --config mnist_eps1 {at} --max_train_steps 4 --skip_preflight"
     yield Part("4 steps of mnist_eps1", short, TINY_DPDM)
     yield Part("4 steps in bf16", f"{short} --mixed_precision bf16", TINY_DPDM)
