@@ -2,6 +2,7 @@
 """One command for a GPU: each part runs with tiny sizes on a CPU, once, and goes on where time was over."""
 
 import json
+import sys
 from importlib import import_module
 
 import numpy as np
@@ -43,7 +44,7 @@ def test_a_part_is_done_once_and_the_time_of_a_call_is_kept(gpu, data, tmp_path,
 
 
 def test_what_fails_is_told_and_tried_again(gpu, data, tmp_path, monkeypatch):
-    monkeypatch.setattr(gpu, "parts", lambda: [gpu.Part("broken", "python -c 1/0")])
+    monkeypatch.setattr(gpu, "parts", lambda: [gpu.Part("broken", f"{sys.executable} -c 1/0")])
     for number in (1, 2):
         code, rows = run(gpu, data, tmp_path / "out")
         assert code == 1 and len(rows) == number and "ZeroDivisionError" in rows[-1]["said"][-1]
@@ -51,7 +52,7 @@ def test_what_fails_is_told_and_tried_again(gpu, data, tmp_path, monkeypatch):
 
 def test_a_training_that_takes_longer_is_resumed(gpu, data, tmp_path, monkeypatch):
     monkeypatch.setattr(
-        gpu, "parts", lambda: [gpu.Part("long", "python -c 'import time; time.sleep(60)'", resumes=True)]
+        gpu, "parts", lambda: [gpu.Part("long", f"{sys.executable} -c 'import time; time.sleep(60)'", resumes=True)]
     )
     monkeypatch.setattr(gpu, "GRACE", 1)
     (tmp_path / "out" / "long" / "private").mkdir(parents=True)
