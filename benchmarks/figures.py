@@ -2,8 +2,9 @@
 
 `python benchmarks/rows.py docs` writes every block between `<!-- rows: CASE, CASE -->` and `<!-- /rows -->` again,
 from `results/rows.jsonl`, and `evidence.py` the block `<!-- choice -->`. Other figures name the file and the row that
-they stand in, as inline code: `rows: FILE NAME`. NAME is a recipe's hash in `quality_cpu.jsonl`, and the `name` of a
-line in `measured_before.jsonl`, which has the figures that were measured without `rows.py`.
+they stand in, as inline code: `rows: FILE NAME`. NAME is a recipe's hash in `quality_cpu.jsonl`, the `part` in
+`gpu_h100.jsonl`, and the `name` of a line in `measured_before.jsonl`, which has the figures that were measured without
+`rows.py`.
 
 The rule: a paragraph or a table states a figure of ours where it has a word of `WORDS` and a number of per cent or of
 points, or a word of `MEASURES` and a number with a decimal point. For a table, the paragraph before or after it may
@@ -30,7 +31,12 @@ LINES = {
 IMAGES = {"mnist_1500": 1500, "mnist_6000": 6000, "mnist": 60_000}
 RESULTS = ROOT / "benchmarks" / "results"
 TEXTS = [ROOT / "README.md", ROOT / "training" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-NAMES = {"rows.jsonl": "case", "quality_cpu.jsonl": "recipe", "measured_before.jsonl": "name"}
+NAMES = {
+    "rows.jsonl": "case",
+    "quality_cpu.jsonl": "recipe",
+    "measured_before.jsonl": "name",
+    "gpu_h100.jsonl": "part",
+}
 SAME = ("case", "data", "epsilon", "num_drawn", "recipe", "flags")  # rows that differ in their seeds alone
 BLOCK = re.compile(r"(<!-- rows: (.+?) -->).*?(<!-- /rows -->)", re.DOTALL)
 CHOICE = re.compile(r"(<!-- choice -->).*?(<!-- /choice -->)", re.DOTALL)  # `evidence.py` writes it

@@ -30,21 +30,19 @@ OUTPUT, DATA = Path("runs/gpu"), Path("runs/gpu_data/mnist")  # recipes know a d
 LIMIT = 480  # seconds of one call
 GRACE = 30  # seconds that a training has to keep its state
 LINES = 12  # of a part's output, in its row
+ROOMS = (
+    "gradients privacy queries randomness models methods pipelines schedulers sampling runs training audit "
+    "distributed release evaluation test_golden.py test_whole_method.py test_histories.py test_hostile.py"
+)
 TINY = (
     "--max_train_steps 2 --lr_warmup_steps 0 --train_batch_size 16 --noise_multiplicity 1 --block_out_channels 4,8 "
     "--layers_per_block 1 --attention_resolutions= --spatial_steps 1 --frequency_steps 1 --generator_steps 1 "
     "--generator_channels 4 --num_auxiliary_images 20 --num_frequency_features 20 --num_inference_steps 1"
 )
-ROOMS = (
-    "gradients privacy queries randomness models methods pipelines schedulers sampling runs training audit "
-    "distributed release evaluation test_golden.py test_whole_method.py test_histories.py test_hostile.py"
-)
 TINY_DPDM = (
     "--max_train_steps 2 --lr_warmup_steps 0 --train_batch_size 16 --noise_multiplicity 1 --block_out_channels 4,8 "
     "--layers_per_block 1 --num_inference_steps 1 --accountant rdp"
 )
-
-
 TINY_MOMENTS = "--images_per_class 1 --num_frequencies 4 --num_parts 1"
 TINY_TEACHERS = (
     "--max_train_steps 1 --lr_warmup_steps 0 --num_teachers 4 --first_teacher_steps 1 --teacher_steps 1 "
@@ -85,8 +83,9 @@ def parts() -> Iterator[Part]:
     yield Part("moments", f"{train} moments --config mnist_cpu {at} --images_per_class 500", TINY_MOMENTS)
     yield Part("teachers", f"{train} gs_wgan --config mnist_cpu {at}", TINY_TEACHERS)
     tiny = "--models 14x14 --multiplicities 1 --images 2 --rounds 1 --entries ordinary ours"
-    yield Part("private step", f"{step} --models 28x28 14x14 32x32 --multiplicities 1 8 --images 128", tiny)
-    bf16 = f"{step} --bf16 --models 28x28 80M --multiplicities 8 --images 64 --entries ordinary ours"
+    entries = "--entries ordinary ours 'Opacus hooks'"
+    yield Part("private step", f"{step} --models 28x28 --multiplicities 1 8 32 --images 64 {entries}", tiny)
+    bf16 = f"{step} --bf16 --models 28x28 80M --multiplicities 8 --images 32 --entries ordinary ours"
     yield Part("bf16", bf16, tiny)
     paper = f"{train} feta_pro --config {{recipe}} {at} --max_physical_batch_size auto"
     for recipe in ("mnist_eps1", "mnist_eps10"):

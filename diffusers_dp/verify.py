@@ -118,7 +118,7 @@ TRIED = (
 def _began_from_a_folder(receipt: dict[str, Any]) -> bool:
     """From a model whose files no commit of the Hub names."""
     kinds = ("latent pipeline", "pre-trained model")
-    return any(origin.get("kind") in kinds and origin.get("revision") is None for origin in _origins(receipt))
+    return any(origin.get("kind") in kinds and origin.get("revision") is None for origin in _inputs(receipt))
 
 
 def _is_of_another_method(receipt: dict[str, Any]) -> bool:
@@ -127,14 +127,10 @@ def _is_of_another_method(receipt: dict[str, Any]) -> bool:
     return trains and (receipt.get("method") or {}).get("name") not in TRIED
 
 
-def _origins(receipt: dict[str, Any]) -> list[dict[str, Any]]:
-    """Public inputs of a receipt that was not checked yet."""
+def _inputs(receipt: dict[str, Any]) -> list[dict[str, Any]]:
+    """Public inputs, also of a receipt that was not checked yet."""
     inputs = receipt.get("public_inputs")
     return [origin for origin in inputs if isinstance(origin, dict)] if isinstance(inputs, list) else []
-
-
-def _inputs(receipt: dict[str, Any]) -> list[dict[str, Any]]:
-    return receipt.get("public_inputs") or []
 
 
 def priced_inputs(receipt: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -553,7 +549,7 @@ def check_statement(receipt: dict[str, Any]) -> Iterator[str]:
         )
     if (_says_proven(receipt) or rng_kind == EXACT_RNG) and not _is_exact(receipt):
         yield "The receipt says that its noise is proven to the bit, and lists events whose noise is not."
-    if _says_proven(receipt) and any(origin.get("kind") == "latent pipeline" for origin in _origins(receipt)):
+    if _says_proven(receipt) and any(origin.get("kind") == "latent pipeline" for origin in _inputs(receipt)):
         yield "The receipt says that its noise is proven to the bit, which no encoder of latents was."
     if "claims_version" not in receipt and _is_later(receipt):
         yield "The receipt does not say how its claims are judged, and its version does."

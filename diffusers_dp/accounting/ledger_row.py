@@ -18,6 +18,7 @@ LARGEST_SUM_OF_SQUARES = 1 + 1e-9  # of coefficients scaled to norm 1; any exces
 #: Grid of `--noise exact`: steps to a clip norm, and steps of the coefficients of bands to 1. Of 64 vectors of
 #: that norm every sum of some is below 2^24, so that float32 adds them exactly.
 STEPS, COEFFICIENT_STEPS = 2**18, 2**10
+NO_EXACT_LATENTS = "--noise exact has no proof for latents, because their last bits were not tried: leave it out."
 SMALLEST = 1e-30  # of a clip norm or divisor; squares of smaller ones vanish in float32
 
 

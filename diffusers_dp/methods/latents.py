@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, ClassVar
 
+from ..accounting.ledger_row import NO_EXACT_LATENTS
 from ..errors import UsageError
 from ..queries.query import Query
 from ..queries.saliency import MatrixSaliency
@@ -158,7 +159,7 @@ class LatentConfig(LatentFlags, NewNetworkFlags, LearnsPublicImages):
                 "--train alone."
             )
         if self.is_exact:
-            raise UsageError("--noise exact has no proof for latents, whose last bits were not tried: leave it out.")
+            raise UsageError(NO_EXACT_LATENTS)
         if self.has_adapters and not self.dry_run and importlib.util.find_spec("peft") is None:
             raise UsageError(f"--train {self.train} needs a package: pip install diffusers_dp[lora].")
         if self.train != "lora" and self.targets:

@@ -22,6 +22,7 @@ from ..accounting import epsilon as accounting
 from ..accounting.ledger import PrivacyLedger
 from ..accounting.ledger_row import (
     COEFFICIENT_STEPS,
+    NO_EXACT_LATENTS,
     STEPS,
     Bands,
     LedgerRow,
@@ -196,7 +197,7 @@ class SensitiveImages(Door):
         if self._images.dtype != torch.uint8:
             raise ValueError("What an encoder made of images is not mapped again.")
         if self._exact:
-            raise UsageError("--noise exact has no proof for latents, whose last bits were not tried: leave it out.")
+            raise UsageError(NO_EXACT_LATENTS)
         at_most = self.processes.share_size(self._capacity) if self._units is None else self._capacity
         key = fingerprint([made_of, list(shape), self.processes.index, self.processes.count])
         with torch.no_grad(), _secret_torch_draws(self.device):

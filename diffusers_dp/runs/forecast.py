@@ -170,10 +170,8 @@ def _forecast_of_teachers(
                 )]  # fmt: skip
 
         round_seconds = _timed(rounds, 1, device)
-        start = time.perf_counter()
-        if trained.backward is not None:
-            trained.backward(answers[0])  # once, because a student may take many steps
-        following = time.perf_counter() - start
+        backward = trained.backward  # once, because a student may take many steps
+        following = 0.0 if backward is None else _once(lambda: backward(answers[0]), device)
     trained.module.load_state_dict(state)
     weights = 4 * sum(parameter.numel() for parameter in teaching.new().parameters()) * shares.number
     own = 4 * sum(parameter.numel() for parameter in trained.module.parameters())
@@ -203,10 +201,10 @@ def forecast_of_questions(
     What a method without DP-SGD takes.
 
     Args:
-        exact (`bool`, defaults to `False`): `--noise exact`, whose questions are computed on the CPU.
         queries (sequence of `Query`): What is asked.
         stages (sequence of `OrdinaryTraining`): What is trained on the answers.
         num_made (`int`): Images that are made of the answers.
+        exact (`bool`, defaults to `False`): `--noise exact`, whose questions are computed on the CPU.
     """
     labelled, classes, pixels = facts.class_names is not None, len(facts.class_names or ("",)), facts.image_shape
     seconds, asking = 0.0, torch.device("cpu") if exact else device
@@ -332,14 +330,15 @@ def _seconds(step: Callable[[int], None], images: int, at_once: int, device: tor
 
 def _timed(step: Callable[[int], None], number: int, device: torch.device) -> float:
     """The shortest of three: a busy machine slows single calls down, and makes none quicker."""
-    times = []
-    for _ in range(REPEATS):
-        start = time.perf_counter()
-        step(number)
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        times.append(time.perf_counter() - start)
-    return min(times)
+    return min(_once(partial(step, number), device) for _ in range(REPEATS))
+
+
+def _once(call: Callable[[], object], device: torch.device) -> float:
+    start = time.perf_counter()
+    call()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter() - start
 
 
 def in_words(seconds: float) -> str:

@@ -53,7 +53,7 @@ def run_method(method: Method, preflight: "Preflight", argv: list[str] | None = 
     from .forecast import forecast
 
     if config.is_exact and config.dp_sgd is not None:
-        refuse_exact_steps(processes.device)
+        processes.on_first(lambda: refuse_exact_steps(processes.device))
     tune(not config.no_engine_tuning)
     opened, tried = None, None
     if not config.skip_preflight:

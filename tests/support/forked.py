@@ -90,7 +90,7 @@ def run(
     processes = []
     for rank in range(count):
         environment = {**several, "RANK": str(rank), "LOCAL_RANK": str(rank)} if count > 1 else {}
-        environment |= {"CUDA_VISIBLE_DEVICES": "", "TQDM_DISABLE": "1"}
+        environment |= {"TQDM_DISABLE": "1"}
         processes.append(start(program, [*arguments], said[rank], environment, first=os.chdir, given=(str(cwd),)))
     deadline, told = time.monotonic() + PATIENCE, False
     while any(process.is_alive() for process in processes):

@@ -241,7 +241,9 @@ def test_central_images_warm_it_up(script, new, tmp_path, monkeypatch):
     monkeypatch.setattr("diffusers_dp.runs.warm_up_images.AugmentationBag", lambda rng: lambda images: images)
     taught, encode = [], LatentEncoder.__call__
     monkeypatch.setattr(
-        LatentEncoder, "__call__", lambda self, images: taught.append(images.detach().cpu()) or encode(self, images)
+        LatentEncoder,
+        "__call__",
+        lambda self, images: taught.append(images.detach().cpu().clone()) or encode(self, images),
     )
     interrupted(script, monkeypatch, given, 7)  # three steps of public images, two of central ones, one of DP-SGD
     _, rows = read_ledger(tmp_path / "run")
