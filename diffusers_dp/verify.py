@@ -41,7 +41,8 @@ MOST_FILES, MOST_HASHED, MOST_DEPTH, MOST_COUNTED = 10_000, 20_000_000_000, 50, 
 MOST_KINDS, LARGEST_ORDER, LARGEST_CLAIM = 50, 1_024, 1e9  # kinds: events that differ in more than their steps
 BANDED, MOST_BANDS, SUM_OF_SQUARES = "banded_gaussian", 1_000, 1 + 1e-9
 # A unit takes part in exactly k of its turns. Only PLD_accounting counts that: so many turns, on so fine a grid.
-ALLOCATED, MOST_TURNS, LOSS_STEPS = "allocated_gaussian", 2_000, (0.1, 0.2, 0.4)
+ALLOCATED, MOST_TURNS = "allocated_gaussian", 2_000
+LOSS_STEPS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4)
 WHOLE_ALLOCATION = "whole_allocation"  # of an event as it is counted: once for all steps of a release
 STREAMS = (BANDED, ALLOCATED)  # whose steps are one stream, without gaps
 IDS = ("path", "row", "column")

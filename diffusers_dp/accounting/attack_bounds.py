@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from ..verify import counted, counted_together, grid_of
-from .epsilon import Composition, Question, Truncation, composed, merge, quiet_absl
+from ..verify import WHOLE_ALLOCATION, counted, counted_together, grid_of
+from .epsilon import Composition, Question, Truncation, Turns, composed, merge, quiet_absl
 
 
 #: Shares of unused units that are accused, at which a release is judged.
@@ -67,7 +67,12 @@ def composition_of(events: Iterable[dict[str, Any]]) -> Composition:
 def _question(event: dict[str, Any]) -> Question:
     size = event.get("truncated_batch_size")
     truncation = None if size is None else Truncation(size, event["dataset_size"])
-    return Question(event["noise_multiplier"], event["sampling_probability"], event["steps_reserved"], truncation)
+    allocation = None
+    if event["mechanism"] == WHOLE_ALLOCATION:
+        query = event["query"]
+        allocation = Turns(query["turns"], query["participations"], query["loss_step"])
+    sigma, q = event["noise_multiplier"], event["sampling_probability"]
+    return Question(sigma, q, event["steps_reserved"], truncation, allocation)
 
 
 @lru_cache(maxsize=256)

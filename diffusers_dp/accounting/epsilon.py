@@ -216,6 +216,11 @@ def composed(composition: Composition, interval: float) -> "PLDAccountant":
             raise UsageError(
                 "--participation exactly needs a package: pip install diffusers_dp[participation], or leave it out."
             ) from None
+        except ValueError:  # its grid is coarser than the losses
+            raise UsageError(
+                f"--participation exactly cannot be counted at noise multiplier {question.noise_multiplier:.4g}, "
+                "where it saves nothing: raise --target_epsilon, or leave it out."
+            ) from None
     return pld
 
 

@@ -13,7 +13,8 @@ from ..errors import UsageError
 NON_PRIVATE = "non_private"  # dp_accounting's name
 BANDED, ALLOCATED = "banded_gaussian", "allocated_gaussian"
 STREAMS = (BANDED, ALLOCATED)  # mechanisms whose steps have positions in one stream of a release
-LOSS_STEPS = (0.1, 0.2, 0.4)  # of grids of losses, for random allocations
+#: Of grids of losses, for random allocations. The plan takes the finest one that takes seconds.
+LOSS_STEPS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4)
 DP_SGD, TEACHERS = "dp_sgd", "teachers"  # names of rows that have many steps
 IDS = ("path", "row", "column")
 LARGEST_SUM_OF_SQUARES = 1 + 1e-9  # of coefficients scaled to norm 1; any excess is more than rounding
@@ -96,7 +97,7 @@ class Allocation:
         participations (`int`): k, from 1 to t - 1.
         key_sha256 (`str`): SHA-256 of the secret key, in hexadecimal, see `randomness.keyed_hash.allocated_turns`.
         ids (`str`, defaults to `"row"`): What an id is, see `Bands`.
-        loss_step (`float`, defaults to 0.1): Step of the grid on which the losses are counted, one of `LOSS_STEPS`.
+        loss_step (`float`, defaults to 0.1): Step of the grid on which losses are counted, one of `LOSS_STEPS`.
 
     Raises:
         UsageError: A value lies outside its range.
@@ -106,7 +107,7 @@ class Allocation:
     participations: int
     key_sha256: str
     ids: str = "row"
-    loss_step: float = LOSS_STEPS[0]
+    loss_step: float = 0.1
 
     def __post_init__(self) -> None:
         whole = all(type(value) is int for value in (self.turns, self.participations))

@@ -43,7 +43,7 @@ def turn_checks(mechanism: Mechanism) -> list[Check]:
         generator=FaultyNoise(), participation_key=key,
     )  # fmt: skip
     question = mechanism.question(NUM_RECORDS, NUM_RECORDS) | {
-        "sample_rate": allocation.rate / number, "noise_multiplier": max(QUICK_NOISE, mechanism.noise_multiplier),
+        "sample_rate": allocation.rate / number, "noise_multiplier": QUICK_NOISE,  # any will do
         "allocation": allocation, "truncated_batch_size": None, "reserve_steps": turns * number,
     }  # fmt: skip
     model = stand_in_model()

@@ -12,6 +12,7 @@ from typing import Any, TypeVar, get_type_hints, overload
 from ..accounting.epsilon import truncated_batch_size
 from ..accounting.ledger_row import rate_of_coins
 from ..errors import UsageError
+from ..verify import MOST_TURNS
 from .advice import Situation
 from .automatic import AUTO, automatic
 from .command_line import nearest_flag, parser_of, value_type
@@ -328,6 +329,11 @@ def _turns(config: DPSGDConfig, sample_rate: float) -> tuple[int, int]:
         raise UsageError(
             f"--participation exactly gives a {config.unit_of_privacy} {sample_rate * config.max_train_steps:.2g} "
             f"turns in --max_train_steps {config.max_train_steps}, which rounds to none: raise it or --{flag}."
+        )
+    if turns > MOST_TURNS:
+        raise UsageError(
+            f"--participation exactly with {turns} turns takes too long to count: give at most {MOST_TURNS}, by a "
+            "lower --max_train_steps or a higher --noise_bands."
         )
     if participations >= turns:
         raise UsageError(

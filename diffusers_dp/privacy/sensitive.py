@@ -607,8 +607,9 @@ class SensitiveImages(Door):
         if self._exact:
             raise ValueError("The proof to the bit has coins, and no turns of units.")
         if self._turns is None or self._turns[0] != allocation:
-            turns = np.full((self._own_units, allocation.participations), -1)  # a unit that is not there has none
             units, digests = self._named_units()
+            # A unit that is not there has none.
+            turns = np.full((self._own_units, allocation.participations), -1, dtype=np.int32)
             turns[units] = allocated_turns(digests, key, allocation.turns, allocation.participations)
             self._turns = allocation, turns
 

@@ -43,8 +43,8 @@ ASSUMPTIONS = (
     "Choices made by looking at the sensitive images, such as tuned hyper-parameters, are not priced.",
 )
 TURNS_ASSUMPTION = (
-    "The key that gave each {unit} its turns stayed secret and served this release alone, and BLAKE2b under it cannot "
-    "be told from chance."
+    "The key that gave each {unit} its turns stayed secret and served this release alone; BLAKE2b under it, and the "
+    "key behind its SHA-256, cannot be told from chance."
 )
 PUBLIC_INPUTS_ASSUMPTION = (
     "What {is_else}listed under `public_inputs` was public and made without the sensitive images; the guarantee "

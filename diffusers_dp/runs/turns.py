@@ -8,26 +8,30 @@ noise there is. It stays in `private/`; the ledger states its hash, so that no o
 import hashlib
 import json
 import secrets
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+from .. import verify
 from ..accounting.ledger import PrivacyLedger
 from ..accounting.ledger_row import ALLOCATED, DP_SGD, LOSS_STEPS, Allocation, Bands, LedgerRow
 from ..errors import IntegrityError, UsageError
 from ..files.journal import replace_file
 from ..methods.config import SamplingFacts
 from ..randomness.keyed_hash import SECRET_BYTES
-from ..verify import allocation_work
 
 
 KEY_NAME = "participation_key.json"
-MOST_WORK = 6_000_000  # of `verify.allocation_work`, about ten seconds
+#: Of `verify.allocation_work`: about ten seconds, and how much of what the verifier takes for all releases together.
+MOST_WORK, SHARE_OF_WORK = 6_000_000, 0.4
 
 
 def chosen_allocation(
     ledger: PrivacyLedger, sampling: SamplingFacts, bands: Bands | None, ids: str
 ) -> tuple[Allocation, bytes, float]:
     """The turns of the units under a fresh secret key, that key, and the noise multiplier that Poisson sampling would
-    need. Losses are counted on the finest grid that takes seconds.
+    need. Losses are counted on the finest grid that takes seconds, and leaves the verifier time for other releases of
+    the data set.
 
     Args:
         ledger (`PrivacyLedger`): With what is asked before DP-SGD.
@@ -42,15 +46,28 @@ def chosen_allocation(
     turns, participations = sampling.turns
     number = 1 if bands is None else bands.count
     by_coins = ledger.calibrate(participations / turns, turns * number, bands=number)
-    works = {step: allocation_work(0.9 * by_coins, turns, participations, step) for step in LOSS_STEPS}
-    step = next((step for step, work in works.items() if work <= MOST_WORK), None)
+    taken = [_work_of(release["events"]) for release in ledger.prior_releases]
+    most = min(MOST_WORK, SHARE_OF_WORK * (verify.MOST_WORK - sum(taken)))
+    works = {step: verify.allocation_work(0.9 * by_coins, turns, participations, step) for step in LOSS_STEPS}
+    step = next((step for step, work in works.items() if work <= most), None)
     if step is None:
+        whose = "" if not any(taken) else f", beside those of {sum(map(bool, taken))} earlier release(s),"
         raise UsageError(
-            f"--participation exactly in {participations} of {turns} turns takes minutes to count: lower "
+            f"--participation exactly in {participations} of {turns} turns{whose} takes too long to count: lower "
             "--max_train_steps, raise --noise_bands, or leave it out."
         )
     key = secrets.token_bytes(SECRET_BYTES)
     return Allocation(turns, participations, hashlib.sha256(key).hexdigest(), ids, step), key, by_coins
+
+
+def _work_of(events: Sequence[dict[str, Any]]) -> float:
+    """What the turns of a release take to count."""
+    for event in events:
+        turns = Allocation.of(event["query"])
+        if turns is not None:
+            sigma = event["noise_multiplier"]
+            return verify.allocation_work(sigma, turns.turns, turns.participations, turns.loss_step)
+    return 0.0
 
 
 def describe_turns(row: LedgerRow, by_coins: float, unit: str) -> list[str]:
@@ -64,10 +81,12 @@ def describe_turns(row: LedgerRow, by_coins: float, unit: str) -> list[str]:
     assert row.allocation is not None
     turns, number = row.allocation, row.bands or 1
     group = "" if number == 1 else " of its group"
+    ratio = row.noise_multiplier / by_coins
+    saved = "" if ratio < 1 else ", so that it saves nothing: leave --participation out"
     return [
         f"dp_sgd: each {unit} takes part in exactly {turns.participations} of {turns.turns} turns{group}, "
         f"{row.query['normaliser']:,} {unit}s a step on average; the first step costs as much as all",
-        f"dp_sgd: noise {row.noise_multiplier / by_coins:.1%} of what --participation poisson needs",
+        f"dp_sgd: noise {ratio:.1%} of what --participation poisson needs{saved}",
     ]
 
 

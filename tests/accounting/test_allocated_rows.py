@@ -134,6 +134,11 @@ def test_only_pld_counts_turns(accountant):
     assert ledger.rows == []
 
 
+def test_noise_that_a_grid_cannot_tell_is_refused():
+    with pytest.raises(UsageError, match="saves nothing: raise --target_epsilon"):
+        in_memory().reserve(turns_row(sigma=1e6))
+
+
 def test_noise_is_calibrated():
     """To just below the target, with less noise than coins need."""
     ledger = in_memory(target=8.0)

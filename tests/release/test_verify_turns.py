@@ -12,8 +12,11 @@ import PLD_accounting
 import pytest
 
 from diffusers_dp import verify
+from diffusers_dp.accounting.attack_bounds import attack_bounds, attack_bounds_of
+from diffusers_dp.accounting.epsilon import Question, Turns, merge
 from diffusers_dp.accounting.ledger import PrivacyLedger
 from diffusers_dp.app.budget import plan_of_receipt
+from diffusers_dp.commands.plan_picture import picture_of
 from support.ledgers import row
 from support.releases import RECEIPT, forge, make_release
 from support.turns import KEY, turns_row
@@ -79,6 +82,18 @@ def test_card_and_picture_know_the_turns(release):
     plan = plan_of_receipt(receipt)
     assert plan.ledger.epsilon() == pytest.approx(receipt["claimed_epsilon"]["pld"]["epsilon"], abs=1e-6)
     assert plan.sampling.expected_batch_size == pytest.approx(5000 / 12)
+    assert picture_of(plan)[:4] == b"\x89PNG"
+
+
+@pytest.mark.parametrize("all_releases", [False, True])
+def test_bounds_on_attacks_are_of_all_turns(release, all_releases):
+    """They are those of the allocation itself, not of one step."""
+    receipt = json.loads((release / RECEIPT).read_text())
+    turns = Question(2.0, 2 / 6, 2 if all_releases else 1, None, Turns(6, 2, 0.4))
+    expected = attack_bounds(merge([turns, Question(9.0, 1.0, 1)]), 1e-4)
+    found = attack_bounds_of(receipt, all_releases=all_releases)
+    assert found.advantage == pytest.approx(expected.advantage, abs=1e-9)
+    assert found.true_positive_rates == pytest.approx(dict(expected.true_positive_rates), abs=1e-9)
 
 
 def test_who_lacks_the_package_is_told(release, capsys, monkeypatch):
