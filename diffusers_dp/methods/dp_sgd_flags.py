@@ -55,8 +55,8 @@ class DPSGDFlags:
     participation: str = flag(
         "poisson",
         "Who takes part in a step of DP-SGD: 'poisson' draws each image anew, 'exactly' lets a secret key give each "
-        "image the same number of steps, which needs less noise (a tenth less at epsilon 10 with 16 bands, next to "
-        "none at 1). The batch is rounded to fit, and the first step costs as much as all.",
+        "image the same number of steps, which needs less noise (with 16 bands a tenth less at epsilon 10, 6 % at "
+        "1). The batch is rounded to fit, and the first step costs as much as all.",
         rare=True, choices=("poisson", "exactly"),
     )  # fmt: skip
     noise_multiplicity: int = flag(
