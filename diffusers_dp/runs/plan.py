@@ -152,9 +152,11 @@ class Plan:
 
     @property
     def noise_against_independent(self) -> float:
-        """How much noise reaches the weights, as a part of what independent noise of the same cost would be."""
-        chosen = self.rows[DP_SGD].bands or 1
-        return self.noise_errors[chosen] / self.noise_errors[1] if chosen > 1 else 1.0
+        """How much noise reaches the weights, as a part of what independent noise on Poisson samples of the same cost
+        would be."""
+        row = self.rows[DP_SGD]
+        chosen, saved = row.bands or 1, row.noise_multiplier / self.noise_by_coins if self.noise_by_coins else 1.0
+        return saved * (self.noise_errors[chosen] / self.noise_errors[1] if chosen > 1 else 1.0)
 
     @property
     def noise_of_a_step(self) -> float:

@@ -48,6 +48,8 @@ def test_the_plan_says_turns_and_noise():
     assert row.noise_multiplier < by_coins
     assert f"noise {row.noise_multiplier / by_coins:.1%} of what --participation poisson needs" in result.table
     assert "each image takes part in exactly 2 of 6 turns of its group, 2,500 images a step" in result.table
+    by_bands = result.noise_errors[8] / result.noise_errors[1]
+    assert result.noise_against_independent == pytest.approx(by_bands * row.noise_multiplier / by_coins, rel=1e-3)
     assert result.epsilon_against_steps([0, 1, 48], "pld") == [0, result.epsilon, result.epsilon]
     assert result.participation_key.hex() not in repr(result)
     sampling = resolve(config, 60_000)
