@@ -68,7 +68,7 @@ def _question(event: dict[str, Any]) -> Question:
     size = event.get("truncated_batch_size")
     truncation = None if size is None else Truncation(size, event["dataset_size"])
     allocation = None
-    if event["mechanism"] == WHOLE_ALLOCATION:
+    if event.get("mechanism") == WHOLE_ALLOCATION:
         query = event["query"]
         allocation = Turns(query["turns"], query["participations"], query["loss_step"])
     sigma, q = event["noise_multiplier"], event["sampling_probability"]

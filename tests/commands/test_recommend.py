@@ -51,9 +51,8 @@ def test_it_answers_within_seconds_and_loads_no_torch():
 
 def test_many_classes_take_no_minutes(capsys):
     start = time.process_time()
-    with pytest.raises(SystemExit, match="2"):
-        cli.main("recommend --num_train_images 1000000 --num_classes 100000".split())
-    assert "100000 classes" in capsys.readouterr().err
+    cli.main("recommend --num_train_images 1000000 --num_classes 100000".split())
+    assert "coefficients in 100000 classes" in capsys.readouterr().out
     assert time.process_time() - start < 20, "it took three minutes to look for classes named twice"
 
 

@@ -131,7 +131,7 @@ TURNS = (
     Fault(
         "turns: bounds on attacks as if there were one step",
         "diffusers_dp/accounting/attack_bounds.py",
-        '    if event["mechanism"] == WHOLE_ALLOCATION:\n',
+        '    if event.get("mechanism") == WHOLE_ALLOCATION:\n',
         "    if False:\n",
         ("release/test_verify_turns.py::test_bounds_on_attacks_are_of_all_turns",),
     ),
