@@ -1,8 +1,8 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Check a release against its `privacy_receipt.json`:   python verify.py FOLDER [BASE]   (or `diffusers-dp verify`)
 
-This one file needs `pip install dp-accounting` and nothing else, but for releases in which each unit took part in
-exactly k of its turns: these need `pip install PLD_accounting` too. It rebuilds the events that the receipt lists,
+This one file needs `pip install dp-accounting` and nothing else. A release in which each unit took part in exactly k
+of its turns needs `pip install PLD_accounting` too. It rebuilds the events that the receipt lists,
 computes epsilon again, and compares the hashes of the files. What it can say is "numbers consistent, unsigned": a
 receipt is the trainer's statement, and nobody can see from the weights whether the events are all that happened.
 
@@ -1005,12 +1005,10 @@ def _wrong(event: dict[str, Any], num_images: Any) -> str | None:
         return "its mechanism does not fit its sampling probability and truncation"
     if not _whole(event.get("dataset_size"), 1) or event["dataset_size"] != num_images:
         return "its data set has another size than the public facts say"
-    if event["mechanism"] == ALLOCATED and (problem := _wrong_allocation(event)):
+    if event["mechanism"] == ALLOCATED and ((problem := _wrong_allocation(event)) or "bands" not in event):
         return problem
-    if event["mechanism"] == BANDED or event["mechanism"] == ALLOCATED and "bands" in event:
+    if event["mechanism"] in STREAMS:
         return _wrong_bands(event)
-    if event["mechanism"] == ALLOCATED:
-        return None
     return "it has bands, and its mechanism has none" if {"bands", "first_step"} & set(event) else None
 
 

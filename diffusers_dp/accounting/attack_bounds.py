@@ -67,10 +67,7 @@ def composition_of(events: Iterable[dict[str, Any]]) -> Composition:
 def _question(event: dict[str, Any]) -> Question:
     size = event.get("truncated_batch_size")
     truncation = None if size is None else Truncation(size, event["dataset_size"])
-    allocation = None
-    if event.get("mechanism") == WHOLE_ALLOCATION:
-        query = event["query"]
-        allocation = Turns(query["turns"], query["participations"], query["loss_step"])
+    allocation = Turns.of(event["query"]) if event.get("mechanism") == WHOLE_ALLOCATION else None
     sigma, q = event["noise_multiplier"], event["sampling_probability"]
     return Question(sigma, q, event["steps_reserved"], truncation, allocation)
 

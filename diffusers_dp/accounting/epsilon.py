@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -41,6 +41,11 @@ class Turns(NamedTuple):
     turns: int
     participations: int
     loss_step: float
+
+    @classmethod
+    def of(cls, query: dict[str, Any]) -> "Turns":
+        """Those that the public facts of a row state."""
+        return cls(query["turns"], query["participations"], query["loss_step"])
 
 
 class Question(NamedTuple):
@@ -206,7 +211,7 @@ def composed(composition: Composition, interval: float) -> "PLDAccountant":
     from dp_accounting.pld import PLDAccountant
 
     pld = PLDAccountant(NeighboringRelation.REPLACE_SPECIAL, interval)
-    for question in composition:  # in the order of `verify`, for sums of floats depend on it
+    for question in composition:  # in the order of `verify`, because sums of floats depend on it
         if question.allocation is None:
             pld.compose(to_event((question,)))
             continue

@@ -222,8 +222,7 @@ def questions_of(rows: Iterable[dict[str, Any]]) -> list[Question]:
     allocations = dict[Question, None]()
     for row in rows:
         if row["mechanism"] == ALLOCATED:
-            query = row["query"]
-            turns = Turns(query["turns"], query["participations"], query["loss_step"])
+            turns = Turns.of(row["query"])
             question = Question(row["noise_multiplier"], row["sampling_probability"], 1, None, turns)
             allocations[question] = None
         elif row["mechanism"] == BANDED:

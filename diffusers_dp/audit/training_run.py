@@ -186,7 +186,7 @@ class RunAudit:
 
     def _train(self, door: WatchedImages, steps: int) -> None:
         """The loop of every training, from a new model, in a folder that is thrown away. In the place of turns it has
-        coins, for fewer steps hold fewer turns; `turns.turn_checks` tries these."""
+        coins, because fewer steps hold fewer turns; `turns.turn_checks` tries these."""
         config = replace(
             self.config, max_train_steps=steps, restart_slack=0, checkpointing_steps=steps, participation="poisson"
         )

@@ -1,7 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """`--participation exactly` at the door: each record meets exactly k of its group's turns, chosen evenly.
 
-Noise, clipping and sensitivity are audited with coins in the place of turns, for they are the same code.
+Noise, clipping and sensitivity are audited with coins in the place of turns, because they are the same code.
 """
 
 import hashlib

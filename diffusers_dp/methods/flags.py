@@ -315,18 +315,19 @@ class DPSGDConfig(LoopFlags, TrainingConfig):
             )
 
     def _check_exactly(self) -> None:
-        for name, value, wrong in (
-            ("accountant", self.accountant, self.accountant != "pld"),
-            ("noise", "exact", self.is_exact),
-            ("target_epsilon", self.target_epsilon, not self.has_guarantee),
-        ):
+        for flag, wrong, reason in (
+            (
+                f"accountant {self.accountant}", self.accountant != "pld",
+                "only pld counts turns of images; give --accountant pld",
+            ),
+            ("noise exact", self.is_exact, "the proof to the bit is of coins; leave one of them out"),
+            (
+                f"target_epsilon {self.target_epsilon}", not self.has_guarantee,
+                "without noise there is nothing to save; leave one of them out",
+            ),
+        ):  # fmt: skip
             if wrong:
-                reason = {
-                    "accountant": "only pld counts turns of images; give --accountant pld",
-                    "noise": "the proof to the bit is of coins; leave one of them out",
-                    "target_epsilon": "without noise there is nothing to save; leave one of them out",
-                }[name]
-                raise UsageError(f"--participation exactly and --{name} {value} exclude each other: {reason}.")
+                raise UsageError(f"--participation exactly and --{flag} exclude each other: {reason}.")
 
     def _check_truncated(self) -> None:
         reason = None

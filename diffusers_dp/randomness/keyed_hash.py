@@ -60,7 +60,7 @@ def group_of(digests: np.ndarray, num_groups: int, key: str) -> np.ndarray:
 
 def allocated_turns(digests: np.ndarray, key: bytes, turns: int, participations: int) -> np.ndarray:
     """Chooses k of the t turns of each unit, by Floyd's method on words of 128 bits: BLAKE2b of its digest and a
-    counter, under the key. To who does not know the key each choice is uniform and independent of all others, but for
+    counter, under the key. To anyone without the key each choice is uniform and independent of all others, but for
     a probability below `n k t 2^-128`.
 
     Args:

@@ -155,7 +155,8 @@ class Plan:
         """How much noise reaches the weights, as a part of what independent noise on Poisson samples of the same cost
         would be."""
         row = self.rows[DP_SGD]
-        chosen, saved = row.bands or 1, row.noise_multiplier / self.noise_by_coins if self.noise_by_coins else 1.0
+        chosen = row.bands or 1
+        saved = row.noise_multiplier / self.noise_by_coins if self.noise_by_coins else 1.0
         return saved * (self.noise_errors[chosen] / self.noise_errors[1] if chosen > 1 else 1.0)
 
     @property

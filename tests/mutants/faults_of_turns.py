@@ -103,8 +103,8 @@ TURNS = (
     Fault(
         "turns: counted for the steps that were taken alone",
         LEDGER_FILE,
-        'turns = Turns(query["turns"], query["participations"], query["loss_step"])\n',
-        'turns = Turns(query["turns"] + 9 - row["steps_reserved"], query["participations"], query["loss_step"])\n',
+        'turns = Turns.of(row["query"])\n',
+        'turns = Turns.of(row["query"])._replace(turns=row["query"]["turns"] + 9 - row["steps_reserved"])\n',
         ("accounting/test_allocated_rows.py",),
     ),
     Fault(
@@ -131,8 +131,8 @@ TURNS = (
     Fault(
         "turns: bounds on attacks as if there were one step",
         "diffusers_dp/accounting/attack_bounds.py",
-        '    if event.get("mechanism") == WHOLE_ALLOCATION:\n',
-        "    if False:\n",
+        'if event.get("mechanism") == WHOLE_ALLOCATION else None\n',
+        "if False else None\n",
         ("release/test_verify_turns.py::test_bounds_on_attacks_are_of_all_turns",),
     ),
     Fault(
