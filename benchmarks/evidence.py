@@ -35,7 +35,7 @@ def evidence_of(rows: Sequence[dict[str, Any]]) -> list[MeasuredRow]:
             continue
         if row["case"] == "real images":
             real[row["data"]] = max(real.get(row["data"], 0.0), row["accuracy"]["cnn"])
-        elif row["method"] is not None and row.get("num_drawn", 0) <= MOST_DRAWN:
+        elif row["method"] is not None and row.get("num_drawn", 0) <= MOST_DRAWN and not row.get("upscale"):
             key = (
                 *(row[name] for name in ("case", "method", "recipe", "data", "epsilon", "flags")),
                 row.get("draw", ""),
@@ -52,7 +52,7 @@ def _mean_row(key: tuple[Any, ...], same: list[dict[str, Any]], real: float | No
     config = load_config([*start, "--dataset_name", data, *flags.split()], METHODS[method])
     if real is None or config.num_train_images is None:
         return None
-    if config.dp_sgd is not None and recipe != AUTO:
+    if config.dp_sgd is not None and (recipe != AUTO or "--max_train_steps" in flags):
         return None  # steps, rates and batch are tuned to these images, and say nothing of others
     needs = {flag for flag, value in pairs if "{" in value}
     needs |= set() if config.public_images is None else {"public_dataset_name"}

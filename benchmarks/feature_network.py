@@ -60,26 +60,27 @@ def main() -> None:
     print(f"{accuracy:.1%} of {HELD_OUT} public images that it has not seen; written to {args.output_dir}")
 
 
-def read(args: argparse.Namespace) -> tuple[torch.Tensor, torch.Tensor, int]:
-    """Images `[n, C, H, W]` of uint8, shuffled, their classes, and how many classes there are."""
+def read(args: argparse.Namespace, labelled: bool = True) -> tuple[torch.Tensor, torch.Tensor, int]:
+    """Images `[n, C, H, W]` of uint8, shuffled, their classes, and how many classes there are. Without `labelled` all
+    classes are 0."""
     shape = (args.num_channels, args.resolution, args.resolution)
     source = open_source(DataSource(
         dataset_name=args.dataset_name, train_split=args.train_split, image_column=args.image_column,
         label_column=args.label_column, image_shape=shape,
     ))  # fmt: skip
     names = source.class_names()
-    if names is None:
+    if names is None and labelled:
         raise SystemExit("The public images have no classes: give --label_column.")
     images, labels = [], []
     for encoded, label, _ in tqdm(
         source.records(names, args.output_dir / "cache"), total=source.count(), desc="Reading images", unit="image"
     ):
         image = decode_image(encoded, shape, MAX_IMAGE_PIXELS)
-        if image is not None and label is not None:
+        if image is not None and (label is not None or not labelled):
             images.append(image)
-            labels.append(label)
+            labels.append(label if labelled else 0)
     order = torch.randperm(len(images))
-    return torch.from_numpy(np.stack(images))[order], torch.tensor(labels)[order], len(names)
+    return torch.from_numpy(np.stack(images))[order], torch.tensor(labels)[order], len(names or ())
 
 
 def train(model: ResNetForImageClassification, images: torch.Tensor, labels: torch.Tensor, args) -> None:

@@ -38,6 +38,7 @@ NAMES = {
     "gpu_h100.jsonl": "part",
 }
 SAME = ("case", "data", "epsilon", "num_drawn", "recipe", "flags")  # rows that differ in their seeds alone
+OF_A_CASE = ("train", "draw", "upscale")  # stages whose minutes a table shows
 BLOCK = re.compile(r"(<!-- rows: (.+?) -->).*?(<!-- /rows -->)", re.DOTALL)
 CHOICE = re.compile(r"(<!-- choice -->).*?(<!-- /choice -->)", re.DOTALL)  # `evidence.py` writes it
 NAMED = re.compile(r"`rows: (\S+\.jsonl) ([^`\n]+)`")
@@ -59,12 +60,14 @@ def table(rows: list[dict[str, Any]]) -> str:
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in rows:
         if row["scored_on"] == "test":
-            group = (*(row.get(name, "") for name in SAME), row.get("draw", ""))
+            group = (*(row.get(name, "") for name in SAME), f"{row.get('draw', '')} {row.get('upscale', '')}".strip())
             groups.setdefault(group, []).append(row)
     for (case, data, epsilon, num_drawn, *_, draw), same in groups.items():
         accuracies = [mean_of([100 * row["accuracy"][name] for row in same], 2) for name in ("cnn", "mlp", "logreg")]
         others = [mean_of([row[name] for row in same], 4) for name in ("frechet", "precision", "recall")]
-        minutes = mean_of([sum(row["minutes"].get(each, 0) for each in ("train", "draw")) for row in same], 1)
+        minutes = mean_of(
+            [sum(row["minutes"].get(each, 0) for each in ("train", "draw", "upscale")) for row in same], 1
+        )
         shown = "none" if epsilon is None else f"{epsilon:g}"
         name = f"{case} `{draw}`" if draw else case
         lines.append(" | ".join(

@@ -14,7 +14,8 @@ runs the cases that have no row: an interrupted training resumes. All first seed
 stopped at any time still compares.
 
 A sweep is a case with `vary`, flags with lists of values, and becomes a case for each point of the grid. Cases that
-differ in how they draw share one training. `{NAME}` in flags is the place that `--data NAME=PLACE` gives.
+differ in how they draw or enlarge images share one training. `{NAME}` in flags is the place that `--data NAME=PLACE`
+gives.
 
 Settings are chosen with `--scored_on train`, on training images; such rows stand in no table of test accuracies.
 Numbers measured on real images are private where these images are; MNIST's and CIFAR-10's are public.
@@ -94,15 +95,22 @@ class Runner:
             sample = ["sample", str(release), "--num_images", str(case.num_images), "--output_dir", str(drawn)]
             sample += ["--seed", str(case.seed), *filled(case.draw, self.places)]
             self._call([*COMMAND, *sample], minutes, "draw", core)
+        if case.upscale:
+            small, images = images, folder / f"large_{case.key}"
+            if not (images / "README.md").exists():
+                large = ["upscale", str(small), "--output_dir", str(images), *filled(case.upscale, self.places)]
+                self._call([*COMMAND, *large], minutes, "upscale", core)
         score = [sys.executable, str(HERE / "scorer.py"), str(images), "--real", self.places[case.data]]
         scored = self._call([*score, "--scored_on", self.scored_on], minutes, "score", core)
         numbers = json.loads(scored.splitlines()[-1])
         receipt = json.loads((release / "privacy_receipt.json").read_text(encoding="utf-8"))
         if not self.keep_images:
-            shutil.rmtree(drawn, ignore_errors=True)
+            for made in (drawn, folder / f"large_{case.key}"):
+                shutil.rmtree(made, ignore_errors=True)
         return {
             "key": case.key, "case": case.name, "method": case.method, "recipe": case.recipe, "data": case.data,
             "epsilon": case.epsilon, "seed": case.seed, "flags": " ".join(case.flags), "draw": " ".join(case.draw),
+            **({"upscale": " ".join(case.upscale)} if case.upscale else {}),
             **numbers,
             "epsilon_spent": claimed_epsilon(receipt), "delta": receipt["delta"],
             "receipt_sha256": hashlib.sha256((release / "privacy_receipt.json").read_bytes()).hexdigest(),

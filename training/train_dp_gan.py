@@ -5,8 +5,9 @@ model of its images.
     accelerate launch training/train_dp_gan.py --dataset_name ylecun/mnist --config mnist_cpu
     accelerate launch training/train_dp_gan.py --train_data_dir scans --class_names benign,malignant --target_epsilon 5
 
-Stages: DP-SGD on a discriminator, from which a generator learns -> release/. Only DP-SGD and the question of
-`--evaluation_reserve` touch the images, through `SensitiveImages`; each writes its row to the ledger first. The
+Stages: (noisy moments -> warm-up on images drawn from them ->) DP-SGD on a discriminator, from which a generator
+learns -> release/. Only the questions about moments, DP-SGD and the question of `--evaluation_reserve` touch the
+images, through `SensitiveImages`; each writes its row to the ledger first. The
 discriminator's gradient on real images is clipped and noised; that on generated images is added outside, with the same
 weight. The generator learns from the discriminator alone.
 
@@ -30,24 +31,60 @@ if TYPE_CHECKING:
 
     Run = TrainingRun[DPGANConfig]
 
+NUM_WARM_UP_IMAGES = 20_000
+
 
 def train(run: "Run") -> None:
     from diffusers_dp.runs.result_model import model_of_generator, new_generator
 
-    # 1. Noisy gradients move the discriminator, and every few steps it moves the generator.
     config = run.config
     pipeline, generator = new_generator(config, run.facts, run.processes.device)
-    run.dp_sgd(adversaries(config, run.facts, generator, run.processes))
+    trained = adversaries(config, run.facts, generator, run.processes)
 
-    # 2. The release: the generator, with averaged weights, or a model of its images.
+    # 1. Both networks learn images that noisy answers tell.
+    if config.warm_up_steps and not run.resumes_dp_sgd:
+        warm_up(run, trained)
+
+    # 2. Noisy gradients move the discriminator, and every few steps it moves the generator.
+    run.dp_sgd(trained)
+
+    # 3. The release: the generator, with averaged weights, or a model of its images.
     run.release_pipeline(pipeline or model_of_generator(run, generator), config.training_facts)
+
+
+def warm_up(run: "Run", trained: "Trained") -> None:
+    """Steps like those of DP-SGD, without noise, on images drawn from noisy moments."""
+    from diffusers_dp.runs.moments import ask_for_moments
+    from diffusers_dp.runs.warm_up_images import LabelledImages
+
+    config, step, device = run.config, trained.backward, run.processes.device
+    moments = ask_for_moments(run)
+    images = LabelledImages(*moments.draw(NUM_WARM_UP_IMAGES, "uniform", config.seed))
+    optimizer = new_optimizer(config, trained.module)  # DP-SGD begins with an own, for its gradients are larger
+    run.processes.same_weights(trained.module)
+    for _ in run.processes.bar(range(config.warm_up_steps), desc="Warm-up (moments)", unit="step"):
+        drawn, labels = images.batch(step.share_size)
+        step.on_drawn(drawn.to(device).float() / 127.5 - 1, labels.to(device))
+        optimizer.step()
+    run.done("warm-up (moments)")
+
+
+def new_optimizer(config: Any, gan: Any) -> Any:
+    """Adam, with a learning rate for each network."""
+    import torch
+
+    return torch.optim.Adam(
+        [
+            {"params": gan.discriminator.parameters(), "lr": config.learning_rate},
+            {"params": gan.generator.parameters(), "lr": config.generator_learning_rate},
+        ],
+        betas=(config.adam_beta1, 0.999),
+    )
 
 
 def adversaries(config: Any, facts: Any, generator: Any, processes: Any) -> "Trained":
     """Both networks as what is trained; the loss is that of the discriminator's real rows."""
-    import torch
-
-    from diffusers_dp.models.adversary import AdversarialStep, Adversaries, Discriminator, row_loss
+    from diffusers_dp.models.adversary import AdversarialStep, Adversaries, Discriminator
     from diffusers_dp.runs.dp_sgd import Trained
 
     classes = None if facts.class_names is None else len(facts.class_names)
@@ -61,15 +98,7 @@ def adversaries(config: Any, facts: Any, generator: Any, processes: Any) -> "Tra
         accuracy_floor=config.fake_accuracy_floor,
         physical_batch_size=config.physical_batch_size or config.generator_batch_size,
     )  # fmt: skip
-    optimizer = torch.optim.Adam(
-        [
-            {"params": gan.discriminator.parameters(), "lr": config.learning_rate},
-            {"params": gan.generator.parameters(), "lr": config.generator_learning_rate},
-        ],
-        betas=(config.adam_beta1, 0.999),
-    )
-    loss = row_loss(config.gan_loss, real=True, input_noise=config.input_noise)
-    return Trained(gan, gan.discriminator, loss, step, optimizer=optimizer)
+    return Trained(gan, gan.discriminator, step.real_loss, step, optimizer=new_optimizer(config, gan))
 
 
 def build(config: Any, facts: Any, device: Any) -> "Trained":

@@ -5,11 +5,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ..errors import UsageError
-from .flag import flag
+from ..queries.query import Query
+from .flag import SHARE, flag
 from .flag_groups import NetworkFlags
 from .flags import DPSGDConfig, OrdinaryTraining
 from .generator_flags import GeneratorFlags
-from .method import DP_SGD, Method
+from .method import DP_SGD, SUM, Method
+from .moments import MomentFlags
 
 
 #: What `--gan_loss` may be.
@@ -44,11 +46,20 @@ class DPGANFlags:
         "Weight of a term that keeps two images of a class apart, so that a generator does not make one for all.",
         at_least=0,
     )
+    warm_up_steps: int = flag(
+        0,
+        "Discriminator steps before DP-SGD, in which both networks learn images drawn from noisy moments of the "
+        "sensitive ones.",
+        at_least=0,
+    )  # fmt: skip
+    warm_up_budget_share: float = flag(
+        0.1, "Share of the composed RDP that the moments may spend.", only_with="warm_up_steps", **SHARE
+    )
     adam_beta1: float = flag(0.5, "First decay of Adam, for both networks.", at_least=0, below=1)
 
 
 @dataclass
-class DPGANConfig(DPGANFlags, GeneratorFlags, NetworkFlags, DPSGDConfig):
+class DPGANConfig(DPGANFlags, MomentFlags, GeneratorFlags, NetworkFlags, DPSGDConfig):
     """All flags of `training/train_dp_gan.py`."""
 
     method: ClassVar[str] = "dp_gan"
@@ -58,8 +69,20 @@ class DPGANConfig(DPGANFlags, GeneratorFlags, NetworkFlags, DPSGDConfig):
     learning_rate: float = 1e-3
 
     @property
+    def moments_share(self) -> float | None:
+        return self.warm_up_budget_share
+
+    @property
+    def queries(self) -> tuple[Query, ...]:
+        return self.moment_queries if self.warm_up_steps else ()
+
+    @property
     def ordinary_training(self) -> tuple[OrdinaryTraining, ...]:
-        return (*super().ordinary_training, *self.model_of_images)
+        stages = (*super().ordinary_training, *self.model_of_images)
+        if not self.warm_up_steps:
+            return stages
+        # A step of the warm-up takes about as long as one of the generator, because the discriminator is small.
+        return (*stages, OrdinaryTraining(self.warm_up_steps, self.generator_batch_size, self.generator_channels))
 
     @property
     def training_facts(self) -> dict[str, Any]:
@@ -70,9 +93,17 @@ class DPGANConfig(DPGANFlags, GeneratorFlags, NetworkFlags, DPSGDConfig):
             "learning_rate", "adam_beta1", "ema_decay",
         )  # fmt: skip
         of_images = ("generator_channels", "num_generated_images", "diffusion_steps")
-        return {name: getattr(self, name) for name in (*names, *(of_images if self.generator == "residual" else ()))}
+        facts = {name: getattr(self, name) for name in (*names, *(of_images if self.generator == "residual" else ()))}
+        return facts | ({"warm_up_steps": self.warm_up_steps, **self.moment_facts} if self.warm_up_steps else {})
+
+    def check_facts(self, class_names: tuple[str, ...] | None) -> None:
+        super().check_facts(class_names)
+        if self.warm_up_steps:
+            self.check_parts(class_names)
 
     def check(self) -> None:
+        if self.warm_up_steps:
+            self.check_moments()
         if self.noise_bands == "auto" and self.has_guarantee:
             raise UsageError(
                 "--noise_bands auto takes the bands with the least noise in a sum of steps, and here steps do not "
@@ -89,9 +120,10 @@ class DPGANConfig(DPGANFlags, GeneratorFlags, NetworkFlags, DPSGDConfig):
 METHODS = (
     Method(
         "dp_gan", "DP-GAN", "Xie et al. 2018; Bie et al. 2023, Private GANs, Revisited", "proven_with_assumptions",
-        "DP-SGD on the discriminator's real rows; generated rows and the generator are post-processing, and the "
-        "discriminator's scores of real images leave the door nowhere.",
-        mechanisms=(DP_SGD,), config=DPGANConfig, train="diffusers_dp.training.train_dp_gan:train",
+        "DP-SGD on the discriminator's real rows, after noisy sums of moments where a warm-up is asked for; generated "
+        "rows and the generator are post-processing, and the discriminator's scores of real images leave the door "
+        "nowhere.",
+        mechanisms=(SUM, DP_SGD), config=DPGANConfig, train="diffusers_dp.training.train_dp_gan:train",
         build="diffusers_dp.training.train_dp_gan:build",
     ),
 )  # fmt: skip

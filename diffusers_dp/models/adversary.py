@@ -159,7 +159,8 @@ class AdversarialStep:
         self.input_noise, self.mode_seeking = input_noise, mode_seeking
         self.generator_batch_size, self.accuracy_floor = generator_batch_size, accuracy_floor
         self.physical_batch_size = physical_batch_size
-        self.loss, self.draws = row_loss(kind, real=False, input_noise=input_noise), PrivateGenerator()
+        self.real_loss, self.loss = (row_loss(kind, real=real, input_noise=input_noise) for real in (True, False))
+        self.draws = PrivateGenerator()
         self.drawn: tuple[torch.Tensor, torch.Tensor | None] | None = None
 
     def __call__(self, gradients: Gradients) -> None:
@@ -174,23 +175,42 @@ class AdversarialStep:
             self._teach()
             self.drawn = None
 
+    @property
+    def share_size(self) -> int:
+        """Number of images of a step in this process. It may be 0."""
+        return self.processes.share_size(self.normaliser)
+
+    def on_drawn(self, images: torch.Tensor, labels: torch.Tensor | None) -> None:
+        """Sets all gradients by images in the place of real ones, without noise. They must not be private.
+
+        Args:
+            images (`torch.Tensor` of shape `[share_size, C, H, W]`): In [-1, 1], made from noisy answers alone.
+            labels (`torch.Tensor` of int64, shape `[share_size]`, *optional*): Their classes.
+        """
+        total = self._clipped_sum(self.real_loss, images, labels)
+        self({name: each / self.normaliser for name, each in total.items()})
+
     def _of_fakes(self) -> Gradients:
         """Sums the clipped gradients of as many fakes as real images are expected."""
-        number = self.processes.share_size(self.normaliser)
+        number = self.share_size
+        if self.drawn is None:
+            self.drawn = self._many_fakes(2 * max(number, 1))  # 0: more processes than fakes
+        every, labels = self.drawn
+        half = torch.randperm(len(every))[:number].to(every.device)
+        return self._clipped_sum(self.loss, every[half], None if labels is None else labels[half])
+
+    def _clipped_sum(self, loss: RowLoss, images: torch.Tensor, labels: torch.Tensor | None) -> Gradients:
+        """Sums the clipped gradients of images that are not private, over all processes."""
 
         def batches() -> Iterator[PhysicalBatch]:
-            if not number:  # more processes than fakes
-                return
-            if self.drawn is None:
-                self.drawn = self._many_fakes(2 * number)
-            every, labels = self.drawn
-            half = torch.randperm(2 * number)[:number].to(every.device)
-            for part in half.split(self.physical_batch_size):
+            for start in range(0, len(images), self.physical_batch_size):
+                part = images[start : start + self.physical_batch_size]
                 counts = torch.ones(len(part), dtype=torch.bool, device=part.device)
-                yield every[part], None if labels is None else labels[part], counts, None
+                own = None if labels is None else labels[start : start + self.physical_batch_size]
+                yield part, own, counts, None
 
         return self.processes.sum(clipped_gradient_sum(
-            self.gan.discriminator, self.loss, batches(), max_grad_norm=self.max_grad_norm, noise_multiplicity=1,
+            self.gan.discriminator, loss, batches(), max_grad_norm=self.max_grad_norm, noise_multiplicity=1,
             generator=self.draws,
         ))  # fmt: skip
 

@@ -86,12 +86,14 @@ def test_the_cases_that_come_along_are_understood(rows, tmp_path):
         assert config.target_epsilon == case.epsilon and config.dataset_name == places[case.data]
         sample = ["sample", "release", "--num_images", str(case.num_images), "--output_dir", "drawn"]
         cli._parse([*sample, *rows.filled(case.draw, places)])
+        cli._parse(["upscale", "drawn", "--output_dir", "large", *rows.filled(case.upscale, places)])
 
 
 def test_ways_to_draw_share_a_training(rows, tmp_path):
     case = rows.read_cases(tmp_path / "cases.yaml")[0]
     others = [rows.replace(case, draw=("--solver", "heun")), rows.replace(case, num_images=40)]
-    assert len({each.key for each in (case, *others)}) == 3
+    others.append(rows.replace(case, upscale=("--resolution", "64")))
+    assert len({each.key for each in (case, *others)}) == 4
     assert {each.training_key for each in others} == {case.training_key}
     assert rows.replace(case, seed=9).training_key != case.training_key
 
@@ -147,16 +149,16 @@ def test_from_a_case_to_a_row_once(rows, tmp_path, noise, capsys):
 
 
 @pytest.mark.slow
-def test_a_release_of_images_is_scored_as_it_is(rows, tmp_path, noise):
+def test_a_release_of_images_is_not_drawn_but_may_be_enlarged(rows, tmp_path, noise):
     (tmp_path / "psg.yaml").write_text(
         "- {name: psg, method: psg, data: noise, flags: '--images_per_class 5 --classifier_width 8\n"
         "   --max_train_steps 2 --train_batch_size 8 --num_train_images 60 --class_names a,b --resolution 8\n"
-        "   --num_channels 1 --accountant rdp'}\n"
+        "   --num_channels 1 --accountant rdp', upscale: --resolution 12}\n"
     )
     arguments = ["run", str(tmp_path / "psg.yaml"), "--data", f"noise={noise}", "--output_dir", str(tmp_path / "runs")]
     assert rows.main(arguments) == 0, [path.read_text() for path in tmp_path.glob("runs/*/*.log")]
     (row,) = rows.read_rows()
-    assert row["num_drawn"] == 10 and set(row["minutes"]) == {"train", "verify", "score"}
+    assert row["num_drawn"] == 10 and set(row["minutes"]) == {"train", "verify", "upscale", "score"}
     assert list(tmp_path.glob("runs/*/run/release/privacy_receipt.json")), "the release stays"
 
 

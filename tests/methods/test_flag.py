@@ -100,7 +100,7 @@ def test_a_flag_that_needs_another_names_it(name, said, config_class):
         assert f"--{name} needs --{other}" in refusal(config)
     if said.only_with:
         with pytest.raises(UsageError, match=f"--{name} needs --{said.only_with}"):
-            load_config([f"--{name}", "x", "--dry_run", *_given(config_class)], config_class)
+            load_config([f"--{name}", "0.5", "--dry_run", *_given(config_class)], config_class)
 
 
 @EACH

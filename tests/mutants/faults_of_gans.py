@@ -37,11 +37,12 @@ GANS = (
     Fault(
         "drawn fakes inside the clipped vector, where there are some",
         "training/train_dp_gan.py",
-        "    return Trained(gan, gan.discriminator, loss, step, optimizer=optimizer)\n",
+        "    return Trained(gan, gan.discriminator, step.real_loss, step, optimizer=new_optimizer(config, gan))\n",
         "    def both(model, images, labels, generator):\n"
-        "        fakes = loss(model, step.drawn[0][: len(images)], labels, generator) if step.drawn else 0\n"
+        "        loss, drawn = step.real_loss, step.drawn\n"
+        "        fakes = loss(model, drawn[0][: len(images)], labels, generator) if drawn else 0\n"
         "        return loss(model, images, labels, generator) + fakes\n\n"
-        "    return Trained(gan, gan.discriminator, both, step, optimizer=optimizer)\n",
+        "    return Trained(gan, gan.discriminator, both, step, optimizer=new_optimizer(config, gan))\n",
         (f"{OF_A_GAN}test_a_real_row_is_judged_by_itself_and_leaves_no_trace",),
     ),
     Fault(
@@ -57,6 +58,20 @@ GANS = (
         "gradients[name] + fake[name] / self.normaliser",
         "gradients[name] + 2 * fake[name] / self.normaliser",
         (f"{OF_A_GAN}test_fakes_weigh_as_much_as_real_rows",),
+    ),
+    Fault(
+        "the warm-up goes on from a checkpoint of DP-SGD",
+        "training/train_dp_gan.py",
+        "    if config.warm_up_steps and not run.resumes_dp_sgd:\n",
+        "    if config.warm_up_steps:\n",
+        (f"{OF_A_GAN}test_a_warm_up_on_noisy_moments_comes_first",),
+    ),
+    Fault(
+        "real rows of the warm-up weigh by their number, fakes by the divisor",
+        ADVERSARY,
+        "each / self.normaliser for name, each in total.items()",
+        "each / len(images) for name, each in total.items()",
+        (f"{OF_A_GAN}test_a_step_of_the_warm_up_is_one_of_dp_sgd_without_noise",),
     ),
     Fault(
         "a resumed run has forgotten when the generator learns",

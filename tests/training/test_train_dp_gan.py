@@ -23,6 +23,7 @@ from diffusers_dp.models.draws import Draws
 from diffusers_dp.randomness.private_generator import PrivateGenerator
 from diffusers_dp.release.allow_list import RELEASE_FILES
 from diffusers_dp.runs.checkpoints import load_checkpoint, save_checkpoint
+from diffusers_dp.runs.run import TrainingRun
 from support.flags import NUM_IMAGES
 from support.runs import PowerCut, cut_power_at, files, independent_epsilon, read_ledger, write_images
 
@@ -34,6 +35,7 @@ FLAGS = (
     f"--num_channels 1 --class_names left,empty,right --num_train_images {NUM_IMAGES} --accountant rdp "
     "--target_epsilon 1"
 ).split()
+WARM_UP = "--warm_up_steps 3 --num_parts 1 --num_frequencies 9".split()
 FACTS = PublicFacts(NUM_IMAGES, (1, 8, 8), ("left", "empty", "right"))
 
 
@@ -69,11 +71,18 @@ def test_a_generator_is_released(generator, script, flags, tmp_path):
     assert pipeline(class_labels=["left", "right"], num_inference_steps=2, output_type="pt").images.shape[0] == 2
 
 
-def test_nothing_but_noisy_gradients_of_real_rows_is_used(script, flags, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("warm_up", [[], WARM_UP], ids=["cold", "warm"])
+def test_nothing_but_noisy_answers_of_real_rows_is_used(warm_up, script, flags, tmp_path, monkeypatch, capsys):
     """The door computes on the images as ever, but what it answers is replaced. Then everything else is the same for
     other images: weights, the number of discriminator steps, and what is said."""
     monkeypatch.setattr(adversary, "GRACE", 1)
-    asked, original = [], SensitiveImages.noisy_gradient
+    asked, original, answer = [], SensitiveImages.noisy_gradient, TrainingRun.ask
+
+    def replaced_answer(run, *question, **options):
+        found = answer(run, *question, **options)
+        return torch.rand(found.shape, generator=torch.Generator().manual_seed(0)).to(found)
+
+    monkeypatch.setattr(TrainingRun, "ask", replaced_answer)
 
     def replaced(door, model, *others, **options):
         original(door, model, *others, **options)
@@ -91,7 +100,7 @@ def test_nothing_but_noisy_gradients_of_real_rows_is_used(script, flags, tmp_pat
             for path in sorted((tmp_path / last).rglob("*.png"))[2:]:
                 path.unlink()
         more = ["--fake_accuracy_floor", "0.99", "--max_train_steps", "6"]
-        script.main([*flags, *images, "--output_dir", str(run), *more])
+        script.main([*flags, *images, "--output_dir", str(run), *more, *warm_up])
         weights = load_verified(run / "release").unet.state_dict()
         lines = capsys.readouterr().out.splitlines()
         said = [re.sub(r"[\d.]+$", "", line) for line in lines if "run_" not in line]  # without seconds
@@ -167,6 +176,43 @@ def test_fakes_weigh_as_much_as_real_rows(script, monkeypatch):
             expected[name] += factor * part / 8
     for name, parameter in trained.model.named_parameters():
         assert torch.allclose(parameter.grad, expected[name], atol=1e-6), name
+
+
+@pytest.mark.parametrize("size", [8, 5])
+def test_a_step_of_the_warm_up_is_one_of_dp_sgd_without_noise(size, script, monkeypatch):
+    """Clipped, summed and divided as real rows are; also where a process has fewer images than a whole step."""
+    trained, step = built(script, "--max_grad_norm", "0.3")
+    images, labels = torch.rand(size, 1, 8, 8) * 2 - 1, torch.arange(size) % 3
+    monkeypatch.setattr(step, "_of_fakes", lambda: silent(trained))
+    step.on_drawn(images, labels)
+    expected = silent(trained)
+    for image, label in zip(images, labels, strict=True):
+        own = torch.autograd.grad(
+            F.softplus(-trained.model(image[None], label[None])).sum(), trained.model.parameters()
+        )
+        factor = clip_factors(sum(part.square().sum() for part in own), 0.3)
+        expected = {name: each + factor * part / 8 for (name, each), part in zip(expected.items(), own, strict=True)}
+    for name, parameter in trained.model.named_parameters():
+        assert torch.allclose(parameter.grad, expected[name], atol=1e-6), name
+
+
+def test_a_warm_up_on_noisy_moments_comes_first(script, flags, tmp_path, monkeypatch, capsys):
+    """Its questions have rows of their own; a run that goes on does not warm up again."""
+    flags = [*(flag for flag in flags if flag != "--skip_preflight"), *WARM_UP]
+    with monkeypatch.context() as patch, pytest.raises(PowerCut):
+        cut_power_at(patch, script, 4)
+        script.main(flags)
+    assert "Warm-up (moments)" in capsys.readouterr().err
+    script.main([*flags, "--resume_from_checkpoint", "latest"])
+    assert "Warm-up (moments)" not in capsys.readouterr().err
+    run = tmp_path / "run"
+    header, rows = read_ledger(run)
+    stages = [*dict.fromkeys(row["stage"] for row in rows)]
+    assert stages == ["grey_levels", "class_moments", "covariances", "dp_sgd"]
+    assert independent_epsilon(run) <= header["target_epsilon"] + 1e-3
+    assert verify.report(run / "release") == 0
+    receipt = json.loads((run / "release" / "privacy_receipt.json").read_text())
+    assert receipt["curriculum"]["warm_up_steps"] == 3 and receipt["curriculum"]["num_parts"] == 1
 
 
 @pytest.mark.parametrize("share", [0, 1])
@@ -285,5 +331,9 @@ def test_images_without_classes(script):
 
 
 def test_what_cannot_be_is_refused(flags):
-    with pytest.raises(UsageError, match="--noise_multiplicity 4 draws the same row as often"):
-        load_config([*flags, "--noise_multiplicity", "4"], DPGANConfig)
+    for wrong, message in (
+        ("--noise_multiplicity 4", "--noise_multiplicity 4 draws the same row as often"),
+        ("--warm_up_budget_share 0.2", "--warm_up_budget_share needs --warm_up_steps: give both"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            load_config([*flags, *wrong.split()], DPGANConfig)
