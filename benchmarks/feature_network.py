@@ -66,7 +66,7 @@ def read(args: argparse.Namespace, labelled: bool = True) -> tuple[torch.Tensor,
     shape = (args.num_channels, args.resolution, args.resolution)
     source = open_source(DataSource(
         dataset_name=args.dataset_name, train_split=args.train_split, image_column=args.image_column,
-        label_column=args.label_column, image_shape=shape,
+        label_column=args.label_column if labelled else None, image_shape=shape,
     ))  # fmt: skip
     names = source.class_names()
     if names is None and labelled:

@@ -20,6 +20,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from board import BOARD, REFUTED, with_board
+
 
 ROOT = Path(__file__).parents[1]
 #: Lines of `draw_few_images`: a method, and the cases that it takes. And private images of a data set.
@@ -65,9 +67,7 @@ def table(rows: list[dict[str, Any]]) -> str:
     for (case, data, epsilon, num_drawn, *_, draw), same in groups.items():
         accuracies = [mean_of([100 * row["accuracy"][name] for row in same], 2) for name in ("cnn", "mlp", "logreg")]
         others = [mean_of([row[name] for row in same], 4) for name in ("frechet", "precision", "recall")]
-        minutes = mean_of(
-            [sum(row["minutes"].get(each, 0) for each in ("train", "draw", "upscale")) for row in same], 1
-        )
+        minutes = mean_of([sum(row["minutes"].get(each, 0) for each in OF_A_CASE) for row in same], 1)
         shown = "none" if epsilon is None else f"{epsilon:g}"
         name = f"{case} `{draw}`" if draw else case
         lines.append(" | ".join(
@@ -93,7 +93,7 @@ def written(text: str, rows: list[dict[str, Any]]) -> str:
         parts += [f"No row yet: {', '.join(missing)}."] if missing else []
         return "\n\n".join([found[1], *parts, found[3]])
 
-    return BLOCK.sub(block, text)
+    return with_board(BLOCK.sub(block, text), rows)
 
 
 def cases_of(text: str) -> set[str]:
@@ -120,7 +120,9 @@ def without_row(text: str, known: dict[str, set[str]]) -> list[str]:
     Returns:
         `list[str]`: Paragraphs and tables with figures of ours that name no row.
     """
-    text = CHOICE.sub("", BLOCK.sub("", re.sub(r"```.*?```", "", text, flags=re.DOTALL)))
+    text = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    for generated in (BLOCK, CHOICE, BOARD, REFUTED):
+        text = generated.sub("", text)
     blocks = [block for block in re.split(r"\n\s*\n", text) if block.strip()]
     found = []
     for place, block in enumerate(blocks):

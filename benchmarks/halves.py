@@ -30,10 +30,12 @@ def main() -> None:
     chosen = [int(each) for each in args.classes.split(",")]
     for split in ("train", "test"):
         rows = datasets.load_dataset(args.source, split=split)
+        if not set(chosen) < {*range(rows.features[args.label_column].num_classes)}:
+            parser.error(f"--classes {args.classes}: give some of the numbers of the classes, and not all.")
         others = [each for each in range(rows.features[args.label_column].num_classes) if each not in chosen]
         for folder, classes in ((args.private, chosen), (args.public, others)):
             half = of_classes(rows, args.label_column, classes)
-            (folder / "data").mkdir(parents=True, exist_ok=True)
+            (folder / "data").mkdir(parents=True, exist_ok=split == "test")
             half.to_parquet(folder / "data" / f"{split}-00000-of-00001.parquet")
             print(f"{folder}: {len(half):,} images of {split}, {', '.join(half.features[args.label_column].names)}")
 

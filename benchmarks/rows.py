@@ -4,6 +4,7 @@
     python benchmarks/rows.py run benchmarks/cases.yaml --data mnist=path/to/mnist --only dpdm --jobs 2
     python benchmarks/rows.py bounds --data mnist=path/to/mnist
     python benchmarks/rows.py table
+    python benchmarks/rows.py enter path/to/release --name "My method" --epsilon 10 --data mnist=path/to/mnist
     python benchmarks/rows.py docs                # writes the tables of the docs, and evidence.json, again
 
 A case names a method, a recipe, a data set, epsilons, seeds, further training flags, and the minutes that it may take.
@@ -25,6 +26,7 @@ import argparse
 import functools
 import hashlib
 import json
+import math
 import os
 import platform
 import queue
@@ -38,6 +40,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from board import EPSILONS, PREFIX, draw_board
 from cases import Case, data_of, filled, read_cases
 from evidence import write_evidence
 from figures import ROOT, draw_few_images, table, write_docs
@@ -51,6 +54,7 @@ RESULTS = HERE / "results" / "rows.jsonl"
 COMMAND = (sys.executable, "-m", "diffusers_dp.cli")
 GRACE = 60  # seconds that a training has to keep its state after its minutes are over
 RESUMABLE = 75
+TOLERANCE = 1e-3  # of an epsilon that is recomputed
 
 
 class Stopped(Exception):
@@ -89,6 +93,23 @@ class Runner:
                 flags = [*case.training_flags(self.places), "--output_dir", str(run), "--skip_preflight", *resume]
                 train = [*COMMAND, "train", case.method, *flags]
                 self._call(train, folder / "minutes.json", "train", core, case.minutes * 60)
+        return self.row_of(release, case, drawn, minutes, core) | {
+            "minutes": {**minutes_in(folder / "minutes.json"), **minutes_in(minutes)},
+            "minutes_of_training": minutes_of_training(run), "settings": case.settings,
+        }  # fmt: skip
+
+    def row_of(self, release: Path, case: Case, drawn: Path, minutes: Path, core: int | None) -> dict[str, Any]:
+        """Verifies a release, draws from it and scores the images.
+
+        Args:
+            release (`Path`): Folder of the release. It may be somebody else's.
+            drawn (`Path`): New folder for images that are drawn.
+            minutes (`Path`): File of the minutes of each command.
+
+        Raises:
+            Stopped: A command failed.
+        """
+        folder = minutes.parent
         self._call([*COMMAND, "verify", str(release)], minutes, "verify", core)
         images = release if (release / "data").is_dir() else drawn
         if images == drawn and not (drawn / "README.md").exists():
@@ -114,9 +135,7 @@ class Runner:
             **numbers,
             "epsilon_spent": claimed_epsilon(receipt), "delta": receipt["delta"],
             "receipt_sha256": hashlib.sha256((release / "privacy_receipt.json").read_bytes()).hexdigest(),
-            "minutes": {**minutes_in(folder / "minutes.json"), **minutes_in(minutes)},
-            "minutes_of_training": minutes_of_training(run), "commit": commit(), "machine": machine(),
-            "settings": case.settings,
+            "commit": commit(), "machine": machine(),
         }  # fmt: skip
 
     def trains_once(self, key: str) -> threading.Lock:
@@ -281,6 +300,32 @@ def bounds(places: dict[str, str], sizes: Iterable[int]) -> Iterator[dict[str, A
             }  # fmt: skip
 
 
+def entered(args: argparse.Namespace, runner: Runner) -> dict[str, Any]:
+    """The row of a release that somebody else made: its epsilon is recomputed, and its images are scored.
+
+    Raises:
+        Stopped: It does not verify, costs more than the epsilon that it is entered for, or cannot be drawn from.
+    """
+    receipt = json.loads((args.release / "privacy_receipt.json").read_text(encoding="utf-8"))
+    digest = hashlib.sha256((args.release / "privacy_receipt.json").read_bytes()).hexdigest()
+    (data,) = runner.places
+    flags = {"draw": tuple(args.draw.split()), "upscale": tuple(args.upscale.split())}
+    case = Case(f"{PREFIX}{args.name}", "", data, args.epsilon, args.seed, **flags)
+    key = f"entered {digest[:12]} {case.key}"
+    if key in {row["key"] for row in read_rows()}:
+        raise Stopped(f"{args.release} has its row already")
+    folder = runner.output_dir / f"entered_{digest[:12]}_{case.key}"
+    row = runner.row_of(args.release.resolve(), case, folder / "drawn", folder / "minutes.json", None)
+    number = receipt.get("public_facts", {}).get("num_images") or math.inf
+    if row["epsilon_spent"] > args.epsilon + TOLERANCE or not row["delta"] * number < 1:
+        raise Stopped(
+            f"its epsilon is {row['epsilon_spent']:.4g} at delta {row['delta']:.3g}, and it was entered for "
+            f"{args.epsilon:g} at a delta below 1/N"
+        )
+    times = minutes_in(folder / "minutes.json") | ({} if args.minutes is None else {"train": args.minutes})
+    return row | {"key": key, "method": None, "minutes": times, "entered": True}
+
+
 def places_of(pairs: Iterable[str]) -> dict[str, str]:
     if any("=" not in pair for pair in pairs):
         raise ValueError("--data takes NAME=PLACE")
@@ -300,7 +345,16 @@ def main(argv: list[str] | None = None) -> int:
     runs.add_argument("--keep_images", action="store_true", help="Keep the drawn images.")
     limits = parts.add_parser("bounds", help="Rows of real images and of chance: what the scorer can tell.")
     limits.add_argument("--sizes", type=int, nargs="+", default=[5000, 50_000], help="Numbers of real images.")
-    for each in (runs, limits):
+    entry = parts.add_parser("enter", help="A row of the leaderboard for a release of your own.")
+    entry.add_argument("release", type=Path, help="Folder of the release.")
+    entry.add_argument("--name", required=True, help="Name of the method in the table.")
+    entry.add_argument("--epsilon", type=float, required=True, choices=EPSILONS, help="Column of the table.")
+    entry.add_argument("--minutes", type=float, help="Minutes of one core that training took, by your own word.")
+    entry.add_argument("--draw", default="", help='Flags of `diffusers-dp sample`: --draw="--solver heun".')
+    entry.add_argument("--upscale", default="", help='Flags of `diffusers-dp upscale`: --upscale="--resolution 64".')
+    entry.add_argument("--seed", type=int, default=0, help="Seed of the images that are drawn.")
+    entry.add_argument("--output_dir", type=Path, default=Path("runs/rows"), help="Folder of the drawn images.")
+    for each in (runs, limits, entry):
         each.add_argument("--data", action="append", default=[], metavar="NAME=PLACE", help="Place of a data set.")
     parts.add_parser("table", help="Print a table of all rows.")
     parts.add_parser("docs", help="Write the tables of the docs again.")
@@ -311,6 +365,7 @@ def main(argv: list[str] | None = None) -> int:
     if args.what == "docs":
         rows = read_rows()
         draw_few_images(rows, ROOT / "docs" / "images" / "few_images.png")
+        draw_board(rows, ROOT / "docs" / "images" / "leaderboard.png")
         print("\n".join([*write_docs(rows), *write_evidence(rows)]) or "Nothing changed.")
         return 0
     try:
@@ -322,13 +377,20 @@ def main(argv: list[str] | None = None) -> int:
                     write_row(row)
                     print(line_of(row), flush=True)
             return 0
+        if args.what == "enter":
+            if len(places) != 1:
+                raise ValueError("give one --data NAME=PLACE, of the images that the release was trained on")
+            row = entered(args, Runner(places, args.output_dir))
+            write_row(row)
+            print(line_of(row))
+            return 0
         cases = [case for case in read_cases(args.cases) if args.only in case.name]
         missing = sorted({name for case in cases for name in data_of(case)} - set(places))
         if not cases or missing:
             raise ValueError(
                 f"give --data {missing[0]}=PLACE" if missing else f"no case's name contains {args.only!r}"
             )
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, Stopped) as error:
         parser.error(str(error))
     left = left_of(cases, args.scored_on)
     print(f"{len(cases)} cases, {len(cases) - len(left)} of which have a row.")

@@ -16,11 +16,11 @@ import torch.nn.functional as F
 from feature_network import read
 from tqdm.auto import tqdm
 
-from diffusers_dp.errors import DiffusersDPError
+from diffusers_dp.errors import DiffusersDPError, UsageError
 from diffusers_dp.sampling.upscaler import Upscaler, enlarged
 
 
-HELD_OUT = 500  # images that the error is measured on
+HELD_OUT = 300  # images that the error is measured on
 
 
 def main() -> None:
@@ -28,7 +28,6 @@ def main() -> None:
     parser.add_argument("--dataset_name", required=True, help="Public images: a folder or a Hub id.")
     parser.add_argument("--train_split", default="train")
     parser.add_argument("--image_column", default="image")
-    parser.add_argument("--label_column", default="label")
     parser.add_argument("--resolution", type=int, default=64, help="Side of the large images.")
     parser.add_argument("--factor", type=int, default=2, help="How much smaller the small ones are.")
     parser.add_argument("--num_channels", type=int, choices=(1, 3), default=1)
@@ -41,6 +40,8 @@ def main() -> None:
     args = parser.parse_args()
     torch.manual_seed(args.seed)
     images, _, _ = read(args, labelled=False)
+    if len(images) < 2 * HELD_OUT:
+        raise UsageError(f"--dataset_name has {len(images)} images; give at least {2 * HELD_OUT}.")
     network = Upscaler.new(args.num_channels, args.resolution, tuple(args.widths))
     train(network, images[HELD_OUT:], args)
     by_network, bilinear = errors(network.eval(), images[:HELD_OUT], args.factor)

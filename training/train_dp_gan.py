@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     Run = TrainingRun[DPGANConfig]
 
-NUM_WARM_UP_IMAGES = 20_000
-
 
 def train(run: "Run") -> None:
     from diffusers_dp.runs.result_model import model_of_generator, new_generator
@@ -59,13 +57,14 @@ def warm_up(run: "Run", trained: "Trained") -> None:
 
     config, step, device = run.config, trained.backward, run.processes.device
     moments = ask_for_moments(run)
-    images = LabelledImages(*moments.draw(NUM_WARM_UP_IMAGES, "uniform", config.seed))
+    images = LabelledImages(*moments.draw(config.num_warm_up_images, "uniform", config.seed))
     optimizer = new_optimizer(config, trained.module)  # DP-SGD begins with an own, for its gradients are larger
     run.processes.same_weights(trained.module)
     for _ in run.processes.bar(range(config.warm_up_steps), desc="Warm-up (moments)", unit="step"):
         drawn, labels = images.batch(step.share_size)
         step.on_drawn(drawn.to(device).float() / 127.5 - 1, labels.to(device))
         optimizer.step()
+    trained.module.begin_anew()
     run.done("warm-up (moments)")
 
 

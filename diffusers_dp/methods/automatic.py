@@ -50,6 +50,8 @@ OWN |= {"dp_lora": LATENT, "dp_sapf": LATENT, "dp_ldm": LATENT | {"learning_rate
 #: Largest batches that were measured of methods that have others.
 BATCHES = {"dp_gan": 256, "dp_lora": 256, "dp_sapf": 256, "dp_ldm": 256}
 MOST_TEACHERS, IMAGES_OF_A_TEACHER = 1000, 50
+#: Of `OWN`: numbers for `MINUTES`, which fewer minutes lower in proportion.
+STEPS = ("max_train_steps", "generator_steps", "diffusion_steps")
 LARGEST_BATCH, LEAST_BATCH, BATCHES_OF_ALL = 1024, 64, 16
 
 
@@ -72,8 +74,16 @@ def automatic(method: str, facts: Situation, minutes: float | None = None) -> di
         **warm_up(facts, minutes or MINUTES),
         "candidates_per_class": round(max(FEWEST_CANDIDATES, min(MOST_CANDIDATES, candidates))),
         "num_features": 4000, "generator_steps": 600,
-        **OWN.get(method, {}),
+        **own(method, minutes or MINUTES),
     }  # fmt: skip
+
+
+def own(method: str, minutes: float) -> dict[str, Any]:
+    """Settings of `OWN`, with as many steps as the minutes are of `MINUTES`."""
+    part = min(1.0, minutes / MINUTES)
+    return {
+        name: max(1, round(part * value)) if name in STEPS else value for name, value in OWN.get(method, {}).items()
+    }
 
 
 def network(side: int) -> dict[str, Any]:

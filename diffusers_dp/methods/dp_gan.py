@@ -6,12 +6,12 @@ from typing import Any, ClassVar
 
 from ..errors import UsageError
 from ..queries.query import Query
-from .flag import SHARE, flag
+from .flag import SHARE, flag, refuse_given
 from .flag_groups import NetworkFlags
 from .flags import DPSGDConfig, OrdinaryTraining
 from .generator_flags import GeneratorFlags
 from .method import DP_SGD, SUM, Method
-from .moments import MomentFlags
+from .moments import MOMENT_QUESTIONS, MomentFlags
 
 
 #: What `--gan_loss` may be.
@@ -55,6 +55,9 @@ class DPGANFlags:
     warm_up_budget_share: float = flag(
         0.1, "Share of the composed RDP that the moments may spend.", only_with="warm_up_steps", **SHARE
     )
+    num_warm_up_images: int = flag(
+        20_000, "Images drawn from the noisy moments for the warm-up.", rare=True, only_with="warm_up_steps"
+    )
     adam_beta1: float = flag(0.5, "First decay of Adam, for both networks.", at_least=0, below=1)
 
 
@@ -63,6 +66,7 @@ class DPGANConfig(DPGANFlags, MomentFlags, GeneratorFlags, NetworkFlags, DPSGDCo
     """All flags of `training/train_dp_gan.py`."""
 
     method: ClassVar[str] = "dp_gan"
+    share_flags: ClassVar[dict[str, str]] = dict.fromkeys(MOMENT_QUESTIONS, "warm_up_budget_share")
     output_dir: str = "runs/dp_gan"
     noise_multiplicity: int = 1
     max_grad_norm: float = 1.0
@@ -94,7 +98,15 @@ class DPGANConfig(DPGANFlags, MomentFlags, GeneratorFlags, NetworkFlags, DPSGDCo
         )  # fmt: skip
         of_images = ("generator_channels", "num_generated_images", "diffusion_steps")
         facts = {name: getattr(self, name) for name in (*names, *(of_images if self.generator == "residual" else ()))}
-        return facts | ({"warm_up_steps": self.warm_up_steps, **self.moment_facts} if self.warm_up_steps else {})
+        if self.warm_up_steps:
+            facts |= {
+                name: getattr(self, name) for name in ("warm_up_steps", "num_warm_up_images")
+            } | self.moment_facts
+        return facts
+
+    @property
+    def drawn_by_class(self) -> tuple[str, ...]:
+        return (*super().drawn_by_class, *(("num_warm_up_images",) if self.warm_up_steps else ()))
 
     def check_facts(self, class_names: tuple[str, ...] | None) -> None:
         super().check_facts(class_names)
@@ -104,6 +116,8 @@ class DPGANConfig(DPGANFlags, MomentFlags, GeneratorFlags, NetworkFlags, DPSGDCo
     def check(self) -> None:
         if self.warm_up_steps:
             self.check_moments()
+        else:
+            refuse_given(self, (MomentFlags,), "is about the moments of a warm-up: give --warm_up_steps, too.")
         if self.noise_bands == "auto" and self.has_guarantee:
             raise UsageError(
                 "--noise_bands auto takes the bands with the least noise in a sum of steps, and here steps do not "

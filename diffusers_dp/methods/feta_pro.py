@@ -15,7 +15,7 @@ from .flag_groups import ClassCountFlags, ScatteringFlags
 from .flags import OrdinaryTraining
 from .method import DIFFUSION, DP_SGD, SAMPLED_SUM, SUM, Method
 from .method_flags import SemanticConfig, SpatialFlags
-from .moments import MomentFlags
+from .moments import MOMENT_QUESTIONS, MomentFlags
 
 
 #: What `--auxiliary` may be: FETA-Pro's, then the variants of its Table 5.
@@ -108,6 +108,7 @@ class FETAProConfig(
     """
 
     method: ClassVar[str] = "feta_pro"
+    share_flags: ClassVar[dict[str, str]] = dict.fromkeys(MOMENT_QUESTIONS, "frequency_budget_share")
     output_dir: str = "runs/feta_pro"
 
     @property

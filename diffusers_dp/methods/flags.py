@@ -69,6 +69,8 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
 
     #: Name of the method, and of the folder of its recipes.
     method: ClassVar[str]
+    #: Flag of the share of a question, by the first words of its flags, where it has not its own.
+    share_flags: ClassVar[dict[str, str]] = {}
 
     @property
     def dp_sgd(self) -> "DPSGDConfig | None":
@@ -171,7 +173,7 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
         shares: dict[str, float] = {}
         for asked in self.queries:
             if asked.noise_multiplier is None and asked.budget_share is not None:
-                name = f"--{asked.flags}_budget_share"
+                name = f"--{self.share_flags.get(asked.flags, f'{asked.flags}_budget_share')}"
                 shares[name] = shares.get(name, 0.0) + asked.budget_share
         return shares | ({} if self.evaluation_reserve is None else {"--evaluation_reserve": self.evaluation_reserve})
 

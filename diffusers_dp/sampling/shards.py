@@ -4,6 +4,7 @@ the shards."""
 
 import os
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -121,7 +122,11 @@ def draw_folder(drawer: Drawer, output: Path, pool: WorkerPool) -> None:
 
 def shards_of(output: Path, drawing: Drawing) -> list[tuple[Path, range]]:
     """Returns each file with the numbers of its images."""
-    parts = drawing.parts(IMAGES_PER_SHARD)
+    return shards_of_parts(output, drawing.parts(IMAGES_PER_SHARD))
+
+
+def shards_of_parts(output: Path, parts: Sequence[range]) -> list[tuple[Path, range]]:
+    """As `shards_of`, for numbers of images that are split already."""
     return [(output / "data" / f"train-{i:05d}-of-{len(parts):05d}.parquet", part) for i, part in enumerate(parts)]
 
 
@@ -148,7 +153,21 @@ def begin(drawer: Drawer, output: Path) -> None:
         balance=balance,
         parameters={name: value for name, value in asked.items() if name != "num_images"},
     )
-    if release.resolve() in (output.resolve(), *output.resolve().parents):
+    begin_folder(output, release, asked, card)
+
+
+def begin_folder(output: Path, source: Path, asked: dict[str, Any], card: str) -> None:
+    """Creates the folder of images that come from those, or from the model, in the folder `source`, which has their
+    receipt. Accepts the folder that a command with the same parameters started.
+
+    Args:
+        asked (`dict`): Parameters, JSON values.
+        card (`str`): Text of the card.
+
+    Raises:
+        UsageError: The folder holds something else, lies in `source`, or cannot be written.
+    """
+    if source.resolve() in (output.resolve(), *output.resolve().parents):
         raise UsageError(f"--output_dir {output} lies in the release, which holds nothing else; give another folder.")
     parameters = output / PARAMETERS_NAME
     if os.path.isfile(parameters):  # `Path.is_file` raises if a name is too long
@@ -161,7 +180,7 @@ def begin(drawer: Drawer, output: Path) -> None:
         with tempfile.TemporaryDirectory(dir=output.parent, prefix=".sample-") as temporary:
             begun = Path(temporary, "begun")
             (begun / "data").mkdir(parents=True)
-            (begun / RECEIPT_NAME).write_bytes((release / RECEIPT_NAME).read_bytes())
+            (begun / RECEIPT_NAME).write_bytes((source / RECEIPT_NAME).read_bytes())
             (begun / PARAMETERS_NAME).write_text(canonical_json(asked))
             (begun / CARD_NAME).write_text(card, encoding="utf-8")
             os.replace(begun, output)
@@ -173,10 +192,16 @@ def write_shard(name: Path, drawer: Drawer, indices: range) -> None:
     """Writes one parquet file with the columns `image` (PNG) and, with classes, `label`; whole or not at all."""
     pipeline = drawer.release.pipeline
     pictures = [to_png(image) for image in drawer.images(indices)]
-    labels = drawer.drawing.labels_of(indices, pipeline.num_classes)
+    write_whole(name, pictures, drawer.drawing.labels_of(indices, pipeline.num_classes), class_names(pipeline))
+
+
+def write_whole(
+    name: Path, pictures: Sequence[bytes], labels: Sequence[int] | None, names: Sequence[str] | None
+) -> None:
+    """Calls `write_images` so that the file is there whole or not at all."""
     temporary = name.with_name(f".{name.name}")  # `load_dataset` does not see it
     try:
-        write_images(temporary, pictures, labels, class_names(pipeline))
+        write_images(temporary, pictures, labels, names)
         with open(temporary, "rb+") as file:
             os.fsync(file.fileno())
         os.replace(temporary, name)

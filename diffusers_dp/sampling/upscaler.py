@@ -10,10 +10,21 @@ from torch import nn
 
 from ..errors import UsageError
 from ..queries.perceptual import hash_weights
-from ..release.components import WRONG
+from ..release.components import (
+    WRONG,
+    WrongModel,
+    build_empty,
+    check_class_name,
+    check_sizes,
+    read_json,
+    read_shapes,
+    these_alone,
+)
 
 
-AT_ONCE = 100  # images
+CONFIG, WEIGHTS = "config.json", "diffusion_pytorch_model.safetensors"
+REMEDY = "Give a folder that benchmarks/upscaler.py wrote."
+PIXELS_AT_ONCE = 2**19  # of enlarged images
 
 
 def enlarged(images: torch.Tensor, side: int) -> torch.Tensor:
@@ -29,17 +40,16 @@ class Upscaler(nn.Module):
         unet (`UNet2DModel`): As many channels out as in. Its `sample_size` is the side of the enlarged images.
 
     Raises:
-        UsageError: The network has another shape.
+        WrongModel: The network has another shape, or classes.
     """
 
     def __init__(self, unet: UNet2DModel):
         super().__init__()
         config = unet.config
         if not isinstance(config.sample_size, int) or config.in_channels != config.out_channels:
-            raise UsageError(
-                "--upscaler is not a network that enlarges images: it needs a sample_size, and as many channels out "
-                "as in. benchmarks/upscaler.py trains one."
-            )
+            raise WrongModel("it needs a sample_size, and as many channels out as in")
+        if config.num_class_embeds is not None or config.class_embed_type is not None:
+            raise WrongModel("it asks for classes")
         self.unet = unet
 
     @classmethod
@@ -62,19 +72,36 @@ class Upscaler(nn.Module):
 
     @classmethod
     def load(cls, folder: str | Path) -> "Upscaler":
-        """Opens a folder of `UNet2DModel.save_pretrained`, in evaluation mode.
+        """Opens a folder of `UNet2DModel.save_pretrained`, in evaluation mode. Checks sizes before it takes memory.
 
         Raises:
             UsageError: It is not there, or holds no such network in safetensors.
         """
+        place = Path(folder).expanduser()
         try:
-            unet = UNet2DModel.from_pretrained(folder, use_safetensors=True)
+            config, shapes = read_json(place / CONFIG), read_shapes(place / WEIGHTS)
+            check_class_name(config, ("UNet2DModel",), CONFIG)
+            check_sizes(config, shapes)
+            empty = cls(build_empty(config, shapes).eval())
+            if {name: tuple(each.shape) for name, each in empty.unet.state_dict().items()} != shapes:
+                raise WrongModel(f"its weights are not those that {CONFIG} describes")
+            with torch.no_grad():
+                empty(torch.empty(1, empty.channels, 1, 1, device="meta"))
+            with these_alone(place, (CONFIG, WEIGHTS)) as alone:
+                found = cls(UNet2DModel.from_pretrained(alone, use_safetensors=True)).eval()
+            if not all(each.isfinite().all() for each in found.parameters()):
+                raise WrongModel("its weights are no numbers")
+        except WrongModel as error:
+            raise UsageError(f"--upscaler {folder} is not opened: {error}. {REMEDY}") from None
         except WRONG as error:
             raise UsageError(
-                f"--upscaler {folder} is no network of Diffusers in safetensors ({type(error).__name__}); give the "
-                "folder that benchmarks/upscaler.py wrote."
+                f"--upscaler {folder} holds no network that enlarges images ({type(error).__name__}). {REMEDY}"
             ) from None
-        return cls(unet).eval()
+        return found
+
+    @property
+    def channels(self) -> int:
+        return int(self.unet.config.in_channels)
 
     @property
     def side(self) -> int:
@@ -103,7 +130,7 @@ def upscale(images: torch.Tensor, side: int, upscaler: Upscaler | None = None) -
         `torch.Tensor` of uint8, shape `[n, C, side, side]`.
     """
     large = []
-    for part in images.split(AT_ONCE):
+    for part in images.split(max(1, PIXELS_AT_ONCE // side**2)):
         rows = part.float() / 127.5 - 1
         rows = enlarged(rows, side) if upscaler is None else upscaler(rows)
         large.append(rows.clamp(-1, 1).add(1).mul(127.5).round().byte())

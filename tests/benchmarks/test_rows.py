@@ -149,17 +149,36 @@ def test_from_a_case_to_a_row_once(rows, tmp_path, noise, capsys):
 
 
 @pytest.mark.slow
-def test_a_release_of_images_is_not_drawn_but_may_be_enlarged(rows, tmp_path, noise):
-    (tmp_path / "psg.yaml").write_text(
-        "- {name: psg, method: psg, data: noise, flags: '--images_per_class 5 --classifier_width 8\n"
-        "   --max_train_steps 2 --train_batch_size 8 --num_train_images 60 --class_names a,b --resolution 8\n"
-        "   --num_channels 1 --accountant rdp', upscale: --resolution 12}\n"
+def test_a_release_of_images_is_not_drawn_but_may_be_enlarged(rows, tmp_path, noise, capsys):
+    (tmp_path / "images.yaml").write_text(
+        "- {name: images, method: moments, data: noise, upscale: --resolution 8, flags: '--images_per_class 5\n"
+        "   --num_parts 1 --num_frequencies 9 --num_train_images 60 --class_names a,b --resolution 4\n"
+        "   --num_channels 1 --accountant rdp'}\n"
     )
-    arguments = ["run", str(tmp_path / "psg.yaml"), "--data", f"noise={noise}", "--output_dir", str(tmp_path / "runs")]
+    arguments = ["run", str(tmp_path / "images.yaml"), "--data", f"noise={noise}"]
+    arguments += ["--output_dir", str(tmp_path / "runs")]
     assert rows.main(arguments) == 0, [path.read_text() for path in tmp_path.glob("runs/*/*.log")]
     (row,) = rows.read_rows()
     assert row["num_drawn"] == 10 and set(row["minutes"]) == {"train", "verify", "upscale", "score"}
-    assert list(tmp_path.glob("runs/*/run/release/privacy_receipt.json")), "the release stays"
+    (release,) = tmp_path.glob("runs/*/run/release")
+    enter = ["enter", str(release), "--name", "Ours", "--data", f"noise={noise}", "--upscale=--resolution 8"]
+    enter += ["--output_dir", str(tmp_path / "in")]
+    assert rows.main([*enter, "--epsilon", "10", "--minutes", "3"]) == 0
+    own = rows.read_rows()[-1]
+    assert own["case"] == "board Ours" and own["method"] is None and own["minutes"]["train"] == 3
+    same = ("accuracy", "receipt_sha256", "epsilon_spent", "num_drawn")
+    assert [own[name] for name in same] == [row[name] for name in same] and own["key"] != row["key"]
+    for argv, words in (
+        (["--epsilon", "10"], "has its row already"), (["--epsilon", "1"], "it was entered for 1 at a delta"),
+    ):  # fmt: skip
+        with pytest.raises(SystemExit):
+            rows.main([*enter, *argv])
+        assert words in capsys.readouterr().err
+    shard = next((release / "data").iterdir())
+    shard.write_bytes(shard.read_bytes()[:-1])
+    with pytest.raises(SystemExit):
+        rows.main([*enter, "--epsilon", "10", "--seed", "1"])
+    assert "verify ended with exit code" in capsys.readouterr().err and len(rows.read_rows()) == 2
 
 
 def test_a_case_that_fails_leaves_no_row_and_others_go_on(rows, tmp_path, monkeypatch):
@@ -186,6 +205,32 @@ def test_the_table_has_means_and_standard_errors(rows):
     ]
     line = rows.table([*made, {**made[0], "scored_on": "train"}]).splitlines()[2]
     assert line.split(" | ")[2:6] == ["1", "2", "10", "50.00 (10.00)"] and line.endswith("1.5 (0.0) |")
+
+
+def test_the_leaderboard_is_made_of_rows(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    board = import_module("board")
+
+    def row(name, epsilon, value, **more):
+        return {"case": f"board {name}", "data": "mnist", "epsilon": epsilon, "scored_on": "test",
+                "accuracy": {"cnn": value}, "minutes": {"train": 4.0}, **more}  # fmt: skip
+
+    made = [
+        row("DP-MERF", 10.0, 0.4), row("DP-MERF", 10.0, 0.6), row("DP-MERF", 1.0, 0.3),
+        row("Ours", 10.0, 0.9, minutes={}), row("DPDM", 10.0, 0.7, data="cifar10"), {**row("x", 1.0, 1), "case": "x"},
+        row("PSG", 10.0, 0.99, scored_on="train"),
+    ]  # fmt: skip
+    lines = board.board_table(made, "mnist").splitlines()[2:]
+    assert lines == [
+        "| Ours | 90.0 |  | not stated | 1 | receipt recomputed; its method was not looked at |",
+        "| DP-MERF | 50.0 (10.0) | 30.0 | 4.0 | 2 | proven with assumptions |",
+    ]
+    text = board.with_board("<!-- board cifar10 --><!-- /board -->\n<!-- refuted -->\n<!-- /refuted -->", made)
+    assert "| DPDM | 70.0 |" in text and "| PGE |" in text and "| FETA-Pro |" not in text
+    assert board.with_board(text, made) == text
+    board.draw_board(made, tmp_path / "board.png")
+    board.draw_board([], tmp_path / "none.png")
+    assert (tmp_path / "board.png").exists() and not (tmp_path / "none.png").exists()
 
 
 def test_the_scorer_finds_the_columns_of_a_data_set(monkeypatch, tmp_path):

@@ -18,7 +18,7 @@ def test_edges_come_back(tmp_path, monkeypatch):
     images = np.zeros((600, 1, 16, 16), dtype=np.uint8)
     for number, image in enumerate(images):
         image[0, :, number % 15 + 1 :] = 255
-    data, network = write_dataset(tmp_path / "public", images, np.zeros(600, dtype=int), ["any"]), tmp_path / "network"
+    data, network = write_dataset(tmp_path / "public", images, None, None), tmp_path / "network"
     flags = "--resolution 16 --widths 8 16 --steps 60 --batch_size 16 --learning_rate 5e-3 --output_dir".split()
     monkeypatch.setattr(sys, "argv", ["x", "--dataset_name", str(data), *flags, str(network)])
     import_module("upscaler").main()

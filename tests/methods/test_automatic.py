@@ -48,6 +48,11 @@ def test_they_follow_what_is_declared():
     hasty = configured("feta_pro", *MNIST, "--minutes", "2")
     assert hasty.max_train_steps < whole.max_train_steps and hasty.frequency_steps < whole.frequency_steps
     assert hasty.distillation_steps > whole.distillation_steps == 0, "which takes fewer steps"
+    for method in ("dp_gan", "psg"):
+        known, half = configured(method, *MNIST), configured(method, *MNIST, "--minutes", "10")
+        assert 2 * half.max_train_steps == known.max_train_steps == configured(
+            method, *MNIST, "--minutes", "40"
+        ).max_train_steps, "no more than were measured"  # fmt: skip
     sizes = [configured("pe", *MNIST, "--public_data_dir", "x", "--target_epsilon", str(eps)).candidates_per_class
              for eps in (0.01, 0.1, 10)]  # fmt: skip
     assert sizes == [25, 50, 500]

@@ -7,7 +7,9 @@ import io
 import json
 import os
 import shutil
+import struct
 import subprocess
+import zlib
 from functools import cached_property
 
 import pyarrow as pa
@@ -84,6 +86,14 @@ class Honest:
     def sampled(self):
         folder = write_rows(self.folder / "sampled", honest_rows())
         (folder / "sampling.json").write_text("{}")
+        return folder
+
+    @cached_property
+    def drawn(self):
+        """With a receipt, as `sample` leaves it."""
+        folder = self.folder / "drawn"
+        asked = f"sample {self.model} --num_images 4 --num_inference_steps 1 --output_dir {folder}"
+        cli.main(asked.split())
         return folder
 
     @cached_property
@@ -292,6 +302,36 @@ INDEX_TRAPS = {
 }  # fmt: skip
 
 
+def _second_header(side):
+    """A PNG file that says its size twice."""
+    picture = png()
+    chunk = b"IHDR" + struct.pack(">IIBBBBB", side, side, 8, 0, 0, 0, 0)
+    return picture[:33] + struct.pack(">I", 13) + chunk + struct.pack(">I", zlib.crc32(chunk)) + picture[33:]
+
+
+def _receipt(**fields):
+    def tamper(folder, honest):
+        path = folder / "privacy_receipt.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
+
+    return tamper
+
+
+RECEIPT_TRAPS = {
+    "two headers": _rows(*[(_second_header(4_000), None, 0)] * 4),
+    "two headers, one huge": _rows(*[(_second_header(60_000), None, 0)] * 4),
+    "two headers, one small": _rows(GOOD, (_second_header(4), None, 0)),
+    "a receipt without noise": _receipt(events=[]),
+    "a receipt of nothing": _content(b'{"schema_version": 1}', "privacy_receipt.json"),
+    "a receipt of the host": _link("privacy_receipt.json", "{host}/secret.txt"),
+    "a receipt that is a device": _link("privacy_receipt.json", "/dev/zero"),
+    "parameters of the host": _link("sampling.json", "{host}/secret.txt"),
+    "parameters that are a device": _link("sampling.json", "/dev/zero"),
+    "parameters of a list": _content(b"[]", "sampling.json"),
+    "parameters of nothing": _content(b"{}", "sampling.json"),
+}  # fmt: skip
+
+
 def _of_images(tamper, kind):
     def attempt(honest, folder):
         copied = shutil.copytree(getattr(honest, kind), folder / "set")
@@ -301,6 +341,25 @@ def _of_images(tamper, kind):
         if (found.images == SECRET).any():
             raise AssertionError("A picture of the host was read.")
         return found
+
+    return attempt
+
+
+def _enlarged(tamper):
+    def attempt(honest, folder):
+        copied, large = shutil.copytree(honest.drawn, folder / "set"), folder / "large"
+        tamper(copied, honest)
+        regular = (copied / SHARD).is_file() and (copied / SHARD).resolve().is_relative_to(folder)
+        with contextlib.suppress(Exception):  # a folder that claims to hold what it holds
+            assert regular and not (copied / "sampling.json").is_symlink()
+            number = parquet.read_metadata(copied / SHARD).num_rows
+            told = json.loads((copied / "sampling.json").read_text())
+            (copied / "sampling.json").write_text(json.dumps({**told, "num_images": min(number, 100)}))
+        cli.main(["upscale", str(copied), "--resolution", "16", "--output_dir", str(large)])
+        written = large.rglob("*")
+        if any("the host's own words" in path.read_text(errors="ignore") for path in written if path.is_file()):
+            raise AssertionError("A file of the host was read.")
+        return large
 
     return attempt
 
@@ -334,6 +393,8 @@ WRONG_LINES = [
     "sample release --num_images 1 --output_dir x --guidance_scale nan",
     "sample release --num_images 1 --output_dir x --class_balance nan,1",
     "sample release --num_images 1 --output_dir x --seed -1",
+    f"upscale {LONG} --resolution 16 --output_dir x", "upscale release --resolution 16 --output_dir x",
+    *(f"upscale release --upscaler {value} --output_dir x" for value in ("", "/dev", "release", "release/unet", LONG)),
     f"evaluate --images {LONG}", f"evaluate --model {LONG}", "evaluate --images release --num_images -1",
     f"evaluate --images release --output_dir {LONG}", "evaluate --images /dev/zero",
     "evaluate --images /etc/passwd",
@@ -383,7 +444,7 @@ def _of_line(line):
             place.write_bytes(png(value=number))
         with _inside(folder):
             cli.main(line.split(" "))  # an empty word is one
-        if line.startswith(("train", "sample", "evaluate")):
+        if line.startswith(("train", "sample", "evaluate", "upscale")):
             raise AssertionError("It was not refused.")
         return line
 
@@ -470,6 +531,7 @@ def cases():
     for kind in ("release", "sampled", "plain"):
         found |= {f"{kind}: {name}": _of_images(tamper, kind) for name, tamper in IMAGE_TRAPS.items()}
     found |= {f"release: {name}": _of_images(tamper, "release") for name, tamper in INDEX_TRAPS.items()}
+    found |= {f"enlarged: {name}": _enlarged(tamper) for name, tamper in {**IMAGE_TRAPS, **RECEIPT_TRAPS}.items()}
     found |= {f"page: {name}": _on_page(tamper) for name, tamper in {**IMAGE_TRAPS, **INDEX_TRAPS}.items()}
     found |= {f"line: {line[:120]}": _of_line(line) for line in WRONG_LINES}
     found |= {f"pictures: {name}": _of_pictures(name) for name in PICTURE_TRAPS}

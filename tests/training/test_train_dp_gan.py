@@ -3,6 +3,7 @@
 
 import json
 import re
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from diffusers.training_utils import EMAModel
 
 from diffusers_dp import SensitiveImages, load_verified, verify
 from diffusers_dp.data.images import PublicFacts
+from diffusers_dp.distributed.processes import Processes
 from diffusers_dp.errors import UsageError
 from diffusers_dp.gradients.step import clip_factors
 from diffusers_dp.methods import dp_gan
@@ -215,6 +217,38 @@ def test_a_warm_up_on_noisy_moments_comes_first(script, flags, tmp_path, monkeyp
     assert receipt["curriculum"]["warm_up_steps"] == 3 and receipt["curriculum"]["num_parts"] == 1
 
 
+@pytest.mark.parametrize("facts", [FACTS, PublicFacts(NUM_IMAGES, (3, 8, 8), None)], ids=["grey", "colour"])
+def test_a_warm_up_teaches_both_networks_the_drawn_images(facts, script, monkeypatch):
+    """They are in [-1, 1] there. What adaptive steps learned without noise is forgotten, and the weights are not."""
+    given = ["--warm_up_steps", "6", "--num_warm_up_images", "9", "--fake_accuracy_floor", "0.9"]
+    trained, step = built(script, *given, "--discriminator_steps", "1", facts=facts)
+    monkeypatch.setattr(adversary, "GRACE", 1)
+    white = torch.full((9, *facts.image_shape), 255, dtype=torch.uint8)
+    moments = SimpleNamespace(draw=lambda number, balance, seed: (white[:number], torch.arange(number) % 3))
+    monkeypatch.setattr("diffusers_dp.runs.moments.ask_for_moments", lambda run: moments)
+    seen, own = [], step.on_drawn
+
+    def watched(images, labels):
+        seen.append(images)
+        own(images, labels)
+
+    monkeypatch.setattr(step, "on_drawn", watched)
+    before = {name: value.clone() for name, value in trained.module.state_dict().items()}
+    trained.module.fake_accuracy.fill_(0.1)
+    config = load_config([*FLAGS, "--dry_run", *given], DPGANConfig)
+    done = []
+    script.warm_up(SimpleNamespace(config=config, processes=Processes(), done=done.append), trained)
+    assert len(seen) == 6 and all((images == 1).all() for images in seen) and done == ["warm-up (moments)"]
+    after = trained.module.state_dict()
+    moved = {name.split(".")[0] for name in after if not torch.equal(after[name], before[name])}
+    assert {"generator", "discriminator"} <= moved
+    assert int(trained.module.discriminator_steps) == 1 and float(trained.module.fake_accuracy) == 1.0
+    with torch.no_grad():
+        images = torch.ones(4, *facts.image_shape)
+        labels = None if facts.class_names is None else torch.zeros(4, dtype=torch.int64)
+        assert (trained.model(images, labels) > trained.model(-images, labels)).all(), "white is what is real"
+
+
 @pytest.mark.parametrize("share", [0, 1])
 def test_one_of_more_processes_than_fakes(share, script, monkeypatch):
     """Its discriminator sees its share, if any; its generator learns from two fakes of a class at least."""
@@ -334,6 +368,9 @@ def test_what_cannot_be_is_refused(flags):
     for wrong, message in (
         ("--noise_multiplicity 4", "--noise_multiplicity 4 draws the same row as often"),
         ("--warm_up_budget_share 0.2", "--warm_up_budget_share needs --warm_up_steps: give both"),
+        ("--num_parts 4", "--num_parts is about the moments of a warm-up: give --warm_up_steps"),
+        # Of one part, a tenth of the share is not asked for.
+        ("--warm_up_steps 3 --warm_up_budget_share 0.9 --evaluation_reserve 0.2", "--warm_up_budget_share 0.81 and"),
     ):
         with pytest.raises(UsageError, match=message):
             load_config([*flags, *wrong.split()], DPGANConfig)
