@@ -16,6 +16,7 @@ BOARD = re.compile(r"(<!-- board (\w+) -->).*?(<!-- /board -->)", re.DOTALL)
 REFUTED = re.compile(r"(<!-- refuted -->).*?(<!-- /refuted -->)", re.DOTALL)
 EPSILONS = (10.0, 1.0)
 DATA = {"mnist": "MNIST", "cifar10": "CIFAR-10"}
+ENTERED = "receipt recomputed; its method was not looked at"
 #: Status of methods whose published figures stand in no table.
 UNSOUND = ("claim_refuted", "no_guarantee")
 
@@ -49,12 +50,14 @@ class Place:
         return f"{self.accuracy:.1f}" if self.error is None else f"{self.accuracy:.1f} ({self.error:.1f})"
 
 
-def places(rows: Sequence[dict[str, Any]], data: str) -> dict[str, dict[float, Place]]:
-    """What each method reached by epsilon on a data set, the best at epsilon 10 first."""
-    groups: dict[str, dict[float, list[dict[str, Any]]]] = {}
+def places(rows: Sequence[dict[str, Any]], data: str) -> dict[tuple[str, str | None], dict[float, Place]]:
+    """What each method reached by epsilon on a data set, the best at epsilon 10 first. The keys are its name in the
+    table, and its name in `METHODS`, `None` of a release that somebody entered: whatever it is called, it is apart."""
+    groups: dict[tuple[str, str | None], dict[float, list[dict[str, Any]]]] = {}
     for row in rows:
         if row["case"].startswith(PREFIX) and row["data"] == data and row["scored_on"] == "test":
-            groups.setdefault(row["case"].removeprefix(PREFIX), {}).setdefault(row["epsilon"], []).append(row)
+            name = row["case"].removeprefix(PREFIX), row["method"]
+            groups.setdefault(name, {}).setdefault(row["epsilon"], []).append(row)
     found = {name: {eps: Place.of(same) for eps, same in own.items()} for name, own in groups.items()}
     return dict(sorted(found.items(), key=lambda each: -max(each[1].items())[1].accuracy))
 
@@ -62,13 +65,12 @@ def places(rows: Sequence[dict[str, Any]], data: str) -> dict[str, dict[float, P
 def board_table(rows: Sequence[dict[str, Any]], data: str) -> str:
     """Markdown: a line for each method."""
     lines = ["| method | epsilon 10 | epsilon 1 | minutes | seeds | proof |", "|---|---|---|---|---|---|"]
-    statuses = {method.title: method.status.replace("_", " ") for method in METHODS.values()}
-    for name, own in places(rows, data).items():
+    for (name, method), own in places(rows, data).items():
         cells = [str(own.get(epsilon, "")) for epsilon in EPSILONS]
         minutes = [place.minutes for place in own.values()]
         shown = "not stated" if None in minutes else f"{statistics.mean(filter(None, minutes)):.1f}"
         seeds = max(place.seeds for place in own.values())
-        status = statuses.get(name, "receipt recomputed; its method was not looked at")
+        status = ENTERED if method is None else METHODS[method].status.replace("_", " ")
         lines.append(" | ".join([f"| {name}", *cells, shown, str(seeds), f"{status} |"]))
     return "\n".join(lines) if len(lines) > 2 else "No row yet."
 
@@ -94,7 +96,7 @@ def draw_board(rows: Sequence[dict[str, Any]], path: Path) -> None:
     from matplotlib.figure import Figure
 
     panels = [(data, epsilon) for data in DATA for epsilon in EPSILONS]
-    shown = {panel: [(name, own[panel[1]]) for name, own in places(rows, panel[0]).items() if panel[1] in own]
+    shown = {panel: [(name, own[panel[1]]) for (name, _), own in places(rows, panel[0]).items() if panel[1] in own]
              for panel in panels}  # fmt: skip
     panels = [panel for panel in panels if any(place.minutes for _, place in shown[panel])]
     if not panels:

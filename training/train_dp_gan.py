@@ -58,7 +58,7 @@ def warm_up(run: "Run", trained: "Trained") -> None:
     config, step, device = run.config, trained.backward, run.processes.device
     moments = ask_for_moments(run)
     images = LabelledImages(*moments.draw(config.num_warm_up_images, "uniform", config.seed))
-    optimizer = new_optimizer(config, trained.module)  # DP-SGD begins with an own, for its gradients are larger
+    optimizer = new_optimizer(config, trained.module)  # DP-SGD has its own, because its gradients are larger
     run.processes.same_weights(trained.module)
     for _ in run.processes.bar(range(config.warm_up_steps), desc="Warm-up (moments)", unit="step"):
         drawn, labels = images.batch(step.share_size)

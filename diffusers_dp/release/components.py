@@ -97,9 +97,7 @@ def check_model(name: str, components: Components) -> None:
     classes = (EDMDPMSolverMultistepScheduler, EDMEulerScheduler, DDIMScheduler)
     config = components.unet_config
     try:
-        unet = build_empty(config, components.shapes).eval()
-        if {key: tuple(tensor.shape) for key, tensor in unet.state_dict().items()} != components.shapes:
-            raise WrongModel("its weights are not those that unet/config.json describes")
+        unet = build_described(config, components.shapes)
         side = unet.config.sample_size
         image = torch.empty(
             1, unet.config.in_channels, *((side, side) if isinstance(side, int) else side), device="meta"
@@ -148,6 +146,14 @@ def build_empty(config: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> "
     # A factor of 2 because a file may lack some weights; the loader then names them.
     if sum(parameter.numel() for parameter in unet.parameters()) > 2 * sum(map(math.prod, shapes.values())):
         raise WrongModel("unet/config.json describes a network that is larger than its weights")
+    return unet
+
+
+def build_described(config: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> "UNet2DModel":
+    """As `build_empty`, in evaluation mode. Raises `WrongModel` also where the network has other weights."""
+    unet = build_empty(config, shapes).eval()
+    if {key: tuple(tensor.shape) for key, tensor in unet.state_dict().items()} != shapes:
+        raise WrongModel("its weights are not those that unet/config.json describes")
     return unet
 
 

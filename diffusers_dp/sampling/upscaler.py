@@ -13,7 +13,7 @@ from ..queries.perceptual import hash_weights
 from ..release.components import (
     WRONG,
     WrongModel,
-    build_empty,
+    build_described,
     check_class_name,
     check_sizes,
     read_json,
@@ -82,9 +82,7 @@ class Upscaler(nn.Module):
             config, shapes = read_json(place / CONFIG), read_shapes(place / WEIGHTS)
             check_class_name(config, ("UNet2DModel",), CONFIG)
             check_sizes(config, shapes)
-            empty = cls(build_empty(config, shapes).eval())
-            if {name: tuple(each.shape) for name, each in empty.unet.state_dict().items()} != shapes:
-                raise WrongModel(f"its weights are not those that {CONFIG} describes")
+            empty = cls(build_described(config, shapes))
             with torch.no_grad():
                 empty(torch.empty(1, empty.channels, 1, 1, device="meta"))
             with these_alone(place, (CONFIG, WEIGHTS)) as alone:
