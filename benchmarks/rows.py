@@ -5,7 +5,9 @@
     python benchmarks/rows.py bounds --data mnist=path/to/mnist
     python benchmarks/rows.py table
     python benchmarks/rows.py enter path/to/release --name "My method" --epsilon 10 --data mnist=path/to/mnist
-    python benchmarks/rows.py docs                # writes the tables of the docs, and evidence.json, again
+    python benchmarks/rows.py check               # recomputes epsilon of the receipts in benchmarks/results/receipts
+    python benchmarks/rows.py pictures benchmarks/board.yaml --data mnist=path/to/mnist
+    python benchmarks/rows.py docs                # writes what is made of rows again: docs, evidence, leaderboard
 
 A case names a method, a recipe, a data set, epsilons, seeds, further training flags, and the minutes that it may take.
 Each case runs in processes of its own on one core: training, `diffusers-dp verify`, `diffusers-dp sample`, and
@@ -40,12 +42,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from board import EPSILONS, PREFIX, draw_board
+from board import PREFIX, write_board
 from cases import Case, data_of, filled, read_cases
 from evidence import write_evidence
 from figures import ROOT, draw_few_images, table, write_docs
+from kept import RECEIPTS, check_kept, draw_methods, first_of_classes, keep_receipt, keep_release, some_images
 from tqdm.auto import tqdm
 
+from diffusers_dp.methods.leaderboard import COLUMNS
 from diffusers_dp.runs.stages import STAGES
 
 
@@ -84,7 +88,7 @@ class Runner:
         Raises:
             Stopped: A command failed, or training took longer than it may.
         """
-        folder = self.output_dir / f"{case.method}_{case.data}_eps{case.epsilon:g}_seed{case.seed}_{case.training_key}"
+        folder = self.folder_of(case)
         run, drawn, minutes = folder / "run", folder / f"drawn_{case.key}", folder / f"minutes_{case.key}.json"
         release = run / "release"
         with self.trains_once(case.training_key):
@@ -93,10 +97,17 @@ class Runner:
                 flags = [*case.training_flags(self.places), "--output_dir", str(run), "--skip_preflight", *resume]
                 train = [*COMMAND, "train", case.method, *flags]
                 self._call(train, folder / "minutes.json", "train", core, case.minutes * 60)
-        return self.row_of(release, case, drawn, minutes, core) | {
+        row = self.row_of(release, case, drawn, minutes, core) | {
             "minutes": {**minutes_in(folder / "minutes.json"), **minutes_in(minutes)},
             "minutes_of_training": minutes_of_training(run), "settings": case.settings,
         }  # fmt: skip
+        if case.name.startswith(PREFIX) and (case.seed, case.epsilon, self.scored_on) == (0, COLUMNS[0], "test"):
+            keep_release(release, f"{case.name.removeprefix(PREFIX)} {case.data}".replace(" ", "_"), RESULTS.parent)
+        return row
+
+    def folder_of(self, case: Case) -> Path:
+        name = f"{case.method}_{case.data}_eps{case.epsilon:g}_seed{case.seed}_{case.training_key}"
+        return self.output_dir / name
 
     def row_of(self, release: Path, case: Case, drawn: Path, minutes: Path, core: int | None) -> dict[str, Any]:
         """Verifies a release, draws from it and scores the images.
@@ -125,6 +136,7 @@ class Runner:
         scored = self._call([*score, "--scored_on", self.scored_on], minutes, "score", core)
         numbers = json.loads(scored.splitlines()[-1])
         receipt = json.loads((release / "privacy_receipt.json").read_text(encoding="utf-8"))
+        keep_receipt(release, RESULTS.parent)
         if not self.keep_images:
             for made in (drawn, folder / f"large_{case.key}"):
                 shutil.rmtree(made, ignore_errors=True)
@@ -326,6 +338,25 @@ def entered(args: argparse.Namespace, runner: Runner) -> dict[str, Any]:
     return row | {"key": key, "method": None, "minutes": times, "entered": True}
 
 
+def draw_images(cases: Iterable[Case], runner: Runner) -> Iterator[Path]:
+    """A picture for each data set: real images, and images of all methods whose first seed has its release."""
+    import scorer
+
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for case in cases:
+        release = runner.folder_of(case) / "run" / "release"
+        if case.seed == 0 and (release / "privacy_receipt.json").exists():
+            columns = found.setdefault(case.data, {})
+            if (title := f"epsilon {case.epsilon:g}") not in columns:
+                real = scorer.read(runner.places[case.data], "test")
+                columns[title] = {"real images": first_of_classes(real.images, real.labels)}
+            columns[title][case.name.removeprefix(PREFIX)] = some_images(release)
+    for data, columns in found.items():
+        path = ROOT / "docs" / "images" / f"leaderboard_{data}.png"
+        draw_methods(columns, path)
+        yield path
+
+
 def places_of(pairs: Iterable[str]) -> dict[str, str]:
     if any("=" not in pair for pair in pairs):
         raise ValueError("--data takes NAME=PLACE")
@@ -348,25 +379,33 @@ def main(argv: list[str] | None = None) -> int:
     entry = parts.add_parser("enter", help="A row of the leaderboard for a release of your own.")
     entry.add_argument("release", type=Path, help="Folder of the release.")
     entry.add_argument("--name", required=True, help="Name of the method in the table.")
-    entry.add_argument("--epsilon", type=float, required=True, choices=EPSILONS, help="Column of the table.")
+    entry.add_argument("--epsilon", type=float, required=True, choices=COLUMNS, help="Column of the table.")
     entry.add_argument("--minutes", type=float, help="Minutes of one core that training took, by your own word.")
     entry.add_argument("--draw", default="", help='Flags of `diffusers-dp sample`: --draw="--solver heun".')
     entry.add_argument("--upscale", default="", help='Flags of `diffusers-dp upscale`: --upscale="--resolution 64".')
     entry.add_argument("--seed", type=int, default=0, help="Seed of the images that are drawn.")
     entry.add_argument("--output_dir", type=Path, default=Path("runs/rows"), help="Folder of the drawn images.")
-    for each in (runs, limits, entry):
+    drawn = parts.add_parser("pictures", help="Draw images of each method, from the releases of their runs.")
+    drawn.add_argument("cases", type=Path, help="YAML file of cases.")
+    drawn.add_argument("--output_dir", type=Path, default=Path("runs/rows"), help="Folder of the runs.")
+    for each in (runs, limits, entry, drawn):
         each.add_argument("--data", action="append", default=[], metavar="NAME=PLACE", help="Place of a data set.")
     parts.add_parser("table", help="Print a table of all rows.")
+    parts.add_parser("check", help="Recompute epsilon of all kept receipts, and verify all kept releases.")
     parts.add_parser("docs", help="Write the tables of the docs again.")
     args = parser.parse_args(argv)
     if args.what == "table":
         print(table(read_rows()))
         return 0
+    if args.what == "check":
+        problems = list(check_kept(read_rows(), RESULTS.parent))
+        number = len(list((RESULTS.parent / RECEIPTS).glob("*.json")))
+        print("\n".join([*problems, f"{number} receipts recomputed, {len(problems)} problems."]))
+        return int(bool(problems))
     if args.what == "docs":
         rows = read_rows()
         draw_few_images(rows, ROOT / "docs" / "images" / "few_images.png")
-        draw_board(rows, ROOT / "docs" / "images" / "leaderboard.png")
-        print("\n".join([*write_docs(rows), *write_evidence(rows)]) or "Nothing changed.")
+        print("\n".join([*write_docs(rows), *write_evidence(rows), *write_board(rows)]) or "Nothing changed.")
         return 0
     try:
         places = places_of(args.data)
@@ -383,6 +422,11 @@ def main(argv: list[str] | None = None) -> int:
             row = entered(args, Runner(places, args.output_dir))
             write_row(row)
             print(line_of(row))
+            return 0
+        if args.what == "pictures":
+            runner = Runner(places, args.output_dir)
+            for path in draw_images([case for case in read_cases(args.cases) if case.data in places], runner):
+                print(path.relative_to(ROOT))
             return 0
         cases = [case for case in read_cases(args.cases) if args.only in case.name]
         missing = sorted({name for case in cases for name in data_of(case)} - set(places))

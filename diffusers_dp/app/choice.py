@@ -1,12 +1,14 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Which method suits declared facts: what `diffusers-dp recommend` says, for a visitor. Reads no image, keeps nothing,
-and loads no torch."""
+"""Which method suits declared facts: what `diffusers-dp recommend` says, and the leaderboard, for a visitor. Reads no
+image, keeps nothing, and loads no torch."""
 
+from functools import cache
 from typing import Any
 
 from ..commands.recommend import DeclaredFacts, recommendation
 from ..methods.advice import read_evidence
 from ..methods.flag import MOST, validate
+from ..methods.leaderboard import TITLES, leaderboard_picture, leaderboard_table, read_leaderboard
 from .budget import check_typed
 from .limits import LARGEST_SIDE
 
@@ -40,3 +42,16 @@ def recommended(num_images: Any, side: Any, colour: Any, num_classes: Any, epsil
     )  # fmt: skip
     validate(facts)
     return recommendation(facts, read_evidence())
+
+
+def measured_tables() -> list[tuple[str, str]]:
+    """Titles and tables of the leaderboard, as Markdown, the data sets with a title first."""
+    places = read_leaderboard()
+    names = dict.fromkeys([*TITLES, *(place.data for place in places)])
+    return [(TITLES.get(name, name), leaderboard_table(places, name)) for name in names]
+
+
+@cache
+def measured_picture() -> bytes:
+    """The leaderboard as a PNG."""
+    return leaderboard_picture(read_leaderboard())

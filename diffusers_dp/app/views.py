@@ -216,13 +216,14 @@ def saved(content: bytes, name: str, kind: str, model: str) -> str:
     )
 
 
-def picture(content: bytes, words: str, table: str = "", title: str = "") -> str:
+def picture(content: bytes, words: str, table: str = "", title: str = "", label: str = "Budget picture") -> str:
     """Renders a picture with a text alternative."""
     caption = f"<figcaption>{escape(title)}</figcaption>" if title else ""
     below = text(table) if table else ""
     return (
         f'<figure class="dp-picture">{caption}'
-        '<div class="dp-scroll" tabindex="0" role="region" aria-label="Budget picture">'
+        '<div class="dp-scroll" tabindex="0" role="region" aria-label="'
+        f'{escape(label)}">'
         f'<img src="{data_uri(content, "image/png")}" alt="{escape(words)}"></div></figure>{below}'
     )
 

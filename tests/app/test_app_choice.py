@@ -8,7 +8,7 @@ import time
 import pytest
 
 from diffusers_dp import cli
-from diffusers_dp.app.choice import recommended
+from diffusers_dp.app.choice import measured_picture, measured_tables, recommended
 from diffusers_dp.errors import UsageError
 
 
@@ -71,3 +71,14 @@ def test_nobody_waits_long_for_the_largest_facts():
     with pytest.raises(UsageError):
         recommended(100_000_000, 28, "grey", 1_000, 10, 0)
     assert time.process_time() - start < 20
+
+
+def test_the_leaderboard_is_shown_as_a_picture_and_tables():
+    assert measured_picture().startswith(b"\x89PNG")
+    tables = dict(measured_tables())
+    assert list(tables)[:2] == ["MNIST", "CIFAR-10"]
+    assert all("\n|---|" in table or "No row" in table for table in tables.values())
+    pytest.importorskip("gradio", reason="Gradio is not installed")
+    from diffusers_dp.app.page import _leaderboard
+
+    assert 'aria-label="Leaderboard"' in _leaderboard() and "data:image/png" in _leaderboard()

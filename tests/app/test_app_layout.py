@@ -14,7 +14,7 @@ SCREENS = {
     "desk": DESK, "desk in the dark": {**DESK, "color_scheme": "dark"},
     "phone": PHONE, "phone in the dark": {**PHONE, "color_scheme": "dark"},
 }  # fmt: skip
-TABS = ("Draw", "Compare", "How private?")
+TABS = ("Draw", "Compare", "How private?", "Leaderboard")
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 
 

@@ -11,6 +11,7 @@ import pytest
 from diffusers_dp import cli
 from diffusers_dp.evaluation.images import ImageSet
 from diffusers_dp.methods.config import load_config
+from diffusers_dp.methods.leaderboard import read_leaderboard
 from diffusers_dp.methods.registry import METHODS
 from support.images import write_dataset
 from support.places import ROOT
@@ -146,6 +147,7 @@ def test_from_a_case_to_a_row_once(rows, tmp_path, noise, capsys):
     assert {name for name in left if not name.startswith("minutes") and not name.endswith(".log")} == {"run"}
     assert rows.main(arguments) == 0 and rows.read_rows() == made, "nothing is done again"
     assert "4 cases, 4 of which have a row" in capsys.readouterr().out
+    assert rows.main(["check"]) == 0 and "4 receipts recomputed, 0 problems" in capsys.readouterr().out
 
 
 @pytest.mark.slow
@@ -207,7 +209,7 @@ def test_the_table_has_means_and_standard_errors(rows):
     assert line.split(" | ")[2:6] == ["1", "2", "10", "50.00 (10.00)"] and line.endswith("1.5 (0.0) |")
 
 
-def test_the_leaderboard_is_made_of_rows(monkeypatch, tmp_path):
+def test_the_leaderboard_is_made_of_rows(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     board = import_module("board")
 
@@ -221,7 +223,8 @@ def test_the_leaderboard_is_made_of_rows(monkeypatch, tmp_path):
         {**row("x", 1.0, 1), "case": "x"},
         row("PSG", 10.0, 0.99, scored_on="train"),
     ]  # fmt: skip
-    lines = board.board_table(made, "mnist").splitlines()[2:]
+    places = board.places_in(made)
+    lines = board.leaderboard_table(places, "mnist").splitlines()[2:]
     assert lines == [
         "| DP-MERF | 90.0 |  | not stated | 1 | receipt recomputed; its method was not looked at |",
         "| DP-MERF | 50.0 (10.0) | 30.0 | 4.0 | 2 | proven with assumptions |",
@@ -229,9 +232,17 @@ def test_the_leaderboard_is_made_of_rows(monkeypatch, tmp_path):
     text = board.with_board("<!-- board cifar10 --><!-- /board -->\n<!-- refuted -->\n<!-- /refuted -->", made)
     assert "| DPDM | 70.0 |" in text and "| PGE |" in text and "| FETA-Pro |" not in text
     assert board.with_board(text, made) == text
-    board.draw_board(made, tmp_path / "board.png")
-    board.draw_board([], tmp_path / "none.png")
-    assert (tmp_path / "board.png").exists() and not (tmp_path / "none.png").exists()
+    for drawn in (places, places[:1], []):
+        assert board.leaderboard_picture(drawn).startswith(b"\x89PNG")
+    assert [board.Place(**each) for each in json.loads(board.text_of(made))] == places
+
+
+def test_the_leaderboard_of_the_package_is_that_of_the_rows(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    board = import_module("board")
+    rows = [json.loads(line) for line in (ROOT / "benchmarks" / "results" / "rows.jsonl").read_text().splitlines()]
+    assert board.FILE.read_text(encoding="utf-8") == board.text_of(rows), "run `python benchmarks/rows.py docs`"
+    assert read_leaderboard() == board.places_in(rows)
 
 
 def test_the_scorer_finds_the_columns_of_a_data_set(monkeypatch, tmp_path):

@@ -1,0 +1,96 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""The leaderboard: what each method reached, in a table and a picture. No torch, and no image is read.
+
+`leaderboard.json` has the places; `python benchmarks/rows.py docs` writes it from measured rows.
+"""
+
+import io
+import json
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+
+from .registry import METHODS
+
+
+COLUMNS = (10.0, 1.0)  # epsilons of the table
+TITLES = {"mnist": "MNIST", "cifar10": "CIFAR-10"}
+ENTERED = "receipt recomputed; its method was not looked at"
+
+
+@dataclass(frozen=True)
+class Place:
+    """One method at one epsilon on one data set, the mean over its seeds.
+
+    Args:
+        name (`str`): Name in the table.
+        method (`str`, *optional*): Name in `METHODS`; `None` of a release that somebody entered: whatever it is
+            called, it is apart.
+        data (`str`), epsilon (`float`): Data set and total epsilon.
+        accuracy (`float`): Per cent of real test images that a small CNN gets right that learned drawn ones.
+        error (`float`, *optional*): Standard error of the accuracy; `None` of one seed.
+        seeds (`int`): Number of runs.
+        minutes (`float`, *optional*): Minutes of one core for training; `None` where whoever entered it did not say.
+    """
+
+    name: str
+    method: str | None
+    data: str
+    epsilon: float
+    accuracy: float
+    error: float | None
+    seeds: int
+    minutes: float | None
+
+    def __str__(self) -> str:
+        return f"{self.accuracy:.1f}" if self.error is None else f"{self.accuracy:.1f} ({self.error:.1f})"
+
+
+def read_leaderboard() -> list[Place]:
+    """The places that come with the package."""
+    found = json.loads(files(__package__).joinpath("leaderboard.json").read_text(encoding="utf-8"))
+    return [Place(**each) for each in found]
+
+
+def leaderboard_table(places: Sequence[Place], data: str) -> str:
+    """Markdown: a line for each method, the best at the first of `COLUMNS` first."""
+    groups: dict[tuple[str, str | None], dict[float, Place]] = {}
+    for place in places:
+        if place.data == data:
+            groups.setdefault((place.name, place.method), {})[place.epsilon] = place
+    lines = ["| method | epsilon 10 | epsilon 1 | minutes | seeds | proof |", "|---|---|---|---|---|---|"]
+    for (name, method), own in sorted(groups.items(), key=lambda each: -max(each[1].items())[1].accuracy):
+        cells = [str(own.get(epsilon, "")) for epsilon in COLUMNS]
+        known = [place.minutes for place in own.values() if place.minutes is not None]
+        minutes = f"{statistics.mean(known):.1f}" if len(known) == len(own) else "not stated"
+        seeds = max(place.seeds for place in own.values())
+        status = ENTERED if method is None else METHODS[method].status.replace("_", " ")
+        lines.append(" | ".join([f"| {name}", *cells, minutes, str(seeds), f"{status} |"]))
+    return "\n".join(lines) if groups else "No row yet."
+
+
+def leaderboard_picture(places: Sequence[Place]) -> bytes:
+    """Accuracy against minutes of training as a PNG, a panel for each data set and epsilon that has places."""
+    from matplotlib.figure import Figure
+
+    panels = [
+        (title, epsilon, shown) for data, title in TITLES.items() for epsilon in COLUMNS
+        if (shown := [
+            (each, each.minutes) for each in places if (each.data, each.epsilon) == (data, epsilon) and each.minutes
+        ])
+    ]  # fmt: skip
+    across = max(1, min(2, len(panels)))
+    figure = Figure(figsize=(4.8 * across, 3.8 * -(-max(1, len(panels)) // across)), layout="constrained")
+    for number, (title, epsilon, shown) in enumerate(panels, 1):
+        axes = figure.add_subplot(-(-len(panels) // across), across, number)
+        for place, minutes in shown:
+            axes.errorbar(minutes, place.accuracy, yerr=place.error, fmt="o", capsize=3)
+            axes.annotate(place.name, (minutes, place.accuracy), xytext=(5, 4), textcoords="offset points", fontsize=8)
+        axes.set(title=f"{title}, epsilon {epsilon:g}", xlabel="minutes of one core", xscale="log")
+        axes.set_ylabel("accuracy on test images, %")
+        axes.margins(x=0.25)
+        axes.grid(alpha=0.3)
+    drawn = io.BytesIO()
+    figure.savefig(drawn, dpi=110, metadata={"Software": None})
+    return drawn.getvalue()
