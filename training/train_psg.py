@@ -48,6 +48,7 @@ def build(config: Any, facts: Any, device: Any, same_weights: Any = lambda netwo
     import torch
 
     from diffusers_dp.errors import UsageError
+    from diffusers_dp.methods.psg import IMAGE_MOMENTUM
     from diffusers_dp.models.private_set import ConvNet, GradientMatching, SyntheticImages, classification_loss
     from diffusers_dp.runs.dp_sgd import Trained
 
@@ -58,7 +59,10 @@ def build(config: Any, facts: Any, device: Any, same_weights: Any = lambda netwo
     network = ConvNet(facts.image_shape, classes, config.classifier_width).to(device)
     if config.matched_layers == "last":
         network.train_last_layer_alone()
-    optimizer = torch.optim.Adam(images.parameters(), lr=config.learning_rate)
+    if config.image_optimizer == "sgd":
+        optimizer: Any = torch.optim.SGD(images.parameters(), lr=config.learning_rate, momentum=IMAGE_MOMENTUM)
+    else:
+        optimizer = torch.optim.Adam(images.parameters(), lr=config.learning_rate)
     matching = GradientMatching(
         images, network, optimizer, same_weights, config.seed, steps_per_network=config.steps_per_network,
         image_steps=config.image_steps, remembered_gradients=config.remembered_gradients,

@@ -12,6 +12,7 @@ from .method import DP_SGD, Method
 
 
 MATCHED_LAYERS = ("all", "last")
+IMAGE_MOMENTUM = 0.5  # of plain gradient descent of the images, as published
 GROUPS = 8  # of the group normalisation, as `models.private_set` has them
 
 
@@ -29,6 +30,10 @@ class PSGFlags:
         "alone, which has few numbers, so that it gets less noise.",
         choices=MATCHED_LAYERS,
     )
+    image_optimizer: str = flag(
+        "adam", f"Optimizer of the images: 'adam', or 'sgd' with a momentum of {IMAGE_MOMENTUM:g}, as published.",
+        choices=("adam", "sgd"), rare=True,
+    )  # fmt: skip
     steps_per_network: int = flag(100, "DP-SGD steps between two random networks.")
     image_steps: int = flag(
         5, "Steps of the images after each noisy gradient, all but one towards earlier gradients; costs no privacy."
@@ -57,8 +62,8 @@ class PSGConfig(PSGFlags, DPSGDConfig):
     def training_facts(self) -> dict[str, Any]:
         """What the receipt says of the synthetic images."""
         names = (
-            "images_per_class", "classifier_width", "matched_layers", "steps_per_network", "image_steps",
-            "remembered_gradients", "network_steps", "network_learning_rate", "learning_rate", "seed",
+            "images_per_class", "classifier_width", "matched_layers", "image_optimizer", "steps_per_network",
+            "image_steps", "remembered_gradients", "network_steps", "network_learning_rate", "learning_rate", "seed",
         )  # fmt: skip
         return {name: getattr(self, name) for name in names}
 

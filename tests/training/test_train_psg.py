@@ -31,10 +31,11 @@ PATTERNS = torch.full((2, 1, 8, 8), -1.0)
 PATTERNS[0, :, :4], PATTERNS[1, :, 4:] = 1.0, 1.0
 
 
-@pytest.mark.parametrize("layers", ["all", "last"])
-def test_a_small_data_set_is_released(layers, script, flags, tmp_path):
+@pytest.mark.parametrize(("layers", "optimizer"), [("all", "adam"), ("last", "adam"), ("all", "sgd")])
+def test_a_small_data_set_is_released(layers, optimizer, script, flags, tmp_path):
     """With the pre-flight audit; as many images of each class, the absent one too; epsilon recomputed."""
-    script.main([*(flag for flag in flags if flag != "--skip_preflight"), "--matched_layers", layers])
+    script.main([*(flag for flag in flags if flag != "--skip_preflight"), "--matched_layers", layers,
+                 "--image_optimizer", optimizer])  # fmt: skip
     run, release = tmp_path / "run", tmp_path / "run" / "release"
     header, rows = read_ledger(run)
     assert {row["stage"] for row in rows} == {"dp_sgd"} and sum(row["steps_reserved"] for row in rows) == 4
@@ -45,6 +46,7 @@ def test_a_small_data_set_is_released(layers, script, flags, tmp_path):
     assert "not to look real" in (release / "README.md").read_text()
     receipt = json.loads((release / "privacy_receipt.json").read_text())
     assert receipt["method"]["name"] == "PSG" and receipt["curriculum"]["images_per_class"] == 2
+    assert receipt["curriculum"]["image_optimizer"] == optimizer
 
 
 def test_images_follow_noisy_gradients_alone(script, flags, tmp_path, monkeypatch):
