@@ -2,6 +2,7 @@
 """A small public latent pipeline that is trained here, and private images of 64 pixels for it, without a network.
 
     python benchmarks/latent_demo.py model public_latent
+    python benchmarks/latent_demo.py model latent_half --public path/to/cifar10_other_half
     python benchmarks/latent_demo.py images path/to/mnist digits64
     python benchmarks/latent_demo.py public digits64_public
     accelerate launch training/train_dp_ldm.py --config mnist_cpu --dataset_name digits64
@@ -12,7 +13,8 @@ Public are scikit-learn's digits over crops of one of its two pictures (a temple
 over crops of the other one (a flower). The two share neither writers nor pictures. The pipeline is a
 `StableDiffusionPipeline`: an autoencoder that learned the public images, a text encoder of letters that learned
 nothing, and a UNet that learned the public latents under prompts such as `digit three`. Nothing here is private:
-`images` only writes a data set, as somebody's own would be.
+`images` only writes a data set, as somebody's own would be. With `--public` other public images and the names of
+their classes take the place of the digits.
 """
 
 import argparse
@@ -27,6 +29,7 @@ import torch
 import torch.nn.functional as F
 from diffusers import AutoencoderKL, DDIMScheduler, DDPMScheduler, StableDiffusionPipeline, UNet2DConditionModel
 from diffusers.training_utils import EMAModel
+from scorer import first_of, read
 from sklearn.datasets import load_digits, load_sample_image
 from tqdm.auto import tqdm
 from transformers import CLIPTextConfig, CLIPTextModel, CLIPTokenizer
@@ -77,10 +80,11 @@ def text_parts(folder: Path) -> tuple[CLIPTokenizer, CLIPTextModel]:
 
 
 def train_autoencoder(images: torch.Tensor, steps: int, batch_size: int) -> AutoencoderKL:
+    channels = images.shape[1]
     vae = AutoencoderKL(
-        in_channels=1, out_channels=1, latent_channels=4, block_out_channels=(16, 24, 32), layers_per_block=1,
+        in_channels=channels, out_channels=channels, latent_channels=4, block_out_channels=(16, 24, 32), layers_per_block=1,
         norm_num_groups=8, down_block_types=("DownEncoderBlock2D",) * 3, up_block_types=("UpDecoderBlock2D",) * 3,
-        sample_size=SIDE, mid_block_add_attention=False,
+        sample_size=images.shape[-1], mid_block_add_attention=False,
     )  # fmt: skip
     optimizer = torch.optim.Adam(vae.parameters(), lr=2e-3)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 2e-3, total_steps=steps)
@@ -111,6 +115,7 @@ def train_unet(
     latents: torch.Tensor, labels: torch.Tensor, tokens: torch.Tensor, scheduler: DDPMScheduler, steps: int,
     batch_size: int,
 ) -> UNet2DConditionModel:  # fmt: skip
+    """The last of `tokens` are those of no prompt."""
     unet = UNet2DConditionModel(
         sample_size=latents.shape[-1], in_channels=4, out_channels=4, block_out_channels=(32, 64), layers_per_block=1,
         down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"), up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"),
@@ -122,7 +127,7 @@ def train_unet(
         index = torch.randint(len(latents), (batch_size,))
         times = torch.randint(scheduler.config.num_train_timesteps, (batch_size,))
         noise = torch.randn_like(latents[index])
-        rows = labels[index].masked_fill(torch.rand(batch_size) < 0.1, len(PROMPTS))
+        rows = labels[index].masked_fill(torch.rand(batch_size) < 0.1, len(tokens) - 1)
         noisy = scheduler.add_noise(latents[index], noise, times)
         loss = F.mse_loss(unet(noisy, times, encoder_hidden_states=tokens[rows]).sample, noise)
         optimizer.zero_grad()
@@ -135,11 +140,22 @@ def train_unet(
     return unet.eval()
 
 
-def make_model(output: Path, autoencoder_steps: int, unet_steps: int, copies: int, seed: int) -> None:
+def images_in(folder: str) -> tuple[torch.Tensor, torch.Tensor, list[str]]:
+    """Public images `[n, c, h, w]` in [-1, 1], labels, and names of classes."""
+    found = read(folder, "train")
+    features = datasets.load_dataset(folder, split="train").features
+    names = features[first_of(features, datasets.ClassLabel)].names
+    return torch.from_numpy(found.images).float() / 127.5 - 1, torch.from_numpy(found.labels), names
+
+
+def make_model(
+    output: Path, autoencoder_steps: int, unet_steps: int, public: tuple[torch.Tensor, torch.Tensor, list[str]],
+    seed: int,
+) -> None:  # fmt: skip
     start = time.perf_counter()
     torch.manual_seed(seed)
     output.mkdir(parents=True)
-    images, labels = public_images(copies)
+    images, labels, prompts = public
     tokenizer, encoder = text_parts(output)
     vae = train_autoencoder(images, autoencoder_steps, 16)
     scheduler = DDIMScheduler(clip_sample=False, steps_offset=1, set_alpha_to_one=False)
@@ -148,7 +164,7 @@ def make_model(output: Path, autoencoder_steps: int, unet_steps: int, copies: in
         up_block_types=("UpBlock2D",)), scheduler, None, None, requires_safety_checker=False,
     )  # fmt: skip
     with torch.no_grad():
-        tokens = pipeline.encode_prompt([*PROMPTS, ""], "cpu", 1, False)[0]
+        tokens = pipeline.encode_prompt([*prompts, ""], "cpu", 1, False)[0]
     noise_steps = DDPMScheduler.from_config(scheduler.config)
     unet = train_unet(latents_of(vae, images), labels, tokens, noise_steps, unet_steps, 64)
     pipeline.register_modules(unet=unet)
@@ -187,6 +203,7 @@ def main() -> None:
     model.add_argument("--autoencoder_steps", type=int, default=1500)
     model.add_argument("--unet_steps", type=int, default=4000)
     model.add_argument("--copies", type=int, default=8, help="Of each public digit, over other crops.")
+    model.add_argument("--public", help="Hub id or folder of other public images, with classes.")
     model.add_argument("--seed", type=int, default=0)
     images = parts.add_parser("images", help="Write the private data set.")
     images.add_argument("mnist", help="Hub id or folder of MNIST.")
@@ -199,7 +216,8 @@ def main() -> None:
         images, labels = public_images(args.copies)
         write(((images[:, 0] + 1) * 127.5).round().byte().numpy(), labels.numpy(), args.output, "train")
     elif args.what == "model":
-        make_model(args.output, args.autoencoder_steps, args.unet_steps, args.copies, args.seed)
+        public = images_in(args.public) if args.public else (*public_images(args.copies), PROMPTS)
+        make_model(args.output, args.autoencoder_steps, args.unet_steps, public, args.seed)
     else:
         make_images(args.mnist, args.output)
 

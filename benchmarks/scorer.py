@@ -141,17 +141,17 @@ def read(folder: str | Path, split: str, image_column: str = "", label_column: s
     """Reads a split of a public data set, a release of images, or what `diffusers-dp sample` wrote. Columns without a
     name are found by their types."""
     rows = datasets.load_dataset(str(folder), split=split)
-    image_column = image_column or first_of(rows, datasets.Image)
-    label_column = label_column or first_of(rows, datasets.ClassLabel)
+    image_column = image_column or first_of(rows.features, datasets.Image)
+    label_column = label_column or first_of(rows.features, datasets.ClassLabel)
     images = np.stack([np.asarray(image) for image in rows[image_column]])
     images = images[:, None] if images.ndim == 3 else images.transpose(0, 3, 1, 2)
     labels = np.asarray(rows[label_column]) if label_column else None
     return ImageSet(np.ascontiguousarray(images), labels)
 
 
-def first_of(rows: datasets.Dataset, kind: type) -> str:
+def first_of(features: datasets.Features, kind: type) -> str:
     """Name of the first column of a type, or nothing."""
-    return next((name for name, feature in rows.features.items() if isinstance(feature, kind)), "")
+    return next((name for name, feature in features.items() if isinstance(feature, kind)), "")
 
 
 def real_images(folder: str | Path, scored_on: str, **columns: str) -> tuple[ImageSet, ImageSet]:
