@@ -82,9 +82,9 @@ def text_parts(folder: Path) -> tuple[CLIPTokenizer, CLIPTextModel]:
 def train_autoencoder(images: torch.Tensor, steps: int, batch_size: int) -> AutoencoderKL:
     channels = images.shape[1]
     vae = AutoencoderKL(
-        in_channels=channels, out_channels=channels, latent_channels=4, block_out_channels=(16, 24, 32), layers_per_block=1,
-        norm_num_groups=8, down_block_types=("DownEncoderBlock2D",) * 3, up_block_types=("UpDecoderBlock2D",) * 3,
-        sample_size=images.shape[-1], mid_block_add_attention=False,
+        in_channels=channels, out_channels=channels, latent_channels=4, block_out_channels=(16, 24, 32),
+        layers_per_block=1, norm_num_groups=8, down_block_types=("DownEncoderBlock2D",) * 3,
+        up_block_types=("UpDecoderBlock2D",) * 3, sample_size=images.shape[-1], mid_block_add_attention=False,
     )  # fmt: skip
     optimizer = torch.optim.Adam(vae.parameters(), lr=2e-3)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 2e-3, total_steps=steps)
