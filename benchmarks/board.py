@@ -65,9 +65,10 @@ def text_of(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def write_board(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """Writes the file and the picture. Returns the name of the file if it changed."""
+    """Writes the picture and the file. Returns the name of the file if it changed."""
+    if (picture := leaderboard_picture(places_in(rows))) is not None:
+        PICTURE.write_bytes(picture)
     new = text_of(rows)
     if not FILE.exists() or FILE.read_text(encoding="utf-8") != new:
         FILE.write_text(new, encoding="utf-8")
-        PICTURE.write_bytes(leaderboard_picture(places_in(rows)))
         yield str(FILE.relative_to(ROOT))

@@ -1,9 +1,8 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""What stays of rows for readers: receipts in `results/receipts`, named after the `receipt_sha256` of their row, small
-releases of the leaderboard in `results/releases`, and a picture with images of each method."""
+"""What stays of rows for readers: receipts in `results/receipts`, in folders named after the `receipt_sha256` of their
+rows, small releases of the leaderboard in `results/releases`, and a picture with images of each method."""
 
 import hashlib
-import json
 import shutil
 import subprocess
 import sys
@@ -13,14 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from board import PREFIX
 
-from diffusers_dp.verify import Unreadable, check_guarantee, verify
+from diffusers_dp.verify import Unreadable, check_guarantee, read_receipt, verify
 
 
 RECEIPTS, RELEASES = "receipts", "releases"  # folders beside the rows
 RECEIPT = "privacy_receipt.json"
 MOST_BYTES = 3_000_000  # of a release in the repository
-SAME = 1e-9  # difference of two prints of one number
+TOLERANCE = 1e-3  # of an epsilon that is recomputed
 IMAGES = 10  # of each method in the picture
 
 
@@ -29,15 +29,19 @@ def digest_of(receipt: Path) -> str:
 
 
 def keep_receipt(release: Path, results: Path) -> None:
-    receipt = release / RECEIPT
-    (results / RECEIPTS).mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(receipt, results / RECEIPTS / f"{digest_of(receipt)[:12]}.json")
+    folder = folder_of(digest_of(release / RECEIPT), results)
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(release / RECEIPT, folder / RECEIPT)
+
+
+def folder_of(digest: str, results: Path) -> Path:
+    return results / RECEIPTS / digest[:12]
 
 
 def keep_release(release: Path, name: str, results: Path) -> None:
     """Copies a release that is small; it takes the place of an earlier one of this name."""
+    shutil.rmtree(results / RELEASES / name, ignore_errors=True)
     if sum(file.stat().st_size for file in release.rglob("*")) <= MOST_BYTES:
-        shutil.rmtree(results / RELEASES / name, ignore_errors=True)
         shutil.copytree(release, results / RELEASES / name)
 
 
@@ -46,38 +50,63 @@ def check_kept(rows: Sequence[dict[str, Any]], results: Path) -> Iterator[str]:
     Recomputes epsilon of every kept receipt, and verifies every kept release.
 
     Returns:
-        `Iterator[str]`: A sentence for each that does not fit to its row, or to itself.
+        `Iterator[str]`: A sentence for each that does not fit its rows, or itself, and for each row of the leaderboard
+            that has none.
     """
-    known = {row["receipt_sha256"]: row for row in rows if "receipt_sha256" in row}
-    for file in sorted((results / RECEIPTS).glob("*.json")):
-        receipt, row = json.loads(file.read_text(encoding="utf-8")), known.get(digest_of(file))
-        if row is None:
-            yield f"{file.name} is the receipt of no row."
-            continue
+    known: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        if "receipt_sha256" in row:
+            known.setdefault(row["receipt_sha256"], []).append(row)
+    for digest, same in known.items():
+        if any(row["case"].startswith(PREFIX) for row in same) and not folder_of(digest, results).is_dir():
+            yield f"{same[0]['case']}: its receipt is not kept."
+    for folder in folders(results / RECEIPTS):
+        yield from (f"{folder.name}: {problem}" for problem in _wrong_receipt(folder, known))
+    for folder in folders(results / RELEASES):
+        yield from (f"{folder.name}: {problem}" for problem in _wrong_release(folder, known))
+
+
+def folders(place: Path) -> list[Path]:
+    return sorted(each for each in place.glob("*") if each.is_dir())
+
+
+def _wrong_receipt(folder: Path, known: dict[str, list[dict[str, Any]]]) -> Iterator[str]:
+    try:
+        receipt = read_receipt(folder)
+    except Unreadable as error:
+        yield str(error)
+        return
+    same = known.get(digest_of(folder / RECEIPT), [])
+    if not same:
+        yield "It is the receipt of no row."
+    yield from check_guarantee(receipt)
+    for row in same:
         claim = receipt["claimed_epsilon"][receipt["accountant"]]["epsilon"]
-        if abs(claim - row["epsilon_spent"]) > SAME or receipt["delta"] != row["delta"]:
-            yield f"{file.name} does not say what the row of {row['case']} says."
-        yield from (f"{file.name}, {row['case']}: {problem}" for problem in check_guarantee(receipt))
-    for folder in sorted((results / RELEASES).glob("*/")):
-        if not (folder / RECEIPT).exists() or digest_of(folder / RECEIPT) not in known:
-            yield f"{folder.name} is the release of no row."
-            continue
-        try:
-            problems = verify(folder)[1]
-        except Unreadable as error:
-            problems = [str(error)]
-        yield from (f"{folder.name}: {problem}" for problem in problems)
+        if claim != row["epsilon_spent"] or receipt["delta"] != row["delta"]:
+            yield f"It does not say what the row of {row['case']} says."
+        if claim > row["epsilon"] + TOLERANCE:
+            yield f"It costs more than the {row['epsilon']:g} of the row of {row['case']}."
 
 
-def some_images(release: Path) -> np.ndarray:
-    """One image for each of the first classes, of shape (n, height, width, 3) in [0, 255], as long as there are any;
-    drawn if the release is a model."""
+def _wrong_release(folder: Path, known: dict[str, list[dict[str, Any]]]) -> Iterator[str]:
+    try:
+        yield from verify(folder)[1]
+    except Unreadable as error:
+        yield str(error)
+        return
+    if digest_of(folder / RECEIPT) not in known:
+        yield "It is the release of no row."
+
+
+def some_images(release: Path, draw: Sequence[str] = ()) -> np.ndarray:
+    """One image for each of the first classes, at most ten, of shape (n, height, width, 3) in [0, 255]. A model draws
+    them, with flags of `diffusers-dp sample`."""
     from scorer import read
 
     with tempfile.TemporaryDirectory() as drawn:
         if not (release / "data").is_dir():
             command = [sys.executable, "-m", "diffusers_dp.cli", "sample", str(release), "--num_images", str(IMAGES)]
-            subprocess.run([*command, "--output_dir", f"{drawn}/images"], check=True, capture_output=True)
+            subprocess.run([*command, *draw, "--output_dir", f"{drawn}/images"], check=True)
             release = Path(drawn, "images")
         found = read(release, "train")
     return first_of_classes(found.images, found.labels)

@@ -142,8 +142,11 @@ def train_unet(
 
 def images_in(folder: str) -> tuple[torch.Tensor, torch.Tensor, list[str]]:
     """Public images `[n, c, h, w]` in [-1, 1], labels, and names of classes."""
-    found = read(folder, "train")
-    features = datasets.load_dataset(folder, split="train").features
+    found, features = read(folder, "train"), datasets.load_dataset(folder, split="train").features
+    if found.labels is None:
+        raise SystemExit(
+            f"--public {folder} has no classes to make prompts of: give a data set with a column of classes."
+        )
     names = features[first_of(features, datasets.ClassLabel)].names
     return torch.from_numpy(found.images).float() / 127.5 - 1, torch.from_numpy(found.labels), names
 
@@ -165,6 +168,8 @@ def make_model(
     )  # fmt: skip
     with torch.no_grad():
         tokens = pipeline.encode_prompt([*prompts, ""], "cpu", 1, False)[0]
+    if len(tokens.flatten(1).unique(dim=0)) < len(tokens):
+        raise SystemExit("Two classes have the same prompt: give short names of lower-case letters to the classes.")
     noise_steps = DDPMScheduler.from_config(scheduler.config)
     unet = train_unet(latents_of(vae, images), labels, tokens, noise_steps, unet_steps, 64)
     pipeline.register_modules(unet=unet)

@@ -6,7 +6,7 @@
     python benchmarks/rows.py table
     python benchmarks/rows.py enter path/to/release --name "My method" --epsilon 10 --data mnist=path/to/mnist
     python benchmarks/rows.py check               # recomputes epsilon of the receipts in benchmarks/results/receipts
-    python benchmarks/rows.py pictures benchmarks/board.yaml --data mnist=path/to/mnist
+    python benchmarks/rows.py pictures --data mnist=path/to/mnist
     python benchmarks/rows.py docs                # writes what is made of rows again: docs, evidence, leaderboard
 
 A case names a method, a recipe, a data set, epsilons, seeds, further training flags, and the minutes that it may take.
@@ -26,7 +26,6 @@ Numbers measured on real images are private where these images are; MNIST's and 
 
 import argparse
 import functools
-import hashlib
 import json
 import math
 import os
@@ -46,7 +45,19 @@ from board import PREFIX, write_board
 from cases import Case, data_of, filled, read_cases
 from evidence import write_evidence
 from figures import ROOT, draw_few_images, table, write_docs
-from kept import RECEIPTS, check_kept, draw_methods, first_of_classes, keep_receipt, keep_release, some_images
+from kept import (
+    RECEIPT,
+    RECEIPTS,
+    TOLERANCE,
+    check_kept,
+    digest_of,
+    draw_methods,
+    first_of_classes,
+    folders,
+    keep_receipt,
+    keep_release,
+    some_images,
+)
 from tqdm.auto import tqdm
 
 from diffusers_dp.methods.leaderboard import COLUMNS
@@ -58,7 +69,6 @@ RESULTS = HERE / "results" / "rows.jsonl"
 COMMAND = (sys.executable, "-m", "diffusers_dp.cli")
 GRACE = 60  # seconds that a training has to keep its state after its minutes are over
 RESUMABLE = 75
-TOLERANCE = 1e-3  # of an epsilon that is recomputed
 
 
 class Stopped(Exception):
@@ -92,7 +102,7 @@ class Runner:
         run, drawn, minutes = folder / "run", folder / f"drawn_{case.key}", folder / f"minutes_{case.key}.json"
         release = run / "release"
         with self.trains_once(case.training_key):
-            if not (release / "privacy_receipt.json").exists():
+            if not (release / RECEIPT).exists():
                 resume = ["--resume_from_checkpoint", "latest"] if (run / "private" / "run.json").exists() else []
                 flags = [*case.training_flags(self.places), "--output_dir", str(run), "--skip_preflight", *resume]
                 train = [*COMMAND, "train", case.method, *flags]
@@ -101,6 +111,7 @@ class Runner:
             "minutes": {**minutes_in(folder / "minutes.json"), **minutes_in(minutes)},
             "minutes_of_training": minutes_of_training(run), "settings": case.settings,
         }  # fmt: skip
+        keep_receipt(release, RESULTS.parent)
         if case.name.startswith(PREFIX) and (case.seed, case.epsilon, self.scored_on) == (0, COLUMNS[0], "test"):
             keep_release(release, f"{case.name.removeprefix(PREFIX)} {case.data}".replace(" ", "_"), RESULTS.parent)
         return row
@@ -135,8 +146,7 @@ class Runner:
         score = [sys.executable, str(HERE / "scorer.py"), str(images), "--real", self.places[case.data]]
         scored = self._call([*score, "--scored_on", self.scored_on], minutes, "score", core)
         numbers = json.loads(scored.splitlines()[-1])
-        receipt = json.loads((release / "privacy_receipt.json").read_text(encoding="utf-8"))
-        keep_receipt(release, RESULTS.parent)
+        receipt = json.loads((release / RECEIPT).read_text(encoding="utf-8"))
         if not self.keep_images:
             for made in (drawn, folder / f"large_{case.key}"):
                 shutil.rmtree(made, ignore_errors=True)
@@ -146,7 +156,7 @@ class Runner:
             **({"upscale": " ".join(case.upscale)} if case.upscale else {}),
             **numbers,
             "epsilon_spent": claimed_epsilon(receipt), "delta": receipt["delta"],
-            "receipt_sha256": hashlib.sha256((release / "privacy_receipt.json").read_bytes()).hexdigest(),
+            "receipt_sha256": digest_of(release / RECEIPT),
             "commit": commit(), "machine": machine(),
         }  # fmt: skip
 
@@ -318,8 +328,8 @@ def entered(args: argparse.Namespace, runner: Runner) -> dict[str, Any]:
     Raises:
         Stopped: It does not verify, costs more than the epsilon that it is entered for, or cannot be drawn from.
     """
-    receipt = json.loads((args.release / "privacy_receipt.json").read_text(encoding="utf-8"))
-    digest = hashlib.sha256((args.release / "privacy_receipt.json").read_bytes()).hexdigest()
+    receipt = json.loads((args.release / RECEIPT).read_text(encoding="utf-8"))
+    digest = digest_of(args.release / RECEIPT)
     (data,) = runner.places
     flags = {"draw": tuple(args.draw.split()), "upscale": tuple(args.upscale.split())}
     case = Case(f"{PREFIX}{args.name}", "", data, args.epsilon, args.seed, **flags)
@@ -334,6 +344,7 @@ def entered(args: argparse.Namespace, runner: Runner) -> dict[str, Any]:
             f"its epsilon is {row['epsilon_spent']:.4g} at delta {row['delta']:.3g}, and it was entered for "
             f"{args.epsilon:g} at a delta below 1/N"
         )
+    keep_receipt(args.release, RESULTS.parent)
     times = minutes_in(folder / "minutes.json") | ({} if args.minutes is None else {"train": args.minutes})
     return row | {"key": key, "method": None, "minutes": times, "entered": True}
 
@@ -345,12 +356,16 @@ def draw_images(cases: Iterable[Case], runner: Runner) -> Iterator[Path]:
     found: dict[str, dict[str, dict[str, Any]]] = {}
     for case in cases:
         release = runner.folder_of(case) / "run" / "release"
-        if case.seed == 0 and (release / "privacy_receipt.json").exists():
+        if case.seed == 0 and (release / RECEIPT).exists():
             columns = found.setdefault(case.data, {})
             if (title := f"epsilon {case.epsilon:g}") not in columns:
                 real = scorer.read(runner.places[case.data], "test")
                 columns[title] = {"real images": first_of_classes(real.images, real.labels)}
-            columns[title][case.name.removeprefix(PREFIX)] = some_images(release)
+            columns[title][case.name.removeprefix(PREFIX)] = some_images(release, filled(case.draw, runner.places))
+    if not found:
+        raise ValueError(
+            f"{runner.output_dir} has no release of these cases: `rows.py run benchmarks/board.yaml` first"
+        )
     for data, columns in found.items():
         path = ROOT / "docs" / "images" / f"leaderboard_{data}.png"
         draw_methods(columns, path)
@@ -386,7 +401,6 @@ def main(argv: list[str] | None = None) -> int:
     entry.add_argument("--seed", type=int, default=0, help="Seed of the images that are drawn.")
     entry.add_argument("--output_dir", type=Path, default=Path("runs/rows"), help="Folder of the drawn images.")
     drawn = parts.add_parser("pictures", help="Draw images of each method, from the releases of their runs.")
-    drawn.add_argument("cases", type=Path, help="YAML file of cases.")
     drawn.add_argument("--output_dir", type=Path, default=Path("runs/rows"), help="Folder of the runs.")
     for each in (runs, limits, entry, drawn):
         each.add_argument("--data", action="append", default=[], metavar="NAME=PLACE", help="Place of a data set.")
@@ -399,8 +413,12 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     if args.what == "check":
         problems = list(check_kept(read_rows(), RESULTS.parent))
-        number = len(list((RESULTS.parent / RECEIPTS).glob("*.json")))
-        print("\n".join([*problems, f"{number} receipts recomputed, {len(problems)} problems."]))
+        number = len(folders(RESULTS.parent / RECEIPTS))
+        print(
+            "\n".join(
+                [*problems, f"{number} receipts of {len(read_rows())} rows recomputed: {len(problems)} problems."]
+            )
+        )
         return int(bool(problems))
     if args.what == "docs":
         rows = read_rows()
@@ -424,8 +442,8 @@ def main(argv: list[str] | None = None) -> int:
             print(line_of(row))
             return 0
         if args.what == "pictures":
-            runner = Runner(places, args.output_dir)
-            for path in draw_images([case for case in read_cases(args.cases) if case.data in places], runner):
+            cases = [case for case in read_cases(HERE / "board.yaml") if case.data in places]
+            for path in draw_images(cases, Runner(places, args.output_dir)):
                 print(path.relative_to(ROOT))
             return 0
         cases = [case for case in read_cases(args.cases) if args.only in case.name]
@@ -434,7 +452,7 @@ def main(argv: list[str] | None = None) -> int:
             raise ValueError(
                 f"give --data {missing[0]}=PLACE" if missing else f"no case's name contains {args.only!r}"
             )
-    except (OSError, ValueError, Stopped) as error:
+    except (OSError, ValueError, Stopped, subprocess.CalledProcessError) as error:
         parser.error(str(error))
     left = left_of(cases, args.scored_on)
     print(f"{len(cases)} cases, {len(cases) - len(left)} of which have a row.")

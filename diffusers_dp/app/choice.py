@@ -52,6 +52,6 @@ def measured_tables() -> list[tuple[str, str]]:
 
 
 @cache
-def measured_picture() -> bytes:
-    """The leaderboard as a PNG."""
+def measured_picture() -> bytes | None:
+    """The leaderboard as a PNG; `None` without rows."""
     return leaderboard_picture(read_leaderboard())

@@ -63,7 +63,7 @@ class DPSGDFlags:
         6, "K: draws of diffusion time and noise per image, averaged before its gradient is clipped."
     )
     max_grad_norm: float = flag(1e-3, "Clip norm of one image's gradient.")
-    learning_rate: float = flag(4e-3, "Learning rate of Adam during DP-SGD.")
+    learning_rate: float = flag(4e-3, "Learning rate of the optimizer during DP-SGD.")
     lr_scheduler: str = flag(
         "constant",
         f"Its course over --max_train_steps: {' | '.join(LR_SCHEDULERS)}.",

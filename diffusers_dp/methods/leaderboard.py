@@ -28,7 +28,7 @@ class Place:
         method (`str`, *optional*): Name in `METHODS`; `None` of a release that somebody entered: whatever it is
             called, it is apart.
         data (`str`), epsilon (`float`): Data set and total epsilon.
-        accuracy (`float`): Per cent of real test images that a small CNN gets right that learned drawn ones.
+        accuracy (`float`): Per cent of real test images that a small CNN gets right. It learned drawn images alone.
         error (`float`, *optional*): Standard error of the accuracy; `None` of one seed.
         seeds (`int`): Number of runs.
         minutes (`float`, *optional*): Minutes of one core for training; `None` where whoever entered it did not say.
@@ -60,7 +60,7 @@ def leaderboard_table(places: Sequence[Place], data: str) -> str:
         if place.data == data:
             groups.setdefault((place.name, place.method), {})[place.epsilon] = place
     lines = ["| method | epsilon 10 | epsilon 1 | minutes | seeds | proof |", "|---|---|---|---|---|---|"]
-    for (name, method), own in sorted(groups.items(), key=lambda each: -max(each[1].items())[1].accuracy):
+    for (name, method), own in sorted(groups.items(), key=lambda each: _rank(each[1])):
         cells = [str(own.get(epsilon, "")) for epsilon in COLUMNS]
         known = [place.minutes for place in own.values() if place.minutes is not None]
         minutes = f"{statistics.mean(known):.1f}" if len(known) == len(own) else "not stated"
@@ -70,8 +70,14 @@ def leaderboard_table(places: Sequence[Place], data: str) -> str:
     return "\n".join(lines) if groups else "No row yet."
 
 
-def leaderboard_picture(places: Sequence[Place]) -> bytes:
-    """Accuracy against minutes of training as a PNG, a panel for each data set and epsilon that has places."""
+def _rank(own: dict[float, Place]) -> tuple[float, ...]:
+    """Methods without a place in the first column come last."""
+    return tuple(-own[epsilon].accuracy if epsilon in own else 0.0 for epsilon in COLUMNS)
+
+
+def leaderboard_picture(places: Sequence[Place]) -> bytes | None:
+    """Accuracy against minutes of training as a PNG, a panel for each data set and epsilon that has places with
+    minutes; `None` without such places."""
     from matplotlib.figure import Figure
 
     panels = [
@@ -80,8 +86,10 @@ def leaderboard_picture(places: Sequence[Place]) -> bytes:
             (each, each.minutes) for each in places if (each.data, each.epsilon) == (data, epsilon) and each.minutes
         ])
     ]  # fmt: skip
-    across = max(1, min(2, len(panels)))
-    figure = Figure(figsize=(4.8 * across, 3.8 * -(-max(1, len(panels)) // across)), layout="constrained")
+    if not panels:
+        return None
+    across = min(2, len(panels))
+    figure = Figure(figsize=(4.8 * across, 3.8 * -(-len(panels) // across)), layout="constrained")
     for number, (title, epsilon, shown) in enumerate(panels, 1):
         axes = figure.add_subplot(-(-len(panels) // across), across, number)
         for place, minutes in shown:

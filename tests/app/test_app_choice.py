@@ -8,8 +8,10 @@ import time
 import pytest
 
 from diffusers_dp import cli
+from diffusers_dp.app import choice
 from diffusers_dp.app.choice import measured_picture, measured_tables, recommended
 from diffusers_dp.errors import UsageError
+from diffusers_dp.methods.leaderboard import Place
 
 
 FACTS = (1500, 64, "colour", 2, 5, 20)
@@ -73,12 +75,21 @@ def test_nobody_waits_long_for_the_largest_facts():
     assert time.process_time() - start < 20
 
 
-def test_the_leaderboard_is_shown_as_a_picture_and_tables():
-    assert measured_picture().startswith(b"\x89PNG")
+def test_the_leaderboard_is_shown_as_a_picture_and_tables(monkeypatch):
     tables = dict(measured_tables())
     assert list(tables)[:2] == ["MNIST", "CIFAR-10"]
     assert all("\n|---|" in table or "No row" in table for table in tables.values())
     pytest.importorskip("gradio", reason="Gradio is not installed")
-    from diffusers_dp.app.page import _leaderboard
+    from diffusers_dp.app import page
+    from diffusers_dp.app.shelf import Shelf
+    from diffusers_dp.commands.app import Limits
 
-    assert 'aria-label="Leaderboard"' in _leaderboard() and "data:image/png" in _leaderboard()
+    places = [Place("Moments", "moments", "mnist", 10.0, 95.5, 0.1, 5, 0.6)]
+    for measured, words in ((places, ['aria-label="Leaderboard"', "data:image/png"]), ([], ["Nothing is measured"])):
+        measured_picture.cache_clear()
+        monkeypatch.setattr(choice, "read_leaderboard", lambda measured=measured: measured)
+        built = page.build_page(Shelf([], Limits()))
+        (shown,) = (each for each in built.fns.values() if each.name == "_leaderboard")
+        assert [event for _, event in shown.targets] == ["select"]
+        assert all(word in shown.fn() for word in words)
+    measured_picture.cache_clear()

@@ -23,30 +23,39 @@ def kept(monkeypatch):
 
 def test_each_kept_receipt_is_that_of_a_row(kept):
     known = {row.get("receipt_sha256") for row in ROWS}
-    files = sorted((RESULTS / "receipts").glob("*.json"))
-    assert files and {kept.digest_of(file) for file in files} <= known
-    assert all(file.stem == kept.digest_of(file)[:12] for file in files)
-    releases = sorted((RESULTS / "releases").glob("*/"))
-    assert {kept.digest_of(folder / kept.RECEIPT) for folder in releases} <= known
+    receipts, releases = kept.folders(RESULTS / "receipts"), kept.folders(RESULTS / "releases")
+    found = [kept.digest_of(folder / kept.RECEIPT) for folder in (*receipts, *releases)]
+    assert receipts and set(found) <= known
+    assert [folder.name for folder in receipts] == [digest[:12] for digest in found[: len(receipts)]]
+
+
+@pytest.mark.slow
+def test_all_that_is_kept_is_recomputed(kept):
+    assert list(kept.check_kept(ROWS, RESULTS)) == []
 
 
 @pytest.mark.parametrize("method", ["moments", "dp_gan"])
 def test_a_kept_receipt_is_recomputed_and_a_changed_one_is_seen(kept, tmp_path, method):
-    row = next(row for row in ROWS if row["method"] == method and receipt_of(row).exists())
-    file = tmp_path / "receipts" / receipt_of(row).name
-    file.parent.mkdir()
-    shutil.copyfile(receipt_of(row), file)
-    assert list(kept.check_kept([row], tmp_path)) == []
-    assert list(kept.check_kept([{**row, "epsilon_spent": row["epsilon_spent"] - 0.01}], tmp_path))
-    assert list(kept.check_kept([], tmp_path)) == [f"{file.name} is the receipt of no row."]
-    receipt = json.loads(file.read_text(encoding="utf-8"))
-    receipt["events"][-1]["noise_multiplier"] *= 1.1
-    file.write_text(json.dumps(receipt), encoding="utf-8")
-    assert list(kept.check_kept([{**row, "receipt_sha256": kept.digest_of(file)}], tmp_path))
+    row = next(row for row in ROWS if row["method"] == method and receipt_of(kept, row).exists())
+    file = receipt_of(kept, row, tmp_path)
+    file.parent.mkdir(parents=True)
+    shutil.copyfile(receipt_of(kept, row), file)
+    assert list(kept.check_kept([row, {**row, "seed": 1}], tmp_path)) == []
+    for change in ({"epsilon_spent": row["epsilon_spent"] - 0.01}, {"epsilon": row["epsilon"] / 2}, {"delta": 1e-9}):
+        assert list(kept.check_kept([row, {**row, **change}], tmp_path)), change
+    assert list(kept.check_kept([], tmp_path)) == [f"{file.parent.name}: It is the receipt of no row."]
+    on_board = {**row, "case": "board Another", "receipt_sha256": "0" * 64}
+    assert "board Another: its receipt is not kept." in list(kept.check_kept([row, on_board], tmp_path))
+    text = file.read_text(encoding="utf-8")
+    receipt = json.loads(text)
+    receipt["events"][-1]["noise_multiplier"] /= 1.1
+    for changed in (json.dumps(receipt), text.replace("{", '{"delta": 1e-9,', 1), "[]"):
+        file.write_text(changed, encoding="utf-8")
+        assert list(kept.check_kept([{**row, "receipt_sha256": kept.digest_of(file)}], tmp_path)), changed[:40]
 
 
-def receipt_of(row):
-    return RESULTS / "receipts" / f"{row.get('receipt_sha256', 'none')[:12]}.json"
+def receipt_of(kept, row, results=RESULTS):
+    return kept.folder_of(row.get("receipt_sha256", "none"), results) / kept.RECEIPT
 
 
 def test_only_small_releases_are_kept(kept, tmp_path, monkeypatch):
@@ -54,10 +63,12 @@ def test_only_small_releases_are_kept(kept, tmp_path, monkeypatch):
     release.mkdir(parents=True)
     (release / "shard").write_bytes(b"1234")
     kept.keep_release(release.parent, "small", tmp_path)
+    assert len(list(kept.check_kept([], tmp_path))) == 1, "it has no receipt"
     monkeypatch.setattr(kept, "MOST_BYTES", 3)
     kept.keep_release(release.parent, "large", tmp_path)
-    assert [path.name for path in tmp_path.glob("releases/*")] == ["small"]
-    assert list(kept.check_kept([], tmp_path)) == ["small is the release of no row."]
+    assert [path.name for path in kept.folders(tmp_path / "releases")] == ["small"]
+    kept.keep_release(release.parent, "small", tmp_path)
+    assert kept.folders(tmp_path / "releases") == [], "an earlier one goes"
 
 
 def test_a_picture_has_an_image_of_each_class(kept, tmp_path):

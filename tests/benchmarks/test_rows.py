@@ -147,7 +147,7 @@ def test_from_a_case_to_a_row_once(rows, tmp_path, noise, capsys):
     assert {name for name in left if not name.startswith("minutes") and not name.endswith(".log")} == {"run"}
     assert rows.main(arguments) == 0 and rows.read_rows() == made, "nothing is done again"
     assert "4 cases, 4 of which have a row" in capsys.readouterr().out
-    assert rows.main(["check"]) == 0 and "4 receipts recomputed, 0 problems" in capsys.readouterr().out
+    assert rows.main(["check"]) == 0 and "4 receipts of 4 rows recomputed: 0 problems" in capsys.readouterr().out
 
 
 @pytest.mark.slow
@@ -167,6 +167,7 @@ def test_a_release_of_images_is_not_drawn_but_may_be_enlarged(rows, tmp_path, no
     enter += ["--output_dir", str(tmp_path / "in")]
     assert rows.main([*enter, "--epsilon", "10", "--minutes", "3"]) == 0
     own = rows.read_rows()[-1]
+    assert rows.main(["check"]) == 0
     assert own["case"] == "board Ours" and own["method"] is None and own["minutes"]["train"] == 3
     same = ("accuracy", "receipt_sha256", "epsilon_spent", "num_drawn")
     assert [own[name] for name in same] == [row[name] for name in same] and own["key"] != row["key"]
@@ -232,8 +233,11 @@ def test_the_leaderboard_is_made_of_rows(monkeypatch):
     text = board.with_board("<!-- board cifar10 --><!-- /board -->\n<!-- refuted -->\n<!-- /refuted -->", made)
     assert "| DPDM | 70.0 |" in text and "| PGE |" in text and "| FETA-Pro |" not in text
     assert board.with_board(text, made) == text
-    for drawn in (places, places[:1], []):
-        assert board.leaderboard_picture(drawn).startswith(b"\x89PNG")
+    assert board.leaderboard_picture(places).startswith(b"\x89PNG")
+    untimed = [place for place in places if place.minutes is None]
+    assert untimed and board.leaderboard_picture(untimed) is None is board.leaderboard_picture([])
+    alone = [*places, board.Place("Last", "pe", "mnist", 1.0, 99.0, None, 1, 1.0)]
+    assert board.leaderboard_table(alone, "mnist").splitlines()[-1].startswith("| Last |"), "no place at epsilon 10"
     assert [board.Place(**each) for each in json.loads(board.text_of(made))] == places
 
 

@@ -145,6 +145,17 @@ def test_of_the_last_layer_alone_nothing_else_is_asked(script, flags):
     assert [each.requires_grad for each in trained.model.parameters()] == 9 * [False] + 2 * [True]
 
 
+def test_the_published_optimiser_is_gradient_descent_with_momentum(script, flags):
+    facts = PublicFacts(NUM_IMAGES, (1, 8, 8), ("left", "empty", "right"))
+    config = load_config([*flags, "--image_optimizer", "sgd", "--learning_rate", "0.1"], PSGConfig)
+    trained = script.build(config, facts, "cpu")
+    before, pixels = trained.module.pixels.detach().clone(), trained.module.pixels
+    for _ in range(2):
+        pixels.grad = torch.ones_like(pixels)
+        trained.optimizer.step()
+    assert torch.allclose(before - pixels, torch.full_like(pixels, 0.1 + 0.1 * (1 + 0.5)), atol=1e-6)
+
+
 def test_a_gradient_is_used_again_with_the_weights_that_it_is_of():
     """Networks change from step to step: towards a gradient at other weights, images would go anywhere."""
     pairs = []
