@@ -27,7 +27,8 @@ MOST_DRAWN = 10_000  # images that a classifier learned: with more, rows do not 
 
 
 def evidence_of(rows: Sequence[dict[str, Any]]) -> list[MeasuredRow]:
-    """Mean rows of all cases that were scored on test images, of data sets that have a row of real images."""
+    """Mean rows of all cases that were scored on test images, of data sets that have a row of real images,
+    or whose whole has one."""
     real: dict[str, float] = {}
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in rows:
@@ -41,8 +42,12 @@ def evidence_of(rows: Sequence[dict[str, Any]]) -> list[MeasuredRow]:
                 row.get("draw", ""),
             )
             groups.setdefault(key, []).append(row)
-    found = [_mean_row(key, same, real.get(key[3].partition("_")[0])) for key, same in groups.items()]
-    return sorted(filter(None, found), key=lambda row: (row.method, row.data, -row.epsilon, row.case))
+    made = [_mean_row(key, same, real.get(key[3], real.get(key[3].partition("_")[0]))) for key, same in groups.items()]
+    found = [row for row in made if row is not None]
+    classes = {row.data: row.num_classes for row in found}
+    # Fewer classes of a data set are another task, which real images of all classes do not bound.
+    found = [row for row in found if row.data in real or row.num_classes == classes.get(row.images, row.num_classes)]
+    return sorted(found, key=lambda row: (row.method, row.data, -row.epsilon, row.case))
 
 
 def _mean_row(key: tuple[Any, ...], same: list[dict[str, Any]], real: float | None) -> MeasuredRow | None:
