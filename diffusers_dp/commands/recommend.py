@@ -16,7 +16,7 @@ from ..methods.automatic import AUTO
 from ..methods.command_line import add_flags, nearest_flag
 from ..methods.config import CONFIGS, load_config
 from ..methods.data_flags import DEFAULT_RESOLUTION, DataFlags
-from ..methods.flag import flag, validate
+from ..methods.flag import MOST, flag, validate
 from ..methods.public_flags import PublicDataFlags
 from ..methods.registry import METHODS
 from ..runs.plan import plan_run
@@ -71,6 +71,11 @@ class DeclaredFacts(AdviceFlags, PublicDataFlags, DataFlags):
     def check(self) -> None:
         if self.num_train_images is None:
             raise UsageError("--num_train_images is missing: declare the number of your images, which is public.")
+        if self.num_train_images > MOST:  # every plan is refused then, after minutes
+            raise UsageError(
+                f"--num_train_images is {self.num_train_images:,}, and a receipt counts no more than {MOST:,}: lower "
+                "--num_train_images."
+            )
         if self.situation.num_classes > self.situation.num_units:
             raise UsageError(
                 f"--num_train_images declares {self.situation.num_units} for {self.situation.num_classes} classes, "
