@@ -357,18 +357,17 @@ def draw_images(cases: Iterable[Case], runner: Runner) -> Iterator[Path]:
     for case in cases:
         release = runner.folder_of(case) / "run" / "release"
         if case.seed == 0 and (release / RECEIPT).exists():
-            columns = found.setdefault(case.data, {})
-            if (title := f"epsilon {case.epsilon:g}") not in columns:
-                real = scorer.read(runner.places[case.data], "test")
-                columns[title] = {"real images": first_of_classes(real.images, real.labels)}
-            columns[title][case.name.removeprefix(PREFIX)] = some_images(release, filled(case.draw, runner.places))
+            column = found.setdefault(case.data, {}).setdefault(f"epsilon {case.epsilon:g}", {})
+            column[case.name.removeprefix(PREFIX)] = some_images(release, filled(case.draw, runner.places))
     if not found:
         raise ValueError(
             f"{runner.output_dir} has no release of these cases: `rows.py run benchmarks/board.yaml` first"
         )
     for data, columns in found.items():
         path = ROOT / "docs" / "images" / f"leaderboard_{data}.png"
-        draw_methods(columns, path)
+        test = scorer.read(runner.places[data], "test")
+        real = {"real images": first_of_classes(test.images, test.labels)}
+        draw_methods({title: real | lines for title, lines in columns.items()}, path)
         yield path
 
 
@@ -412,13 +411,11 @@ def main(argv: list[str] | None = None) -> int:
         print(table(read_rows()))
         return 0
     if args.what == "check":
-        problems = list(check_kept(read_rows(), RESULTS.parent))
+        rows = read_rows()
+        problems = list(check_kept(rows, RESULTS.parent))
         number = len(folders(RESULTS.parent / RECEIPTS))
-        print(
-            "\n".join(
-                [*problems, f"{number} receipts of {len(read_rows())} rows recomputed: {len(problems)} problems."]
-            )
-        )
+        said = f"{number} receipts of {len(rows)} rows recomputed: {len(problems)} problems."
+        print("\n".join([*problems, said]))
         return int(bool(problems))
     if args.what == "docs":
         rows = read_rows()
