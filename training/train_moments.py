@@ -8,8 +8,9 @@ from Gaussians with these moments, as a data set.
         --num_train_images 1500 --resolution 64 --target_epsilon 5
 
 An image is described by its low frequencies. The questions are counts and means of each class, rounds of k-means that
-split a class into parts, covariances of the parts, and how many pixels have which value. Only they touch the images,
-through `SensitiveImages`; each writes its row to the ledger first. No network is trained, and a run takes a minute.
+split a class into parts, covariances of the parts, and how many pixels have which value. With `--matched_networks` one
+more is about mean features of random networks. Only they touch the images, through `SensitiveImages`; each writes its
+row to the ledger first. No network is trained, and a run takes a minute or a few.
 
 Stages: grey levels -> counts and means -> (means of parts) for each round -> covariances -> images -> release/ (->
 model/release/, with `--train_on_result`). `docs/moments.md` has more.
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     Run = TrainingRun[MomentsConfig]
 
 PURPOSE = "They are drawn from Gaussians that have noisy moments of the sensitive images; fine detail is not there."
+MATCHED = " Then they were moved to noisy mean features of random networks, to teach classifiers and not to look real."
 
 
 def train(run: "Run") -> None:
@@ -46,11 +48,13 @@ def train(run: "Run") -> None:
     run.done("images")
 
     # 2. A model of them, which looks at nothing else.
-    pipeline = model_of_release(run, images, labels, moments)
+    ideal = moments if moments.matching is None else None  # the Gaussians know nothing of the matching
+    pipeline = model_of_release(run, images, labels, ideal)
 
     # 3. The releases.
     facts = config.training_facts
-    release = run.release(DatasetArtefact(images, None if names is None else labels, names, PURPOSE), facts)
+    purpose = PURPOSE if moments.matching is None else PURPOSE + MATCHED
+    release = run.release(DatasetArtefact(images, None if names is None else labels, names, purpose), facts)
     if pipeline is not None and release is not None:
         run.release_derived(release, pipeline, facts)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ..errors import UsageError
 from ..queries.moments import ClassMoments, GreyLevels, PartCovariances, PartMeans
 from ..queries.query import Query
+from ..queries.random_networks import BLOCKS, NetworkMeans, RandomNetworkFeatures
 from .flag import SHARE, flag
 from .flag_groups import NetworkFlags
 from .flags import TrainingConfig
@@ -68,6 +69,11 @@ class MomentFlags:
         return None
 
     @property
+    def other_share(self) -> float:
+        """Share that a question beside the moments has, where there is no DP-SGD."""
+        return 0.0
+
+    @property
     def parts(self) -> int:
         """`--num_parts` with its default filled in, from declared numbers. The noise on a covariance is proportional
         to 1 / (epsilon n), so fewer parts are left at a smaller epsilon."""
@@ -90,7 +96,8 @@ class MomentFlags:
     def _images_at_10(self) -> float:
         """Number of images of a class that would have as much noise at epsilon 10."""
         per_class = (self.num_train_units or self.num_train_images or 0) / len(self.declared_class_names or ("",))
-        return per_class * min(self.target_epsilon, 10.0) * math.sqrt(self.moments_share or 1) / 10
+        share = (self.moments_share or 1) * (1 - self.other_share)
+        return per_class * min(self.target_epsilon, 10.0) * math.sqrt(share) / 10
 
     @property
     def class_moments(self) -> ClassMoments:
@@ -190,7 +197,78 @@ class MomentImagesFlags:
 
 
 @dataclass
-class MomentsConfig(MomentFlags, MomentImagesFlags, ResultFlags, NetworkFlags, TrainingConfig):
+class MatchingFlags:
+    """Mean features of random networks, which drawn images are moved to."""
+
+    _argument_group_name = "matching"
+
+    matched_networks: int = flag(
+        0,
+        "Random networks. The drawn images are moved until the mean features of a class are those of the sensitive "
+        "images, which one more question asks about. 0: images stay as they were drawn.",
+        at_least=0, at_most=100,
+    )  # fmt: skip
+    matched_width: int = flag(
+        32, "Channels of a random network.", rare=True, only_with="matched_networks", at_least=8, at_most=1024
+    )
+    matched_images: int = flag(
+        50, "Images of a class that are moved together.", rare=True, only_with="matched_networks"
+    )
+    matching_steps: int = flag(30, "Steps that move each image.", rare=True, only_with="matched_networks")
+    matching_learning_rate: float = flag(
+        0.02, "Learning rate of Adam on pixels from 0 to 1, which falls to 0.", rare=True, only_with="matched_networks"
+    )
+    matching_noise_multiplier: float | None = flag(
+        None,
+        "Noise multiplier of the mean features, in place of their share of the budget.",
+        rare=True,
+        only_with="matched_networks",
+    )
+    matching_budget_share: float = flag(
+        0.2,
+        "Share of the composed RDP that goes to the mean features.",
+        rare=True,
+        only_with="matched_networks",
+        **SHARE,
+    )
+
+    @property
+    def network_means(self) -> NetworkMeans | None:
+        if not self.matched_networks:
+            return None
+        return NetworkMeans(
+            feature_map=RandomNetworkFeatures(
+                self.image_shape, self.matched_networks, self.matched_width, self.seed
+            ),
+            flags="matching", noise_multiplier=self.matching_noise_multiplier,
+            budget_share=self.matching_budget_share,
+        )  # fmt: skip
+
+    @property
+    def matching_facts(self) -> dict[str, Any]:
+        """What the receipt says of the matching."""
+        if not self.matched_networks:
+            return {}
+        names = ("matched_networks", "matched_width", "matched_images", "matching_steps", "matching_learning_rate")
+        return {name: getattr(self, name) for name in names}
+
+    def check_matching(self) -> None:
+        """Refuses images that a network has nothing left of."""
+        if self.matched_networks and min(self.image_shape[1:]) < 2**BLOCKS:
+            raise UsageError(
+                f"--matched_networks needs images of at least {2**BLOCKS} pixels a side: leave it out, or raise "
+                "--resolution."
+            )
+
+    if TYPE_CHECKING:  # of `TrainingConfig`
+        seed: int = 0
+
+        @property
+        def image_shape(self) -> tuple[int, int, int]: ...
+
+
+@dataclass
+class MomentsConfig(MomentFlags, MomentImagesFlags, MatchingFlags, ResultFlags, NetworkFlags, TrainingConfig):
     """All flags of `training/train_moments.py`."""
 
     method: ClassVar[str] = "moments"
@@ -198,7 +276,11 @@ class MomentsConfig(MomentFlags, MomentImagesFlags, ResultFlags, NetworkFlags, T
 
     @property
     def queries(self) -> tuple[Query, ...]:
-        return self.moment_queries
+        return self.moment_queries + (() if self.network_means is None else (self.network_means,))
+
+    @property
+    def other_share(self) -> float:
+        return self.matching_budget_share if self.matched_networks else 0.0
 
     @property
     def made_by_class(self) -> tuple[str, ...]:
@@ -206,9 +288,11 @@ class MomentsConfig(MomentFlags, MomentImagesFlags, ResultFlags, NetworkFlags, T
 
     @property
     def training_facts(self) -> dict[str, Any]:
-        return self.moment_facts | {
-            name: getattr(self, name) for name in ("images_per_class", "class_balance", "seed")
-        }
+        return (
+            self.moment_facts
+            | {name: getattr(self, name) for name in ("images_per_class", "class_balance", "seed")}
+            | self.matching_facts
+        )
 
     def check_facts(self, class_names: tuple[str, ...] | None) -> None:
         if class_names is None and self.class_balance != BALANCES[0]:
@@ -217,6 +301,7 @@ class MomentsConfig(MomentFlags, MomentImagesFlags, ResultFlags, NetworkFlags, T
 
     def check(self) -> None:
         self.check_moments()
+        self.check_matching()
         if self.evaluation_reserve is not None:
             raise UsageError("--evaluation_reserve is about a finished model, and this releases images: leave it out.")
 
@@ -224,8 +309,8 @@ class MomentsConfig(MomentFlags, MomentImagesFlags, ResultFlags, NetworkFlags, T
 METHODS = (
     Method(
         "moments", "Moments", "ours: Gaussians with noisy moments of low frequencies", "proven_with_assumptions",
-        "Noisy sums of rows of norm 1: counts and means, means of parts in some rounds, and covariances; images are "
-        "drawn from the answers.",
+        "Noisy sums of rows of norm 1: counts and means, means of parts in some rounds, covariances and, if asked for, "
+        "mean features of random networks; images are drawn from the answers.",
         mechanisms=(SUM,), config=MomentsConfig, train="diffusers_dp.training.train_moments:train",
     ),
 )  # fmt: skip

@@ -15,6 +15,7 @@ from ..queries.class_counts import ENOUGH
 from ..queries.moments import COUNT, Frequencies, MomentQuery, PartQuery
 from ..queries.votes import hash_tensor
 from ..sampling.class_balance import balanced_labels
+from .matching import Matching, ask_for_matching
 from .warm_up import warm_up
 
 
@@ -39,12 +40,14 @@ class NoisyMoments:
         counts (`torch.Tensor` of shape `[classes]`): Images of each class.
         levels (`torch.Tensor` of shape `[classes, C, levels]`): Shares of values up to the end of each grey level.
         spectrum (`Frequencies`): The coefficients.
+        matching (`Matching`, *optional*): Moves what is drawn.
     """
 
     mixture: GaussianMixture
     counts: torch.Tensor
     levels: torch.Tensor
     spectrum: Frequencies
+    matching: Matching | None = None
 
     def draw(self, num_images: int, class_balance: str, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
         """
@@ -67,16 +70,17 @@ class NoisyMoments:
             for channel, found in enumerate(self.levels[label]):
                 drawn[:, channel] = in_levels(drawn[:, channel], found)
             images[labels == label] = drawn.mul(255).round().byte()
-        return images, labels
+        return images if self.matching is None else self.matching.move(images, labels, seed), labels
 
 
 def ask_for_moments(run: "Run") -> NoisyMoments:
-    """Asks the questions of `MomentFlags`, which the run's flags include."""
+    """Asks the questions of `MomentFlags`, which the run's flags include, and that of `MatchingFlags`, if they do."""
     config = run.config
+    matching = ask_for_matching(run)
     levels = run.ask(config.grey_levels)
     mixture, counts = ask_for_mixture(run)
     levels = towards_all(levels, counts, run.plan.rows[config.grey_levels.name].noise_multiplier)
-    return NoisyMoments(mixture, counts, levels, config.class_moments.spectrum)
+    return NoisyMoments(mixture, counts, levels, config.class_moments.spectrum, matching)
 
 
 def towards_all(levels: torch.Tensor, counts: torch.Tensor, noise_multiplier: float) -> torch.Tensor:

@@ -47,6 +47,20 @@ EMBEDDINGS = (
         ("queries/test_mean_features.py::test_an_answer_is_a_sum_over_the_declared_number",),
     ),
     Fault(
+        "random networks with a row of norm one each",
+        "diffusers_dp/queries/random_networks.py",
+        "return torch.cat(rows, 1) / math.sqrt(self.num_networks)",
+        "return torch.cat(rows, 1)",
+        ("queries/test_random_networks.py::test_a_row_has_norm_one_and_all_networks_the_same_part",),
+    ),
+    Fault(
+        "drawn images that follow the noise in mean features",
+        "diffusers_dp/runs/matching.py",
+        "self.means[label] - here, self.deviations[label]",
+        "self.means[label] - here, 0 * self.deviations[label]",
+        ("queries/test_random_networks.py::test_images_come_closer_to_the_means_and_noise_moves_none",),
+    ),
+    Fault(
         "a feature network in training mode",
         NETWORK,
         "load_network(self.network, self.flag).eval()",

@@ -42,6 +42,22 @@ def test_a_data_set_is_released(script, flags, tmp_path):
     assert images[0]["image"].size == (8, 8) and images.features["label"].names == ["left", "empty", "right"]
 
 
+MATCHED = "--matched_networks 2 --matched_width 8 --matching_steps 3".split()
+
+
+def test_images_are_matched_by_one_more_question(script, flags, tmp_path):
+    script.main([*flags, *MATCHED])
+    run, release = tmp_path / "run", tmp_path / "run" / "release"
+    header, rows = read_ledger(run)
+    assert sorted(row["stage"] for row in rows) == sorted([*STAGES, "network_means"])
+    (row,) = (each for each in rows if each["stage"] == "network_means")
+    assert row["query"]["sensitivity"] == 1.0 and row["query"]["num_networks"] == 2
+    assert 3 < independent_epsilon(run) <= header["target_epsilon"] + 1e-3
+    assert verify.report(release) == 0 and load_verified(release).num_rows == 12
+    with pytest.raises(UsageError, match="--matched_width is 9, and this run began with 8"):
+        script.main([*flags, *MATCHED, "--matched_width", "9", "--resume_from_checkpoint", "latest"])
+
+
 def colours(folder, shape=(8, 8, 3)):
     for number in range(NUM_IMAGES):
         path = folder / ("left", "right")[number % 5 == 0] / f"{number:03}.png"
@@ -58,8 +74,9 @@ def colours(folder, shape=(8, 8, 3)):
         (["--class_names", "left,right", "--class_balance", "released"], 2),
         (["--class_names", "left,right", "--num_frequencies", "500"], 2),  # more than there are pixels
         ([], 1),
+        (MATCHED, 1),
     ],
-    ids=["uneven classes", "all frequencies", "no classes"],
+    ids=["uneven classes", "all frequencies", "no classes", "no classes, matched"],
 )
 def test_colour(more, classes, script, tmp_path, capsys):
     folder = tmp_path / "images"
@@ -129,6 +146,7 @@ def test_the_pre_flight_tries_every_question(script, flags, tmp_path):
         ("--moments_budget_share 1.5", "--moments_budget_share is 1.5"),
         ("--num_frequencies 0", "--num_frequencies is 0; give an integer that is at least 4"),
         ("--class_balance rare", "--class_balance"),
+        ("--matched_networks 2 --resolution 6", "--matched_networks needs images of at least 8 pixels a side"),
     ],
 )
 def test_what_cannot_be_is_refused(given, words, script, flags, tmp_path):
