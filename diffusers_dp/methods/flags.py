@@ -49,7 +49,7 @@ class OrdinaryTraining:
         num_steps, batch_size (`int`): Settings of Adam.
         generator_channels (`int`, *optional*): Channels of a generator that draws in one call.
         network (`dict`, *optional*): Settings of another model, for `models.unet_config`. With neither, it is
-            the model that DP-SGD trains.
+            the model that DP-SGD trains, or the pixels themselves where there is none.
         query (`Query`, *optional*): Question whose features of the images of a step the gradient goes through.
     """
 

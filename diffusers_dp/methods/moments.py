@@ -12,7 +12,7 @@ from ..queries.query import Query
 from ..queries.random_networks import BLOCKS, NetworkMeans, RandomNetworkFeatures
 from .flag import SHARE, flag
 from .flag_groups import NetworkFlags
-from .flags import TrainingConfig
+from .flags import OrdinaryTraining, TrainingConfig
 from .generator_flags import ResultFlags
 from .method import SUM, Method
 
@@ -279,6 +279,15 @@ class MomentsConfig(MomentFlags, MomentImagesFlags, MatchingFlags, ResultFlags, 
         return self.moment_queries + (() if self.network_means is None else (self.network_means,))
 
     @property
+    def ordinary_training(self) -> tuple[OrdinaryTraining, ...]:
+        if self.network_means is None:
+            return super().ordinary_training
+        groups = len(self.declared_class_names or ("",)) * math.ceil(self.images_per_class / self.matched_images)
+        # A step takes one network; before them, all look twice at each image.
+        steps = math.ceil(groups * (self.matching_steps / self.matched_networks + 1))
+        return (OrdinaryTraining(steps, self.matched_images, query=self.network_means), *super().ordinary_training)
+
+    @property
     def other_share(self) -> float:
         return self.matching_budget_share if self.matched_networks else 0.0
 
@@ -309,8 +318,8 @@ class MomentsConfig(MomentFlags, MomentImagesFlags, MatchingFlags, ResultFlags, 
 METHODS = (
     Method(
         "moments", "Moments", "ours: Gaussians with noisy moments of low frequencies", "proven_with_assumptions",
-        "Noisy sums of rows of norm 1: counts and means, means of parts in some rounds, covariances and, if asked for, "
-        "mean features of random networks; images are drawn from the answers.",
+        "Noisy sums of rows of norm 1: counts and means, means of parts in some rounds, covariances, and, with "
+        "--matched_networks, features of random networks; images are drawn from the answers.",
         mechanisms=(SUM,), config=MomentsConfig, train="diffusers_dp.training.train_moments:train",
     ),
 )  # fmt: skip

@@ -292,6 +292,15 @@ def _ordinary_step(
 
         return step
 
+    if stage.network is None and trained is None:
+
+        def pixels_step(number: int) -> None:
+            matched(
+                blank_images(number, facts.image_shape, False, device)[0].requires_grad_()
+            ).square().mean().backward()
+
+        return pixels_step
+
     model: torch.nn.Module
     if stage.network is not None:
         shape, (_, model, loss) = facts.image_shape, new_image_model(facts, stage.network, device)

@@ -130,9 +130,10 @@ def test_two_processes_ask_as_one_does(tmp_path):
     assert [row["stage"] for row in read_ledger(tmp_path / "run")[1]] == STAGES
 
 
-def test_the_pre_flight_tries_every_question(script, flags, tmp_path):
+@pytest.mark.parametrize("more", [[], MATCHED], ids=["moments", "matched"])
+def test_the_pre_flight_tries_every_question(more, script, flags, tmp_path):
     flags.remove("--skip_preflight")
-    script.main(flags)
+    script.main([*flags, *more])
     assert verify.report(tmp_path / "run" / "release") == 0
 
 
