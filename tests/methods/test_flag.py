@@ -99,7 +99,7 @@ def test_a_flag_that_needs_another_names_it(name, said, config_class):
         config = config_class(**given, **TEXT.get(config_class.method, {}))
         assert f"--{name} needs --{other}" in refusal(config)
     if said.only_with:
-        value = "7" if kind(config_class, name) is int else "0.5"
+        value = str(max(7, int(said.at_least or 0))) if kind(config_class, name) is int else "0.5"
         with pytest.raises(UsageError, match=f"--{name} needs --{said.only_with}"):
             load_config([f"--{name}", value, "--dry_run", *_given(config_class)], config_class)
 
