@@ -12,8 +12,8 @@ split a class into parts, covariances of the parts, and how many pixels have whi
 more is about mean features of random networks. Only they touch the images, through `SensitiveImages`; each writes its
 row to the ledger first. No network is trained, and a run takes a minute or a few.
 
-Stages: grey levels -> counts and means -> (means of parts) for each round -> covariances -> images -> release/ (->
-model/release/, with `--train_on_result`). `docs/moments.md` has more.
+Stages: (mean features of random networks) -> grey levels -> counts and means -> (means of parts) for each round ->
+covariances -> images -> release/ (-> model/release/, with `--train_on_result`). `docs/moments.md` has more.
 """
 
 from dataclasses import replace

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from .mean_features import Untrained, unit
+from .mean_features import unit
 from .moments import COUNT, RowsOfNormOne
 
 
@@ -24,7 +24,7 @@ BIAS = 0.1  # standard deviation
 
 
 @dataclass(frozen=True)
-class RandomNetworkFeatures(Untrained):
+class RandomNetworkFeatures:
     """
     The last feature maps of some networks of three blocks: a convolution of 3x3, ReLU, and averages of 2x2. Each
     network's row is scaled to the same norm, and together they have norm 1.
