@@ -17,8 +17,8 @@ LARGEST_MAP, PATCHES = 16, (1, 2, 4, 8, 16, 32)
 #: Seconds of one core that an image takes in a step of DP-SGD, and in one of ordinary training, for each place of the
 #: largest feature map; and the part of the minutes that DP-SGD has.
 DP_SGD_SECONDS, TRAINING_SECONDS, DP_SGD_PART = 6e-6, 5e-6, 0.6
-#: Steps, of DP-SGD and of a warm-up on drawn images: the most that were measured.
-MOST_STEPS, MOST_WARM_UP, WARM_UP_BATCH = 600, 3000, 128
+#: Steps, of DP-SGD, of a warm-up on drawn images, and on public images: the most that were measured.
+MOST_STEPS, MOST_WARM_UP, MOST_PUBLIC, WARM_UP_BATCH = 600, 3000, 2000, 128
 #: epsilon times images from which bands helped: they did at 600,000, and at 60,000 they brought next to nothing.
 LITTLE_NOISE = 200_000
 #: With so much epsilon times images of a class for each candidate of Private Evolution, votes exceed their noise.
@@ -27,6 +27,7 @@ SIGNAL_OF_A_CANDIDATE, FEWEST_CANDIDATES, MOST_CANDIDATES = 12, 25, 500
 #: Settings of one method, beside those of all.
 OWN: dict[str, dict[str, Any]] = {
     "moments": {"images_per_class": 1000},
+    "dp_diffusion": {"objective": "edm"},
     "pe": {
         "images_per_class": 1000, "generator": "public_images", "variations": "affine,elastic,contrast,brightness",
         "variation_strengths": "0.6,0.4,0.25,0.15",
@@ -53,6 +54,8 @@ MOST_TEACHERS, IMAGES_OF_A_TEACHER = 1000, 50
 #: Of `OWN`: numbers for `MINUTES`, which fewer minutes lower in proportion.
 STEPS = ("max_train_steps", "generator_steps", "diffusion_steps")
 LARGEST_BATCH, LEAST_BATCH, BATCHES_OF_ALL = 1024, 64, 16
+#: What a pre-trained model brings along.
+OF_A_NEW_MODEL = {"objective", "sigma_min"}
 
 
 def automatic(method: str, facts: Situation, minutes: float | None = None) -> dict[str, Any]:
@@ -121,7 +124,7 @@ def teachers(facts: Situation) -> dict[str, Any]:
 
 def warm_up(facts: Situation, minutes: float) -> dict[str, Any]:
     """What FETA-Pro begins with: noisy moments. Where there is no time for all steps on the drawn images, most learn
-    the ideal denoiser, which takes fewer."""
+    the ideal denoiser, which takes fewer. Public images, where some are named, take as long."""
     seconds = WARM_UP_BATCH * TRAINING_SECONDS * places(facts.image_shape[1])
     steps = min(MOST_WARM_UP, max(6, int(60 * minutes * (1 - DP_SGD_PART) / seconds)))
     taught = 0 if steps == MOST_WARM_UP else steps * 5 // 6
@@ -129,6 +132,8 @@ def warm_up(facts: Situation, minutes: float) -> dict[str, Any]:
         "curriculum": "frequency", "auxiliary_features": "moments", "num_auxiliary_images": 20_000,
         "frequency_budget_share": 0.1 if has_little_noise(facts) else 0.5,
         "distillation_steps": taught, "frequency_steps": steps - taught, "frequency_learning_rate": 2e-3,
+        "public_steps": min(MOST_PUBLIC, steps), "public_batch_size": WARM_UP_BATCH, "public_learning_rate": 2e-3,
+        "public_lr_warmup_steps": min(100, steps // 10),
     }  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from ..accounting.ledger_row import rate_of_coins
 from ..errors import UsageError
 from ..verify import MOST_TURNS
 from .advice import Situation
-from .automatic import AUTO, automatic
+from .automatic import AUTO, OF_A_NEW_MODEL, automatic
 from .command_line import nearest_flag, parser_of, value_type
 from .feta_pro import FETAProConfig
 from .flag import excluding, parse_rate, refuse_two_ways, refuse_without_effect, validate
@@ -22,6 +22,7 @@ from .flags import DPSGDConfig, TrainingConfig
 from .latents import TRAINED
 from .mean_embedding import FEATURES
 from .method import Method
+from .public_flags import PretrainingFlags
 from .recipes import find_recipe, method_of_recipe, refuse_another_data_set
 from .registry import METHODS
 from .teachers import AGGREGATIONS
@@ -192,6 +193,10 @@ def _by_rules(config_class: type[TrainingConfig], given: dict[str, Any]) -> dict
     classes = len(facts.declared_class_names or ("",))
     situation = Situation(facts.target_epsilon, number, classes, facts.image_shape)
     names = {each.name for each in fields(config_class)}
+    if given.get("pretrained_model_name_or_path"):
+        names -= OF_A_NEW_MODEL
+    if not (given.get("public_dataset_name") or given.get("public_data_dir")):
+        names -= {each.name for each in fields(PretrainingFlags)}
     settings = automatic(config_class.method, situation, given.get("minutes"))
     return {name: value for name, value in settings.items() if name in names}
 

@@ -2,13 +2,17 @@
 """Settings by rules: they plan, for any images and every method, and follow what is declared."""
 
 import pytest
+from diffusers import DDIMScheduler
 
 from diffusers_dp.data.images import public_facts
 from diffusers_dp.errors import UsageError
 from diffusers_dp.methods.automatic import PATCHES, network
 from diffusers_dp.methods.config import CONFIGS, load_config
+from diffusers_dp.methods.public_flags import PretrainingFlags
 from diffusers_dp.methods.registry import METHODS
+from diffusers_dp.runs.diffusion_run import starting_model
 from diffusers_dp.runs.plan import plan_run
+from support.public_models import save
 
 
 MNIST = "--num_train_images 60000 --resolution 28 --num_channels 1 --class_names 0,1,2,3,4,5,6,7,8,9".split()
@@ -72,3 +76,19 @@ def test_what_is_not_declared_is_asked_for():
         configured("moments", "--class_names", "a,b")
     with pytest.raises(UsageError, match="--minutes has no effect without --config auto"):
         load_config(["--minutes", "5"], METHODS["moments"])
+
+
+def test_a_pretrained_model_keeps_its_objective_and_its_noise_levels(tmp_path):
+    """Rules say how a new one learns, also from public images."""
+    name = save(tmp_path / "model", DDIMScheduler(), in_channels=1, out_channels=1)
+    facts = ["--num_train_images", "600", "--resolution", "8", "--num_channels", "1", "--class_names", "a,b"]
+    for method in ("dp_diffusion", "feta_pro"):
+        config = configured(method, *facts, "--pretrained_model_name_or_path", name)
+        assert starting_model(config, public_facts(config.data)).objective == "ddpm"
+    new = configured("dp_diffusion", *facts, "--public_data_dir", "x")
+    assert starting_model(new, public_facts(new.data)).objective == "edm"
+    assert new.public_learning_rate == 2e-3 and new.public_steps > 1000
+    flags = [*facts, "--config", "auto", "--train_data_dir", str(tmp_path)]
+    none = load_config(flags, METHODS["feta_pro"])
+    assert none.public_steps == PretrainingFlags.public_steps, "which would be refused without public images"
+    assert configured("dp_diffusion", *facts, "--objective", "ddpm").objective == "ddpm", "what is given wins"
