@@ -46,7 +46,10 @@ OWN: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 EMBEDDED = {"generator": "residual", "generator_steps": 300, "diffusion_steps": 1500}
 OWN |= {"dp_mepf": EMBEDDED, "dp_scattering": EMBEDDED | {"scattering_length_scale": 3.0}}
-LATENT = {"learning_rate": 2e-3, "noise_bands": "1", "max_train_steps": 200, "encoding_batch_size": 32}
+LATENT = {
+    "learning_rate": 2e-3, "noise_bands": "1", "max_train_steps": 200, "encoding_batch_size": 32,
+    "public_learning_rate": 1e-3,
+}  # fmt: skip
 OWN |= {"dp_lora": LATENT, "dp_sapf": LATENT, "dp_ldm": LATENT | {"learning_rate": 1e-3}}
 #: Largest batches that were measured of methods that have others.
 BATCHES = {"dp_gan": 256, "dp_lora": 256, "dp_sapf": 256, "dp_ldm": 256}
