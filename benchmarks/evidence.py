@@ -59,6 +59,8 @@ def _mean_row(key: tuple[Any, ...], same: list[dict[str, Any]], real: float | No
         return None
     if config.dp_sgd is not None and (recipe != AUTO or "--max_train_steps" in flags):
         return None  # steps, rates and batch are tuned to these images, and say nothing of others
+    if config.unit_column is not None:
+        return None  # the images of a patient are alike, so a patient is neither one image nor several
     needs = {flag for flag, value in pairs if "{" in value}
     needs |= set() if config.public_images is None else {"public_dataset_name"}
     own = [word for flag, value in pairs if flag not in OF_DATA | needs for word in (f"--{flag}", *value.split())]

@@ -47,6 +47,8 @@ def test_some_classes_of_a_data_set_are_bounded_by_real_images_of_their_own(evid
            "flags": "--num_train_images 90 --class_names a,b,c --num_channels 1 --resolution 8",
            "scored_on": "test", "accuracy": {"cnn": 0.5}, "minutes": {"train": 1.0}}  # fmt: skip
     half = {**row, "data": "mnist_half", "flags": row["flags"].replace("a,b,c", "a,b")}
+    patients = {**row, "flags": f"{row['flags']} --unit_column patient --num_train_units 30 --max_images_per_unit 3"}
+    assert evidence.evidence_of([real, patients]) == [], "their signals do not compare with those of images"
     assert [each.data for each in evidence.evidence_of([real, row, half])] == ["mnist"]
     found = evidence.evidence_of([real, row, half, {**real, "data": "mnist_half", "accuracy": {"cnn": 0.95}}])
     assert [(each.data, each.accuracy_of_real) for each in found] == [("mnist", 0.9), ("mnist_half", 0.95)]
