@@ -127,7 +127,7 @@ def teachers(facts: Situation) -> dict[str, Any]:
 
 def warm_up(facts: Situation, minutes: float) -> dict[str, Any]:
     """What FETA-Pro begins with: noisy moments. Where there is no time for all steps on the drawn images, most learn
-    the ideal denoiser, which takes fewer. Public images, where some are named, take as long."""
+    the ideal denoiser, which takes fewer. Public images, where some are named, take as long at most."""
     seconds = WARM_UP_BATCH * TRAINING_SECONDS * places(facts.image_shape[1])
     steps = min(MOST_WARM_UP, max(6, int(60 * minutes * (1 - DP_SGD_PART) / seconds)))
     taught = 0 if steps == MOST_WARM_UP else steps * 5 // 6
