@@ -61,7 +61,9 @@ LARGEST_BATCH, LEAST_BATCH, BATCHES_OF_ALL = 1024, 64, 16
 OF_A_NEW_MODEL = {"objective", "sigma_min"}
 
 
-def automatic(method: str, facts: Situation, minutes: float | None = None) -> dict[str, Any]:
+def automatic(
+    method: str, facts: Situation, minutes: float | None = None, images_per_unit: float = 1.0
+) -> dict[str, Any]:
     """
     Settings for these images, as a recipe would have them.
 
@@ -69,26 +71,30 @@ def automatic(method: str, facts: Situation, minutes: float | None = None) -> di
         method (`str`): Name of the method.
         facts (`Situation`): What is declared.
         minutes (`float`, *optional*): Minutes of one core; defaults to `MINUTES`.
+        images_per_unit (`float`): Images of a unit on average: a step of DP-SGD takes so much longer.
 
     Returns:
         `dict[str, Any]`: Values by flag, also of flags that the method does not have.
     """
     side, candidates = facts.image_shape[1], facts.signal / SIGNAL_OF_A_CANDIDATE
+    minutes = minutes or MINUTES
+    for_steps = minutes / images_per_unit
     return {
         **network(side),
-        **(teachers(facts) if method in AGGREGATIONS.values() else dp_sgd(method, facts, minutes or MINUTES)),
-        **warm_up(facts, minutes or MINUTES),
+        **(teachers(facts) if method in AGGREGATIONS.values() else dp_sgd(method, facts, for_steps)),
+        **warm_up(facts, minutes),
         "candidates_per_class": round(max(FEWEST_CANDIDATES, min(MOST_CANDIDATES, candidates))),
         "num_features": 4000, "generator_steps": 600,
-        **own(method, minutes or MINUTES),
+        **own(method, minutes, for_steps),
     }  # fmt: skip
 
 
-def own(method: str, minutes: float) -> dict[str, Any]:
-    """Settings of `OWN`, with as many steps as the minutes are of `MINUTES`."""
-    part = min(1.0, minutes / MINUTES)
+def own(method: str, minutes: float, for_steps: float) -> dict[str, Any]:
+    """Settings of `OWN`, with as many steps as the minutes, or those for DP-SGD, are of `MINUTES`."""
+    times = dict.fromkeys(STEPS, minutes) | {"max_train_steps": for_steps}
     return {
-        name: max(1, round(part * value)) if name in STEPS else value for name, value in OWN.get(method, {}).items()
+        name: max(1, round(min(1.0, times[name] / MINUTES) * value)) if name in times else value
+        for name, value in OWN.get(method, {}).items()
     }
 
 

@@ -197,7 +197,8 @@ def _by_rules(config_class: type[TrainingConfig], given: dict[str, Any]) -> dict
         names -= OF_A_NEW_MODEL
     if not (given.get("public_dataset_name") or given.get("public_data_dir")):
         names -= {each.name for each in fields(PretrainingFlags)}
-    settings = automatic(config_class.method, situation, given.get("minutes"))
+    images = min(facts.images_per_unit, (facts.num_train_images or number) / number)
+    settings = automatic(config_class.method, situation, given.get("minutes"), max(1.0, images))
     return {name: value for name, value in settings.items() if name in names}
 
 

@@ -63,6 +63,14 @@ def test_they_follow_what_is_declared():
     assert configured("feta_pro", *MNIST, "--max_train_steps", "70").max_train_steps == 70, "what is given wins"
 
 
+@pytest.mark.parametrize("method", ["feta_pro", "dp_gan", "psg"])
+def test_a_step_of_units_of_several_images_takes_longer(method):
+    patients = [*MNIST, "--dataset_name", "x", "--unit_column", "patient", "--num_train_units"]
+    steps = [configured(method, *patients, *of, "--minutes", "2").max_train_steps
+             for of in (("60000",), ("30000",), ("20000", "--max_images_per_unit", "2"))]  # fmt: skip
+    assert steps[1:] == pytest.approx([steps[0] / 2] * 2, abs=1)
+
+
 def test_the_largest_map_is_small_on_every_side():
     for side in range(4, 129):
         found = network(side)
