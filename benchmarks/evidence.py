@@ -37,6 +37,8 @@ def evidence_of(rows: Sequence[dict[str, Any]]) -> list[MeasuredRow]:
         if row["case"] == "real images":
             real[row["data"]] = max(real.get(row["data"], 0.0), row["accuracy"]["cnn"])
         elif row["method"] is not None and row.get("num_drawn", 0) <= MOST_DRAWN and not row.get("upscale"):
+            if (draw := row.get("draw", "")) and "{" not in draw:
+                continue  # how these images are drawn was chosen on them, and `recommend` prints no such flag
             key = (
                 *(row[name] for name in ("case", "method", "recipe", "data", "epsilon", "flags")),
                 row.get("draw", ""),

@@ -155,12 +155,13 @@ def rank(rows: Sequence[MeasuredRow], facts: Situation, given: Collection[str]) 
 def skill_at(rows: Sequence[MeasuredRow], signal: float) -> float:
     """Skill of a method by its rows of one data set: more signal never does worse. Between rows it is linear in the
     logarithm of the signal, above them that of the best, and below them in proportion to the signal, as noise is to
-    its inverse. Public images or models do not change that: only the sensitive images say what their classes are."""
+    its inverse. Private Evolution has public images, and noise is in their choice alone: its skill falls with the root
+    of the signal. Other methods with public images or models fall as all do."""
     ordered = sorted(rows, key=lambda row: row.signal)
     signals = [row.signal for row in ordered]
     skills = np.maximum.accumulate([row.skill for row in ordered])
     if signal < signals[0]:
-        return float(skills[0] * signal / signals[0])
+        return float(skills[0] * (signal / signals[0]) ** (0.5 if ordered[0].method == "pe" else 1.0))
     return float(np.interp(math.log(signal), np.log(signals), skills))
 
 

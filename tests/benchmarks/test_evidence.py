@@ -54,6 +54,11 @@ def test_some_classes_of_a_data_set_are_bounded_by_real_images_of_their_own(evid
     assert [(each.data, each.accuracy_of_real) for each in found] == [("mnist", 0.9), ("mnist_half", 0.95)]
 
 
+def test_rows_whose_way_of_drawing_was_chosen_are_no_evidence(evidence, rows):
+    guided = {row["case"] for row in rows if row.get("draw") == "--guidance_scale 1.4"}
+    assert guided and not guided & {each.case for each in evidence.evidence_of(rows)}
+
+
 def test_the_rule_finds_the_best_of_rows_that_it_does_not_know(evidence, rows):
     """In at least five of six groups (data set and epsilon), its first choice is the best or within two points."""
     groups = list(evidence.left_out(evidence.evidence_of(rows)))
