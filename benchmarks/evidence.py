@@ -5,6 +5,7 @@ by `python benchmarks/rows.py docs`."""
 import json
 import re
 import statistics
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
@@ -34,21 +35,21 @@ def evidence_of(rows: Sequence[dict[str, Any]]) -> list[MeasuredRow]:
     for row in rows:
         if row["scored_on"] != "test" or "accuracy" not in row:
             continue
+        draw = row.get("draw", "")
         if row["case"] == "real images":
             real[row["data"]] = max(real.get(row["data"], 0.0), row["accuracy"]["cnn"])
+        elif draw and "{" not in draw:
+            continue  # how these images are drawn was chosen on them, and `recommend` prints no such flag
         elif row["method"] is not None and row.get("num_drawn", 0) <= MOST_DRAWN and not row.get("upscale"):
-            if (draw := row.get("draw", "")) and "{" not in draw:
-                continue  # how these images are drawn was chosen on them, and `recommend` prints no such flag
-            key = (
-                *(row[name] for name in ("case", "method", "recipe", "data", "epsilon", "flags")),
-                row.get("draw", ""),
-            )
+            key = (*(row[name] for name in ("case", "method", "recipe", "data", "epsilon", "flags")), draw)
             groups.setdefault(key, []).append(row)
     made = [_mean_row(key, same, real.get(key[3], real.get(key[3].partition("_")[0]))) for key, same in groups.items()]
     found = [row for row in made if row is not None]
     classes = {row.data: row.num_classes for row in found}
     # Fewer classes of a data set are another task, which real images of all classes do not bound.
     found = [row for row in found if row.data in real or row.num_classes == classes.get(row.images, row.num_classes)]
+    signals = Counter(images for images, _ in {(row.images, row.signal) for row in found})
+    found = [row for row in found if signals[row.images] > 1]  # one signal says nothing of others
     return sorted(found, key=lambda row: (row.method, row.data, -row.epsilon, row.case))
 
 

@@ -34,7 +34,9 @@ def test_seeds_are_one_row_and_flags_of_data_are_left_out(evidence):
            "--embedding_network {net} --embedding network",
            "scored_on": "test", "accuracy": {"cnn": 0.5}, "minutes": {"train": 1.0, "score": 9.0}}  # fmt: skip
     other = {**row, "accuracy": {"cnn": 0.7}, "minutes": {"train": 2.0, "draw": 1.0}}
-    (found,) = evidence.evidence_of([real, row, other, {**row, "scored_on": "train"}, {**row, "data": "unknown"}])
+    measured = [real, row, other, {**row, "scored_on": "train"}, {**row, "data": "unknown"}]
+    assert evidence.evidence_of(measured) == [], "one signal says nothing of others"
+    found, _ = evidence.evidence_of([*measured, {**row, "epsilon": row["epsilon"] / 2}])
     assert (found.seeds, found.accuracy, found.accuracy_of_real, found.minutes) == (2, 0.6, 0.9, 2.0)
     assert found.flags == ("--num_votes", "2", "--embedding", "network")
     assert found.needs == ("embedding_network", "public_dataset_name")
@@ -48,15 +50,14 @@ def test_some_classes_of_a_data_set_are_bounded_by_real_images_of_their_own(evid
            "scored_on": "test", "accuracy": {"cnn": 0.5}, "minutes": {"train": 1.0}}  # fmt: skip
     half = {**row, "data": "mnist_half", "flags": row["flags"].replace("a,b,c", "a,b")}
     patients = {**row, "flags": f"{row['flags']} --unit_column patient --num_train_units 30 --max_images_per_unit 3"}
-    assert evidence.evidence_of([real, patients]) == [], "their signals do not compare with those of images"
-    assert [each.data for each in evidence.evidence_of([real, row, half])] == ["mnist"]
-    found = evidence.evidence_of([real, row, half, {**real, "data": "mnist_half", "accuracy": {"cnn": 0.95}}])
-    assert [(each.data, each.accuracy_of_real) for each in found] == [("mnist", 0.9), ("mnist_half", 0.95)]
-
-
-def test_rows_whose_way_of_drawing_was_chosen_are_no_evidence(evidence, rows):
-    guided = {row["case"] for row in rows if row.get("draw") == "--guidance_scale 1.4"}
-    assert guided and not guided & {each.case for each in evidence.evidence_of(rows)}
+    measured = [real, row, {**row, "epsilon": 0.5}]
+    assert {each.data for each in evidence.evidence_of([*measured, half])} == {"mnist"}
+    found = evidence.evidence_of([*measured, half, {**real, "data": "mnist_half", "accuracy": {"cnn": 0.95}}])
+    assert {(each.data, each.accuracy_of_real) for each in found} == {("mnist", 0.9), ("mnist_half", 0.95)}
+    for no_evidence in (patients, {**row, "case": "guided", "draw": "--guidance_scale 2"}):
+        assert evidence.evidence_of([*measured, no_evidence]) == evidence.evidence_of(measured)
+    based = {**row, "case": "of a base", "draw": "--base {model} --guidance_scale 2"}
+    assert len(evidence.evidence_of([*measured, based])) == 3, "which is needed to draw at all"
 
 
 def test_the_rule_finds_the_best_of_rows_that_it_does_not_know(evidence, rows):
