@@ -64,6 +64,12 @@ def same_threads():
 
 
 @pytest.fixture(autouse=True)
+def no_wish_to_stop(monkeypatch):
+    """A test may send its own process SIGTERM; the tests after it go on."""
+    monkeypatch.setattr("diffusers_dp.distributed.interruption._requested", False)
+
+
+@pytest.fixture(autouse=True)
 def quick_forecast(monkeypatch):
     """One call of each step says how long a run takes; `test_forecast.py` has the others."""
     monkeypatch.setattr("diffusers_dp.runs.forecast.LONG_ENOUGH", 0.0)

@@ -49,7 +49,7 @@ from ..randomness.leaky_log import LeakyLog
 from ..randomness.private_generator import PrivateGenerator
 from .full_rows import full_size, in_full_rows
 from .kept_state import Door, KeptState
-from .separate_records import Features, features_of_zeros, try_bits, try_loss
+from .separate_records import Features, features_of_zeros, try_loss, with_steady_bits
 from .teachers import Teachers, Teaching
 
 
@@ -302,12 +302,15 @@ class SensitiveImages(Door):
                 "return rows on the device of the images."
             )
         size = min(QUERY_BATCH_SIZE, max(1, QUERY_BATCH_VALUES // max(blank.shape[1], math.prod(self.image_shape))))
+        steady = features
         if self._exact:
             refuse_too_much_noise(noise_multiplier)
             clip_steps(blank.shape[1], 1 if self._units is None else self.max_images_per_unit)
             size = min(full_size(size), -(-self._own_units // ROWS) * ROWS)
             with torch.no_grad(), _secret_torch_draws(self.device):
-                try_bits(features, self.image_shape, num_classes, size=size, device=device, name=name)
+                steady, size = with_steady_bits(
+                    features, self.image_shape, num_classes, size=size, device=device, name=name
+                )
         kept = KeptState(features)  # as the trial left them
         reservation = self._ledger.reserve(row)
         generator = self._generator
@@ -323,7 +326,7 @@ class SensitiveImages(Door):
             for images, labels, counted, images_of_unit in batches:
                 # No graph: along one, gradients of private images would reach the parameters of the features.
                 with torch.no_grad(), _secret_torch_draws(self.device):
-                    rows = features(self._scaled(images, 0), None if labels is None else labels.clone())
+                    rows = steady(self._scaled(images, 0), None if labels is None else labels.clone())
                 if rows.shape != (len(images), blank.shape[1]):  # else one row would be repeated for all images
                     raise UsageError(
                         f"The features of {name!r} must be one row of numbers for each image, of the same length in "

@@ -122,7 +122,7 @@ def features_of_zeros(
     return row
 
 
-def try_bits(
+def with_steady_bits(
     features: Features,
     image_shape: Sequence[int],
     num_classes: int | None,
@@ -130,18 +130,52 @@ def try_bits(
     size: int,
     device: torch.device | str,
     name: str,
-) -> None:
+) -> tuple[Features, int]:
     """
-    Tries, for `--noise exact`, that a row has the same bits in each place of a batch, in batches of `size` records, of
-    `grid.ROWS` and of twice as many.
+    Finds, for `--noise exact`, a way to compute features whose rows have the same bits in each place of a batch and
+    beside any number of other rows: as they are, tried in batches of `size` records, of `grid.ROWS` and of twice as
+    many, or else on one thread, in batches of `grid.ROWS`. Libraries share a product of matrices among many threads
+    in ways that follow from its shape.
 
     Args:
         features, image_shape, num_classes, device, name: As for `features_of_zeros`.
         size (`int`): The largest batch of the query.
 
+    Returns:
+        The features in the way that passed, and the largest batch for them.
+
     Raises:
-        UsageError: A row changes.
+        UsageError: A row changes in both ways.
     """
+    for tried, most in ((features, size), (_on_one_thread(features), min(size, ROWS))):
+        if _bits_stay(tried, image_shape, num_classes, size=most, device=device):
+            return tried, most
+    raise UsageError(
+        f"The last bits of the features of {name!r} follow from an image's place in its batch or from the images "
+        "beside it, so that --noise exact proves nothing: give --noise float."
+    )
+
+
+def _on_one_thread(features: Features) -> Features:
+    def computed(images: torch.Tensor, labels: torch.Tensor | None) -> torch.Tensor:
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            return features(images, labels)
+        finally:
+            torch.set_num_threads(threads)
+
+    return computed
+
+
+def _bits_stay(
+    features: Features,
+    image_shape: Sequence[int],
+    num_classes: int | None,
+    *,
+    size: int,
+    device: torch.device | str,
+) -> bool:
     images, labels = _public_noise(size, image_shape, num_classes, device)
 
     def rows(records: torch.Tensor) -> torch.Tensor:
@@ -150,13 +184,11 @@ def try_bits(
 
     everybody = torch.arange(size, device=device)
     whole = rows(everybody)
-    for most, moved in ((size, 1), (size, 7), (2 * ROWS, 5), (ROWS, 0), (ROWS, 3)):
-        order = everybody.roll(moved)
-        if not torch.equal(torch.cat([rows(part) for part in order.split(most)]), whole[order]):
-            raise UsageError(
-                f"The last bits of the features of {name!r} follow from an image's place in its batch or from the "
-                "images beside it, so that --noise exact proves nothing: give --noise float."
-            )
+    return all(
+        torch.equal(torch.cat([rows(part) for part in order.split(most)]), whole[order])
+        for most, moved in ((size, 1), (size, 7), (2 * ROWS, 5), (ROWS, 0), (ROWS, 3))
+        for order in [everybody.roll(moved)]
+    )
 
 
 def try_loss(

@@ -170,8 +170,8 @@ EXACT = (
     Fault(
         "exact: features are not tried in each place",
         DOOR,
-        "                try_bits(features",
-        "                (lambda *_, **__: None)(features",
+        "                steady, size = with_steady_bits(",
+        "                steady, size = (lambda features, *_, size, **__: (features, size))(",
         (f"{AT_THE_DOOR}::test_features_whose_last_bits_follow_from_their_place_are_refused",),
     ),
     Fault(

@@ -227,13 +227,39 @@ def test_features_whose_last_bits_follow_from_their_place_are_refused():
 
     def features(x, labels):
         found = x.flatten(1).clone()
-        if len(x) > 64:  # more than a short trial has
+        if len(x) >= 64:  # more than a short trial has
             found[-3:] *= 1 + 1e-6
         return found
 
     with pytest.raises(UsageError, match="'question' follow from an image's place"):
         ask(make_door((), images, exact=True), features)
     ask(make_door((), images), features)
+
+
+@pytest.fixture
+def two_threads():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("shares", [lambda x: torch.get_num_threads() > 1, lambda x: len(x) > 64])
+def test_features_whose_bits_follow_from_threads_or_large_batches_are_computed_without_them(shares, two_threads):
+    """As a product of matrices does that many threads share, in ways that follow from its shape."""
+    images = np.random.default_rng(0).integers(0, 256, (90, *SHAPE), dtype=np.uint8)
+
+    def features(x, labels):
+        found = x.flatten(1).clone()
+        if shares(x):
+            found[: len(x) // 3] *= 1 + 1e-6
+        return found
+
+    found, wanted = (
+        ask(make_door((), images, exact=True), asked, Noiseless(KEY), clip_norm=8.0) for asked in (features, pixels)
+    )
+    assert torch.equal(found, wanted)
+    assert torch.get_num_threads() == 2
 
 
 @pytest.mark.parametrize("size", [1, 2, 5])

@@ -12,7 +12,15 @@ from support import forked
 from support.flags import NUM_IMAGES, RESUME, SHORT_FETA_PRO
 from support.patients import unit_flags, write_dataset
 from support.places import ROOT
-from support.runs import interrupted, load, read_ledger, reserved_steps, write_images, write_public
+from support.runs import (
+    BITS_OF_A_CPU,
+    interrupted,
+    load,
+    read_ledger,
+    reserved_steps,
+    write_images,
+    write_public,
+)
 
 
 EXACT = ["--noise", "exact"]
@@ -28,6 +36,7 @@ def receipt_of(run):
     return json.loads((run / "release" / "privacy_receipt.json").read_text())
 
 
+@BITS_OF_A_CPU
 @pytest.mark.parametrize("bands", ["1", "4"])
 def test_a_run_that_was_interrupted_is_proven(script, tmp_path, monkeypatch, bands):
     """One image cannot be read, and a class is empty."""
@@ -44,6 +53,7 @@ def test_a_run_that_was_interrupted_is_proven(script, tmp_path, monkeypatch, ban
     assert receipt["status"] == "proven" and verify.report(tmp_path / "run" / "release") == 0
 
 
+@BITS_OF_A_CPU
 def test_two_processes_go_on_with_a_run_of_one(script, tmp_path, monkeypatch):
     """One image cannot be read."""
     run = tmp_path / "run"
@@ -72,6 +82,7 @@ OTHERS = {
 }
 
 
+@BITS_OF_A_CPU
 @pytest.mark.parametrize("method", OTHERS)
 def test_other_methods_are_proven(method, tmp_path, monkeypatch):
     script, run = load(method, monkeypatch), tmp_path / "run"
@@ -113,6 +124,7 @@ def test_patients_are_proven_where_no_gradient_is_asked(method, tmp_path, monkey
     assert receipt_of(run)["status"] == "proven" and verify.report(run / "release") == 0
 
 
+@BITS_OF_A_CPU
 def test_the_pre_flight_tries_whole_numbers(script, tmp_path):
     """With the run's own model and questions."""
     flags = run_flags(tmp_path, "--noise_bands", "4", "--train_batch_size", "6")
