@@ -90,16 +90,19 @@ def leaderboard_picture(places: Sequence[Place]) -> bytes | None:
         return None
     colours = {name: f"C{number % 10}" for number, name in enumerate(dict.fromkeys(place.name for place in places))}
     across = min(2, len(panels))
-    figure = Figure(figsize=(4.8 * across, 3.8 * -(-len(panels) // across)), layout="constrained")
-    for number, (title, epsilon, shown) in enumerate(panels, 1):
-        axes = figure.add_subplot(-(-len(panels) // across), across, number)
+    down = -(-len(panels) // across)
+    figure = Figure(figsize=(4.8 * across, 3.8 * down), layout="constrained")
+    grid = figure.subplots(down, across, sharex=True, squeeze=False)
+    for axes in grid.flat[len(panels) :]:
+        axes.remove()
+    for axes, (title, epsilon, shown) in zip(grid.flat, panels, strict=False):
         for place, minutes in shown:
             axes.errorbar(minutes, place.accuracy, yerr=place.error, fmt="o", capsize=3, color=colours[place.name])
             axes.annotate(place.name, (minutes, place.accuracy), xytext=(5, 4), textcoords="offset points", fontsize=8)
         axes.set(title=f"{title}, epsilon {epsilon:g}", xlabel="minutes of one core", xscale="log")
         axes.xaxis.set_major_formatter("{x:g}")
         axes.set_ylabel("accuracy on test images, %")
-        axes.margins(x=0.25)
+        axes.margins(x=0.25, y=0.1)
         axes.grid(alpha=0.3)
     drawn = io.BytesIO()
     figure.savefig(drawn, dpi=110, metadata={"Software": None})
