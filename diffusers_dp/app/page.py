@@ -289,7 +289,7 @@ def _leaderboard_tab() -> gr.HTML:
     )
     picture = gr.HTML(views.note("The picture comes in a moment."), elem_id="leaderboard", padding=False)
     for title, table in measured_tables():
-        gr.Markdown(f"#### {title}\n{table}")
+        gr.Markdown(f"#### {title}\n{table}", elem_classes="dp-measured")
     return picture
 
 

@@ -19,19 +19,29 @@ def full_size(size: int) -> int:
 
 
 def in_full_rows(batches: Iterator[PhysicalBatch], size: int) -> Iterator[PhysicalBatch]:
-    """Fills each batch up with blanks that do not count, to a multiple of `ROWS` images, or to `size` if that is less.
-    Images that are filled in never enter a sum.
+    """Fills each batch up with blanks that do not count, to `size` images if that is at most `ROWS`, and else to a
+    multiple of `ROWS`, of which it makes batches of `ROWS`. So batches have two shapes. Images that are filled in
+    never enter a sum.
 
     Args:
         batches (iterator of `PhysicalBatch`): Batches of at most `size` images. A last part that is not
             `None` has a number for each image, which is 1 for a blank.
         size (`int`): See `full_size`.
     """
+    rows = min(ROWS, size)
 
     def filled(values: torch.Tensor, value: int = 0) -> torch.Tensor:
-        more = -len(values) % min(ROWS, size)
+        more = -len(values) % rows
         return torch.cat([values, values.new_full((more, *values.shape[1:]), value)]) if more else values
 
-    for images, labels, counted, last in batches:
-        of_labels = None if labels is None else filled(labels)
-        yield filled(images), of_labels, filled(counted), None if last is None else filled(last, 1)
+    for batch in batches:
+        if len(batch[0]) == size:
+            yield batch
+            continue
+        images, labels, counted, last = batch
+        images, counted = filled(images), filled(counted)
+        labels = None if labels is None else filled(labels)
+        last = None if last is None else filled(last, 1)
+        for place in range(0, len(images), rows):
+            of = slice(place, place + rows)
+            yield images[of], None if labels is None else labels[of], counted[of], None if last is None else last[of]

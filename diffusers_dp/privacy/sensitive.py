@@ -302,16 +302,18 @@ class SensitiveImages(Door):
                 "return rows on the device of the images."
             )
         size = min(QUERY_BATCH_SIZE, max(1, QUERY_BATCH_VALUES // max(blank.shape[1], math.prod(self.image_shape))))
-        steady = features
+        steady, kept = features, KeptState(features)  # as the trial left them
         if self._exact:
             refuse_too_much_noise(noise_multiplier)
             clip_steps(blank.shape[1], 1 if self._units is None else self.max_images_per_unit)
-            size = min(full_size(size), -(-self._own_units // ROWS) * ROWS)
+            most_units = -(-self._places // self.processes.count)  # of a process: the same batches in each
+            size = min(full_size(size), -(-most_units // ROWS) * ROWS)
             with torch.no_grad(), _secret_torch_draws(self.device):
                 steady, size = with_steady_bits(
-                    features, self.image_shape, num_classes, size=size, device=device, name=name
-                )
-        kept = KeptState(features)  # as the trial left them
+                    features, self.image_shape, num_classes, size=size, device=device, name=name,
+                    processes=self.processes,
+                )  # fmt: skip
+            kept.refuse_public(f"The features of {name!r}")
         reservation = self._ledger.reserve(row)
         generator = self._generator
         noise, length = (generator.rounded_normal, STEPS) if self._exact else (generator.normal, clip_norm)

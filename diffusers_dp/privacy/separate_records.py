@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from ..distributed.processes import Processes
 from ..errors import UsageError
 from ..gradients.grid import ROWS
 from ..gradients.out_of_memory import FittingParts
@@ -26,6 +27,9 @@ Features = Callable[[torch.Tensor, torch.Tensor | None], torch.Tensor]
 NUM_TRIED, FEW = 8, 3  # records of a batch, and of a smaller one
 ROUNDING = 3e-3  # of a row's norm: batches of other sizes are computed in another order, and TF32 keeps ten bits
 CLIP_OF_TRIAL = 1e-3  # short, so that every gradient is scaled
+#: Lowest and highest level of images of noise, in turn: else each large one has the brightest and the darkest level,
+#: and what follows from those of a batch does not show.
+RANGES = ((0, 255), (0, 85), (170, 255), (64, 191))
 NEGLIGIBLE = 1e-3  # of the clip norm: a row that is shorter is compared as if it had this length
 
 
@@ -130,16 +134,18 @@ def with_steady_bits(
     size: int,
     device: torch.device | str,
     name: str,
+    processes: Processes,
 ) -> tuple[Features, int]:
     """
     Finds, for `--noise exact`, a way to compute features whose rows have the same bits in each place of a batch and
-    beside any number of other rows: as they are, tried in batches of `size` records, of `grid.ROWS` and of twice as
-    many, or else on one thread, in batches of `grid.ROWS`. Libraries share a product of matrices among many threads
-    in ways that follow from its shape.
+    beside other images: as they are, in batches of `size` and of `grid.ROWS` records, or else on one thread of torch,
+    in batches of `grid.ROWS`. Libraries share a product of matrices among many threads in ways that follow from its
+    shape. Processes go the same way, because a missing record moves others from one process to the next.
 
     Args:
         features, image_shape, num_classes, device, name: As for `features_of_zeros`.
-        size (`int`): The largest batch of the query.
+        size (`int`): The largest batch of the query, in every process.
+        processes (`Processes`): Of this run.
 
     Returns:
         The features in the way that passed, and the largest batch for them.
@@ -148,7 +154,7 @@ def with_steady_bits(
         UsageError: A row changes in both ways.
     """
     for tried, most in ((features, size), (_on_one_thread(features), min(size, ROWS))):
-        if _bits_stay(tried, image_shape, num_classes, size=most, device=device):
+        if not processes.any(not _bits_stay(tried, image_shape, num_classes, size=most, device=device)):
             return tried, most
     raise UsageError(
         f"The last bits of the features of {name!r} follow from an image's place in its batch or from the images "
@@ -178,17 +184,24 @@ def _bits_stay(
 ) -> bool:
     images, labels = _public_noise(size, image_shape, num_classes, device)
 
-    def rows(records: torch.Tensor) -> torch.Tensor:
-        found = features(images[records], None if labels is None else labels[records]).detach()
+    def rows(images: torch.Tensor, labels: torch.Tensor | None) -> torch.Tensor:
+        found = features(images, labels).detach()
         return torch.where(found.isfinite().all(1, keepdim=True), found, 0.0)
 
     everybody = torch.arange(size, device=device)
-    whole = rows(everybody)
-    return all(
-        torch.equal(torch.cat([rows(part) for part in order.split(most)]), whole[order])
-        for most, moved in ((size, 1), (size, 7), (2 * ROWS, 5), (ROWS, 0), (ROWS, 3))
-        for order in [everybody.roll(moved)]
-    )
+    whole = rows(images.clone(), None if labels is None else labels.clone())
+    # In each size, odd and even places are compared, beside blanks, bright and dark images.
+    for most, moved, parity, others in (
+        (size, 1, 0, torch.zeros_like(images)), (size, 7, 1, 1 - images), (size, 0, 0, images.div(3)),
+        (ROWS, 0, 1, torch.zeros_like(images)), (ROWS, 3, 0, 1 - images), (ROWS, 5, 1, images.div(3)),
+    ):  # fmt: skip
+        stays = everybody % 2 == parity
+        beside = torch.where(stays.view(-1, *[1] * len(image_shape)), images, others)
+        order = everybody.roll(moved)
+        again = torch.cat([rows(beside[part], None if labels is None else labels[part]) for part in order.split(most)])
+        if not torch.equal(again[stays[order]], whole[order][stays[order]]):
+            return False
+    return True
 
 
 def try_loss(
@@ -298,7 +311,12 @@ def _public_noise(
     number: int, image_shape: Sequence[int], num_classes: int | None, device: torch.device | str
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Images `[number, C, H, W]` in [0, 1], and labels if there are classes."""
-    images = _scrambled(number * math.prod(image_shape), 256).view(number, *image_shape).float().div(255)
+    of_each = (
+        torch.tensor(RANGES).repeat(-(-number // len(RANGES)), 1)[:number].view(number, 2, *[1] * len(image_shape))
+    )
+    low, high = of_each[:, 0], of_each[:, 1]
+    levels = _scrambled(number * math.prod(image_shape), 256).view(number, *image_shape)
+    images = (low + levels * (high - low + 1) // 256).float().div(255)
     return images.to(device), None if num_classes is None else _scrambled(number, num_classes).to(device)
 
 

@@ -1,7 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """`--noise exact`: whole numbers, rounded noise, and what its receipts say."""
 
-from .fault import DOOR, ENGINE, RANDOMNESS, Fault
+from .fault import DOOR, ENGINE, RANDOMNESS, SEPARATE, Fault
 
 
 GRID, ROUNDED = "diffusers_dp/gradients/grid.py", "diffusers_dp/randomness/rounded_gaussian.py"
@@ -62,7 +62,7 @@ EXACT = (
     ),
     Fault(
         "exact: steps of DP-SGD on a GPU are taken",
-        "diffusers_dp/privacy/separate_records.py",
+        SEPARATE,
         "    if exact:\n        refuse_exact_steps(device)\n",
         "",
         (f"{AT_THE_DOOR}::test_gradients_on_a_gpu_and_latents_are_refused",),
@@ -148,7 +148,7 @@ EXACT = (
     ),
     Fault(
         "exact: gradients that follow from other images are taken",
-        "diffusers_dp/privacy/separate_records.py",
+        SEPARATE,
         "            if any(not torch.equal(wanted[name], value)",
         "            if any(False and not torch.equal(wanted[name], value)",
         (f"{AT_THE_DOOR}::test_gradients_whose_last_bits_follow_from_other_images_are_refused",),
@@ -173,6 +173,44 @@ EXACT = (
         "                steady, size = with_steady_bits(",
         "                steady, size = (lambda features, *_, size, **__: (features, size))(",
         (f"{AT_THE_DOOR}::test_features_whose_last_bits_follow_from_their_place_are_refused",),
+    ),
+    Fault(
+        "exact: each process computes features in its own way",
+        SEPARATE,
+        "if not processes.any(not _bits_stay(tried, image_shape, num_classes, size=most, device=device)):",
+        "if _bits_stay(tried, image_shape, num_classes, size=most, device=device):",
+        (f"{AT_THE_DOOR}::test_processes_compute_features_in_one_way_and_in_batches_of_one_size",),
+    ),
+    Fault(
+        "exact: features are tried beside the same images alone",
+        SEPARATE,
+        "images, others)\n        order = everybody",
+        "images, images)\n        order = everybody",
+        (f"{AT_THE_DOOR}::test_features_that_follow_from_the_other_images_of_a_large_batch_are_refused",),
+    ),
+    Fault(
+        "exact: what a trial leaves in features is not looked for",
+        DOOR,
+        '            kept.refuse_public(f"The features of {name!r}")\n',
+        "",
+        (f"{AT_THE_DOOR}::test_the_trial_of_bits_leaves_nothing_behind",),
+    ),
+    Fault(
+        "exact: batches of numbers of rows that no trial has",
+        "diffusers_dp/privacy/full_rows.py",
+        "if len(batch[0]) == size:",
+        "if len(batch[0]) % rows == 0:",
+        (f"{AT_THE_DOOR}::test_batches_have_full_rows_however_many_are_sampled",),
+    ),
+    Fault(
+        "images of the trial have every level",
+        SEPARATE,
+        "RANGES = ((0, 255), (0, 85), (170, 255), (64, 191))",
+        "RANGES = ((0, 255),)",
+        (
+            "privacy/test_separate_records.py"
+            "::test_the_brightest_and_the_darkest_level_of_a_batch_show_in_large_images_too",
+        ),
     ),
     Fault(
         "exact: a model is tried once, however it is computed",

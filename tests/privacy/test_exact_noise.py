@@ -10,6 +10,7 @@ from scipy import stats
 from torch import nn
 
 from diffusers_dp.accounting.ledger_row import COEFFICIENT_STEPS, STEPS
+from diffusers_dp.distributed.processes import Processes
 from diffusers_dp.errors import UsageError
 from diffusers_dp.gradients import step as step_module
 from diffusers_dp.gradients.sampling import poisson_sample
@@ -262,6 +263,70 @@ def test_features_whose_bits_follow_from_threads_or_large_batches_are_computed_w
     assert torch.get_num_threads() == 2
 
 
+def turned_where(mixed):
+    """Features that are negated where `mixed` says so of a batch that is larger than those of the short trial."""
+    return lambda x, labels: -pixels(x) if len(x) > 8 and mixed(x) else pixels(x)
+
+
+@pytest.mark.parametrize("number", [90, 640])
+@pytest.mark.parametrize(
+    "mixed",
+    [lambda x: int((x * 255).round().sum()) % 2, lambda x: (pixels(x).sum(1) == 0).any()],
+    ids=["of any order", "beside a blank"],
+)
+def test_features_that_follow_from_the_other_images_of_a_large_batch_are_refused(number, mixed):
+    images = np.random.default_rng(0).integers(0, 256, (number, *SHAPE), dtype=np.uint8)
+    with pytest.raises(UsageError, match="--noise float"):
+        ask(make_door((), images, exact=True), turned_where(mixed))
+
+
+def test_the_trial_of_bits_leaves_nothing_behind():
+    """A counter that moves in large batches alone, and rests when the question begins."""
+    images, calls = np.random.default_rng(0).integers(0, 256, (90, *SHAPE), dtype=np.uint8), []
+
+    def features(x, labels):
+        if len(x) >= 64 and len(calls) < 9:
+            calls.append(1)
+        return pixels(x)
+
+    with pytest.raises(UsageError, match="'calls' changed while public noise was shown"):
+        ask(make_door((), images, exact=True), features)
+
+
+class OneOfTwo(Processes):
+    """Its sums are added by hand."""
+
+    def __init__(self, index, steady):
+        super().__init__()
+        self.count, self.index, self.steady = 2, index, steady
+
+    def sum(self, tensors):
+        return tensors
+
+    def any(self, answer):
+        return answer or not self.steady
+
+
+def test_processes_compute_features_in_one_way_and_in_batches_of_one_size(two_threads, watching):
+    """A missing record moves those behind it from one process to the other."""
+    images = np.random.default_rng(0).integers(0, 256, (129, *SHAPE), dtype=np.uint8)
+    for index, steady in ((0, True), (1, True), (1, False)):
+        seen = set()
+        door = make_door((), images[index::2], exact=True, num_images=129, processes=OneOfTwo(index, steady))
+
+        def features(x, labels, seen=seen):
+            seen.add((len(x), torch.get_num_threads()))
+            return pixels(x)
+
+        if steady:
+            ask(door, features)
+        else:  # in the other process, both ways fail
+            with pytest.raises(UsageError, match="--noise float"):
+                ask(door, features)
+        large = {each for each in seen if each[0] > 8}
+        assert large == ({(128, 2), (64, 2)} if steady else {(128, 2), (64, 2), (64, 1)})
+
+
 @pytest.mark.parametrize("size", [1, 2, 5])
 def test_gradients_that_keep_images_apart_pass_in_batches_of_any_size(size):
     gradient(make_door(exact=True), max_physical_batch_size=size)
@@ -391,7 +456,7 @@ def test_a_record_that_is_not_there_moves_no_other(bands):
             assert moved.square().sum() <= STEPS**2 * (1 + 1e-6)
 
 
-@pytest.mark.parametrize(("size", "rows"), [(150, {64, 128}), (64, {64}), (20, {16}), (5, {5})])
+@pytest.mark.parametrize(("size", "rows"), [(200, {64, 192}), (64, {64}), (20, {16}), (5, {5})])
 def test_batches_have_full_rows_however_many_are_sampled(size, rows, monkeypatch):
     seen, of_questions = set(), set()
     sum_of, grid_of = sensitive.clipped_gradient_sum, sensitive.on_grid
@@ -401,12 +466,11 @@ def test_batches_have_full_rows_however_many_are_sampled(size, rows, monkeypatch
 
     monkeypatch.setattr(sensitive, "clipped_gradient_sum", summed)
     monkeypatch.setattr(sensitive, "on_grid", lambda x, *rest: of_questions.add(len(x)) or grid_of(x, *rest))
-    door, model = make_door((), np.zeros((90, *SHAPE), dtype=np.uint8), exact=True), two_layers()
+    door, model = make_door((), np.zeros((640, *SHAPE), dtype=np.uint8), exact=True), two_layers()
     for rate in (0.1, 0.4, 0.5, 1.0):
         gradient(door, model=model, max_physical_batch_size=size, sample_rate=rate)
         ask(door, sample_rate=rate)
-    assert seen and seen <= rows
-    assert of_questions and all(number % 64 == 0 for number in of_questions)
+    assert seen == rows and of_questions == {64, 448}  # no others are tried
 
 
 def test_a_model_that_is_computed_in_another_way_is_tried_again(monkeypatch):

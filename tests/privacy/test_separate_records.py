@@ -1,6 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """The door refuses features that mix records, which its sensitivity does not cover, before anything is spent."""
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -67,6 +68,15 @@ MIXED = {
 }
 
 WEIGHTS = torch.randn(64, 500, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize("level", [lambda x: x.amax(), lambda x: x.amin()], ids=["brightest", "darkest"])
+@pytest.mark.parametrize("exact", [False, True])
+def test_the_brightest_and_the_darkest_level_of_a_batch_show_in_large_images_too(exact, level):
+    """Each of them has every level, if it is noise of every level."""
+    images = np.random.default_rng(0).integers(0, 100, (40, 3, 32, 32), dtype=np.uint8)
+    with pytest.raises(UsageError, match="no function of one image alone"):
+        ask(make_door((), images, exact=exact), lambda x, y: pixels(x - level(x)))
 
 
 def projected(x, y):
