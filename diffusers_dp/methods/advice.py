@@ -126,7 +126,7 @@ def read_evidence() -> list[MeasuredRow]:
 
 def rank(rows: Sequence[MeasuredRow], facts: Situation, given: Collection[str]) -> list[Advice]:
     """
-    Expected results of each method, the best first; of equal ones the quicker first.
+    Expected results of each method, the best first; of ones that are equal to two digits, the quicker first.
 
     Args:
         rows (`list[MeasuredRow]`): What was measured.
@@ -149,7 +149,7 @@ def rank(rows: Sequence[MeasuredRow], facts: Situation, given: Collection[str]) 
             skill *= ratio
         nearest = min(on_source, key=lambda row: (abs(math.log(row.signal / facts.signal)), -row.skill))
         found.append(Advice(nearest, skill, minutes_of(nearest, facts), names[0]))
-    return sorted(found, key=lambda each: (-each.skill, each.minutes))
+    return sorted(found, key=lambda each: (-round(each.skill, 2), each.minutes))
 
 
 def skill_at(rows: Sequence[MeasuredRow], signal: float) -> float:

@@ -77,12 +77,12 @@ def test_the_words_about_privacy_are_reached_on_a_phone(visit, screen):
 
 
 def test_the_leaderboard_breaks_no_word_and_scrolls_inside_the_page(visit):
-    page = visit(**SMALL)
-    page.page.get_by_role("tab", name="Leaderboard").tap()
+    page = visit(viewport={"width": 420, "height": 844})
+    page.page.get_by_role("tab", name="Leaderboard").click()
     cell = page.page.wait_for_selector(".dp-measured td >> visible=true")
     line = page.page.evaluate("cell => parseFloat(getComputedStyle(cell).lineHeight)", cell)
     assert cell.bounding_box()["height"] < 2.5 * line
-    assert page.page.evaluate("document.documentElement.scrollWidth") <= 320
+    assert page.page.evaluate("document.documentElement.scrollWidth") <= 420
 
 
 def test_the_list_of_models_closes_on_tab(visit):
