@@ -104,6 +104,7 @@ def leaderboard_picture(places: Sequence[Place]) -> bytes | None:
         axes.set_ylabel("accuracy on test images, %")
         axes.margins(x=0.25, y=0.1)
         axes.grid(alpha=0.3)
+        axes.tick_params(labelbottom=True)  # in each row of panels
     drawn = io.BytesIO()
     figure.savefig(drawn, dpi=110, metadata={"Software": None})
     return drawn.getvalue()

@@ -443,6 +443,7 @@ class SensitiveImages(Door):
         size = full_size(max_physical_batch_size) if self._exact else max_physical_batch_size
         batches = self._batches(sample, size, generator)
         batches = in_full_rows(batches, size) if self._exact else batches
+        fitted = self._fitting.at_most
         with _secret_torch_draws(self.device):
             total = self._fitting.total(
                 functools.partial(
@@ -458,6 +459,11 @@ class SensitiveImages(Door):
                 ((self._scaled(images, -1), labels, counted, units) for images, labels, counted, units in batches),
             )
         self._refuse_kept(kept)
+        if self._exact and self._fitting.at_most != fitted:  # batches have two public shapes: it tells no size
+            raise UsageError(
+                "Memory ran out after the trial of --noise exact, which has not tried smaller batches: lower "
+                "--max_physical_batch_size."
+            )
         if self._leaky_log is not None:
             self._leaky_log.end_step()
         if self._exact:

@@ -27,9 +27,9 @@ Features = Callable[[torch.Tensor, torch.Tensor | None], torch.Tensor]
 NUM_TRIED, FEW = 8, 3  # records of a batch, and of a smaller one
 ROUNDING = 3e-3  # of a row's norm: batches of other sizes are computed in another order, and TF32 keeps ten bits
 CLIP_OF_TRIAL = 1e-3  # short, so that every gradient is scaled
-#: Lowest and highest level of images of noise, in turn: else each large one has the brightest and the darkest level,
-#: and what follows from those of a batch does not show.
-RANGES = ((0, 255), (0, 85), (170, 255), (64, 191))
+#: Lowest and highest level of images of noise, in turn: if each had every level, what follows from the brightest or
+#: the darkest one of a batch would not show.
+RANGES = ((0, 170), (85, 255))
 NEGLIGIBLE = 1e-3  # of the clip norm: a row that is shorter is compared as if it had this length
 
 
@@ -182,7 +182,9 @@ def _bits_stay(
     size: int,
     device: torch.device | str,
 ) -> bool:
-    images, labels = _public_noise(size, image_shape, num_classes, device)
+    noise, classes_of_noise = _public_noise(2 * size, image_shape, num_classes, device)
+    images, fresh = noise.split(size)
+    labels = None if classes_of_noise is None else classes_of_noise[:size]
 
     def rows(images: torch.Tensor, labels: torch.Tensor | None) -> torch.Tensor:
         found = features(images, labels).detach()
@@ -190,16 +192,24 @@ def _bits_stay(
 
     everybody = torch.arange(size, device=device)
     whole = rows(images.clone(), None if labels is None else labels.clone())
-    # In each size, odd and even places are compared, beside blanks, bright and dark images.
+    black, white = torch.zeros_like(images[0]), torch.ones_like(images[0])
+    # In each size, even and odd records and places are compared. By `RANGES`, black images beside the even records and
+    # white ones beside the odd records change the brightest and the darkest level of a batch.
     for most, moved, parity, others in (
-        (size, 1, 0, torch.zeros_like(images)), (size, 7, 1, 1 - images), (size, 0, 0, images.div(3)),
-        (ROWS, 0, 1, torch.zeros_like(images)), (ROWS, 3, 0, 1 - images), (ROWS, 5, 1, images.div(3)),
+        (size, 1, 0, black), (size, 7, 1, white), (size, 0, 0, fresh),
+        (ROWS, 0, 0, black), (ROWS, 2, 1, white), (ROWS, 5, 1, fresh),
     ):  # fmt: skip
         stays = everybody % 2 == parity
         beside = torch.where(stays.view(-1, *[1] * len(image_shape)), images, others)
+        classes = None
+        if labels is not None and num_classes is not None:
+            theirs = torch.zeros_like(labels) if others is black else (labels + 1) % num_classes  # as of blanks
+            classes = torch.where(stays, labels, theirs)
         order = everybody.roll(moved)
-        again = torch.cat([rows(beside[part], None if labels is None else labels[part]) for part in order.split(most)])
-        if not torch.equal(again[stays[order]], whole[order][stays[order]]):
+        again = torch.cat(
+            [rows(beside[part], None if classes is None else classes[part]) for part in order.split(most)]
+        )
+        if again.shape != whole.shape or not torch.equal(again[stays[order]], whole[order][stays[order]]):
             return False
     return True
 

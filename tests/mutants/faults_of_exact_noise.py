@@ -156,8 +156,8 @@ EXACT = (
     Fault(
         "exact: batches are not filled up",
         DOOR,
-        "        batches = in_full_rows(batches, size) if self._exact else batches\n        with",
-        "        with",
+        "        batches = in_full_rows(batches, size) if self._exact else batches\n        fitted",
+        "        fitted",
         (f"{AT_THE_DOOR}::test_batches_have_full_rows_however_many_are_sampled",),
     ),
     Fault(
@@ -184,9 +184,23 @@ EXACT = (
     Fault(
         "exact: features are tried beside the same images alone",
         SEPARATE,
-        "images, others)\n        order = everybody",
-        "images, images)\n        order = everybody",
+        "images, others)\n        classes",
+        "images, images)\n        classes",
         (f"{AT_THE_DOOR}::test_features_that_follow_from_the_other_images_of_a_large_batch_are_refused",),
+    ),
+    Fault(
+        "exact: features are tried beside the same labels alone",
+        SEPARATE,
+        "classes = torch.where(stays, labels, theirs)\n        order",
+        "classes = labels\n        order",
+        (f"{AT_THE_DOOR}::test_features_that_follow_from_the_other_images_of_a_large_batch_are_refused",),
+    ),
+    Fault(
+        "exact: a step in halves, which no trial had, is taken",
+        DOOR,
+        "if self._exact and self._fitting.at_most != fitted:",
+        "if False:",
+        (f"{AT_THE_DOOR}::test_a_batch_that_fits_no_more_is_not_halved",),
     ),
     Fault(
         "exact: what a trial leaves in features is not looked for",
@@ -205,7 +219,7 @@ EXACT = (
     Fault(
         "images of the trial have every level",
         SEPARATE,
-        "RANGES = ((0, 255), (0, 85), (170, 255), (64, 191))",
+        "RANGES = ((0, 170), (85, 255))",
         "RANGES = ((0, 255),)",
         (
             "privacy/test_separate_records.py"

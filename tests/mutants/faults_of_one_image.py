@@ -120,8 +120,8 @@ KEPT_STATE = (
     Fault(
         "a loss may keep something of images",
         DOOR,
-        "        self._refuse_kept(kept)\n        if self._leaky_log",
-        "        if self._leaky_log",
+        "        self._refuse_kept(kept)\n        if self._exact and",
+        "        if self._exact and",
         (f"{OF_KEPT}test_what_shows_on_images_alone_stops_the_run_in_the_same_words",),
     ),
     Fault(

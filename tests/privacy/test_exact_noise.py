@@ -268,16 +268,44 @@ def turned_where(mixed):
     return lambda x, labels: -pixels(x) if len(x) > 8 and mixed(x) else pixels(x)
 
 
-@pytest.mark.parametrize("number", [90, 640])
+def by_class_counts(x, labels):
+    """As code that sorts a batch by its classes."""
+    count = (labels[:, None] == labels).sum(1, keepdim=True)
+    return pixels(x) * (1 + 1e-6 * count) if len(x) > 8 else pixels(x)
+
+
+@pytest.mark.parametrize("number", [60, 90, 640])
 @pytest.mark.parametrize(
-    "mixed",
-    [lambda x: int((x * 255).round().sum()) % 2, lambda x: (pixels(x).sum(1) == 0).any()],
-    ids=["of any order", "beside a blank"],
+    "features",
+    [
+        turned_where(lambda x: int((x * 255).round().sum()) % 2),
+        turned_where(lambda x: (pixels(x).sum(1) == 0).any()),
+        lambda x, labels: pixels(x - x.amin() if len(x) > 8 else x),
+        lambda x, labels: pixels(x / x.amax() if len(x) > 8 else x),
+        by_class_counts,
+    ],
+    ids=["of any order", "beside a blank", "darkest", "brightest", "counts of classes"],
 )
-def test_features_that_follow_from_the_other_images_of_a_large_batch_are_refused(number, mixed):
+def test_features_that_follow_from_the_other_images_of_a_large_batch_are_refused(number, features):
     images = np.random.default_rng(0).integers(0, 256, (number, *SHAPE), dtype=np.uint8)
     with pytest.raises(UsageError, match="--noise float"):
-        ask(make_door((), images, exact=True), turned_where(mixed))
+        ask(make_door((), images, exact=True), features)
+
+
+def test_a_batch_that_fits_no_more_is_not_halved(watching):
+    """No trial has seen its halves."""
+    full = []
+
+    def loss(model, rows, labels, generator):
+        if full and len(rows) > 2:
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+        return squares(model, rows, labels, generator)
+
+    door, model = make_door(exact=True), two_layers()
+    gradient(door, model=model, loss=loss)
+    full.append(True)
+    with pytest.raises(UsageError, match="--max_physical_batch_size"):
+        gradient(door, model=model, loss=loss)
 
 
 def test_the_trial_of_bits_leaves_nothing_behind():
