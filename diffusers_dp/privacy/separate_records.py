@@ -321,12 +321,10 @@ def _public_noise(
     number: int, image_shape: Sequence[int], num_classes: int | None, device: torch.device | str
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Images `[number, C, H, W]` in [0, 1], and labels if there are classes."""
-    of_each = (
-        torch.tensor(RANGES).repeat(-(-number // len(RANGES)), 1)[:number].view(number, 2, *[1] * len(image_shape))
-    )
-    low, high = of_each[:, 0], of_each[:, 1]
+    ranges = torch.tensor(RANGES)[torch.arange(number) % len(RANGES)]
+    low, high = ranges.view(number, 2, *[1] * len(image_shape)).unbind(1)
     levels = _scrambled(number * math.prod(image_shape), 256).view(number, *image_shape)
-    images = (low + levels * (high - low + 1) // 256).float().div(255)
+    images = levels.mul_(high - low + 1).div_(256, rounding_mode="floor").add_(low).float().div_(255)
     return images.to(device), None if num_classes is None else _scrambled(number, num_classes).to(device)
 
 

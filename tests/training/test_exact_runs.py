@@ -12,15 +12,7 @@ from support import forked
 from support.flags import NUM_IMAGES, RESUME, SHORT_FETA_PRO
 from support.patients import unit_flags, write_dataset
 from support.places import ROOT
-from support.runs import (
-    BITS_OF_A_CPU,
-    interrupted,
-    load,
-    read_ledger,
-    reserved_steps,
-    write_images,
-    write_public,
-)
+from support.runs import BITS_OF_A_CPU, interrupted, load, read_ledger, reserved_steps, write_images, write_public
 
 
 EXACT = ["--noise", "exact"]
