@@ -19,6 +19,7 @@ from support.evaluating import NAMES
 from support.flags import FOLDER
 from support.hub_stand_in import hub  # noqa: F401 (a fixture)
 from support.images import write_dataset
+from support.page_visits import chromium  # noqa: F401 (a fixture)
 from support.releases import make_release
 from support.remembered import remember_accounting
 from support.runs import load, write_images
@@ -28,7 +29,7 @@ remember_accounting()
 
 # They take most of the time, and begin: a worker that had one of them at the end would let the others wait.
 LONGEST = (
-    "app_browser golden processes crash train_feta_pro verify recipes planning audit_mechanism accounting "
+    "app_browser app_layout golden processes crash train_feta_pro verify recipes planning audit_mechanism accounting "
     "train_dp_ldm train_methods evaluate_options image_cache evaluate audit_run plan preflight worker_pool sample"
 ).split()
 PLACES = {f"test_{name}": place for place, name in enumerate(LONGEST)}

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from support.page_visits import BROWSER, BROWSERS, Visit
+from support.page_visits import Visit, playwright_or_skip
 from support.places import ROOT
 from support.runs import load
 
@@ -22,8 +22,10 @@ TINY = [
 
 
 @pytest.fixture(scope="package")
-def models(tmp_path_factory, honest, browser):
+def models(tmp_path_factory, honest):
     """A release of ten digits that the training script made, one of three classes, and one that was tampered with."""
+    pytest.importorskip("gradio", reason="Gradio is not installed")
+    playwright_or_skip()
     folder = tmp_path_factory.mktemp("app")
     with pytest.MonkeyPatch.context() as patch:
         load("feta_pro", patch).main([*TINY, "--output_dir", str(folder / "digits")])
@@ -54,24 +56,12 @@ def address(models):
         process.stdout.close()
 
 
-@pytest.fixture(scope="package")
-def browser():
-    sync_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
-    pytest.importorskip("gradio", reason="Gradio is not installed")
-    if BROWSER is None:
-        pytest.skip(f"no Chromium is installed: none of {', '.join(BROWSERS)}")
-    with sync_api.sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
-        yield chromium
-        chromium.close()
-
-
 @pytest.fixture
-def visit(browser, address):
+def visit(address, chromium):
     opened = []
 
     def open_page(**options):
-        opened.append(Visit(browser, address, **options))
+        opened.append(Visit(chromium, address, **options))
         return opened[-1]
 
     yield open_page

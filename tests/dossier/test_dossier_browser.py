@@ -6,7 +6,7 @@ import re
 import pytest
 
 from diffusers_dp import cli
-from support.page_visits import BROWSER, CONTRAST, PHONE, axe_source
+from support.page_visits import CONTRAST, PHONE, axe_source
 
 
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
@@ -17,17 +17,6 @@ def address(honest, tmp_path_factory):
     folder = tmp_path_factory.mktemp("dossier")
     cli.main(["dossier", str(honest), "--output_dir", str(folder)])
     return (folder / "dossier/dossier.html").as_uri()
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    sync_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
-    if BROWSER is None:
-        pytest.skip("no Chromium is installed")
-    with sync_api.sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
-        yield opened
-        opened.close()
 
 
 @pytest.mark.parametrize(

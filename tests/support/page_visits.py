@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
+import pytest
 from PIL import Image
 
 
@@ -15,6 +16,21 @@ BROWSERS = ("chromium", "chromium-headless-shell", "chromium-browser", "google-c
 BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
 WAIT = 240_000  # milliseconds; torch is loaded behind the page
 PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}
+
+
+def playwright_or_skip():
+    if BROWSER is None:
+        pytest.skip(f"no Chromium is installed: none of {', '.join(BROWSERS)}")
+    return pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    """For one module: as long as it is open, nothing else of this process may run a loop of asyncio."""
+    with playwright_or_skip().sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
+        yield opened
+        opened.close()
 
 
 class Visit:
