@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[1]
 FILE = ROOT / "diffusers_dp" / "methods" / "leaderboard.json"
 PICTURE = ROOT / "docs" / "images" / "leaderboard.png"
 PREFIX = "board "  # of names of cases
+LONGER = "longer "  # of names of cases whose rows stand beside the table
 BOARD = re.compile(r"(<!-- board (\w+) -->).*?(<!-- /board -->)", re.DOTALL)
 REFUTED = re.compile(r"(<!-- refuted -->).*?(<!-- /refuted -->)", re.DOTALL)
 #: Status of methods whose published figures stand in no table.

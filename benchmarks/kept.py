@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from board import PREFIX
+from board import LONGER, PREFIX
 
 from diffusers_dp.verify import Unreadable, check_guarantee, read_receipt, verify
 
@@ -58,7 +58,7 @@ def check_kept(rows: Sequence[dict[str, Any]], results: Path) -> Iterator[str]:
         if "receipt_sha256" in row:
             known.setdefault(row["receipt_sha256"], []).append(row)
     for digest, same in known.items():
-        if any(row["case"].startswith(PREFIX) for row in same) and not folder_of(digest, results).is_dir():
+        if any(row["case"].startswith((PREFIX, LONGER)) for row in same) and not folder_of(digest, results).is_dir():
             yield f"{same[0]['case']}: its receipt is not kept."
     for folder in folders(results / RECEIPTS):
         yield from (f"{folder.name}: {problem}" for problem in _wrong_receipt(folder, known))

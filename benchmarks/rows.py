@@ -41,7 +41,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from board import PREFIX, write_board
+from board import LONGER, PREFIX, write_board
 from cases import Case, data_of, filled, read_cases
 from evidence import write_evidence
 from figures import ROOT, draw_few_images, table, write_docs
@@ -112,7 +112,8 @@ class Runner:
             "minutes_of_training": minutes_of_training(run), "settings": case.settings,
         }  # fmt: skip
         keep_receipt(release, RESULTS.parent)
-        if case.name.startswith(PREFIX) and (case.seed, case.epsilon, self.scored_on) == (0, COLUMNS[0], "test"):
+        of_board = case.name.startswith((PREFIX, LONGER))
+        if of_board and (case.seed, case.epsilon, self.scored_on) == (0, COLUMNS[0], "test"):
             keep_release(release, f"{case.name.removeprefix(PREFIX)} {case.data}".replace(" ", "_"), RESULTS.parent)
         return row
 
@@ -439,7 +440,11 @@ def main(argv: list[str] | None = None) -> int:
             print(line_of(row))
             return 0
         if args.what == "pictures":
-            cases = [case for case in read_cases(HERE / "board.yaml") if case.data in places]
+            cases = [
+                case
+                for case in read_cases(HERE / "board.yaml")
+                if case.name.startswith(PREFIX) and case.data in places
+            ]
             for path in draw_images(cases, Runner(places, args.output_dir)):
                 print(path.relative_to(ROOT))
             return 0
