@@ -10,9 +10,13 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
+from typing import TYPE_CHECKING
 
 from .registry import METHODS
 
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 COLUMNS = (10.0, 1.0)  # epsilons of the table
 TITLES = {"mnist": "MNIST", "cifar10": "CIFAR-10"}
@@ -98,13 +102,29 @@ def leaderboard_picture(places: Sequence[Place]) -> bytes | None:
     for axes, (title, epsilon, shown) in zip(grid.flat, panels, strict=False):
         for place, minutes in shown:
             axes.errorbar(minutes, place.accuracy, yerr=place.error, fmt="o", capsize=3, color=colours[place.name])
-            axes.annotate(place.name, (minutes, place.accuracy), xytext=(5, 4), textcoords="offset points", fontsize=8)
         axes.set(title=f"{title}, epsilon {epsilon:g}", xlabel="minutes of one core", xscale="log")
         axes.xaxis.set_major_formatter("{x:g}")
         axes.set_ylabel("accuracy on test images, %")
         axes.margins(x=0.25, y=0.1)
         axes.grid(alpha=0.3)
         axes.tick_params(labelbottom=True)  # in each row of panels
+    figure.draw_without_rendering()  # only now are the places of points on the sheet known
+    for axes, (_, _, shown) in zip(grid.flat, panels, strict=False):
+        _name_points(axes, shown)
     drawn = io.BytesIO()
     figure.savefig(drawn, dpi=110, metadata={"Software": None})
     return drawn.getvalue()
+
+
+def _name_points(axes: "Axes", shown: Sequence[tuple[Place, float]]) -> None:
+    """Writes names to the right of points, as near as points and the names before them let."""
+    points = [axes.transData.transform((minutes, place.accuracy)) * 72 / axes.figure.dpi for place, minutes in shown]
+    taken = [(x - 3, x + 3, y) for x, y in points]
+    for (place, minutes), (x, y) in zip(shown, points, strict=True):
+        left, right = x + 5, x + 5 + 4.6 * len(place.name)
+        near = [height - y for start, end, height in taken if left < end and start < right]
+        up = min((up for up in range(-300, 301) if all(abs(up - other) >= 8 for other in near)), key=abs)
+        taken.append((left, right, y + up))
+        axes.annotate(
+            place.name, (minutes, place.accuracy), xytext=(5, up), textcoords="offset points", va="center", fontsize=8
+        ).set_in_layout(False)
