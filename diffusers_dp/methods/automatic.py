@@ -54,6 +54,8 @@ OWN |= {"dp_lora": LATENT, "dp_sapf": LATENT, "dp_ldm": LATENT | {"learning_rate
 #: Largest batches that were measured of methods that have others.
 BATCHES = {"dp_gan": 256, "dp_lora": 256, "dp_sapf": 256, "dp_ldm": 256}
 MOST_TEACHERS, IMAGES_OF_A_TEACHER = 1000, 50
+#: Rounds at epsilon 1 and at 10, and the minutes that suffice for them: PATE-GAN takes 10 minutes, all others 5.
+FEWEST_ROUNDS, MOST_ROUNDS, MINUTES_OF_TEACHERS = 8, 25, 8.0
 #: Of `OWN`: numbers for `MINUTES`, which fewer minutes lower in proportion.
 STEPS = ("max_train_steps", "generator_steps", "diffusion_steps")
 LARGEST_BATCH, LEAST_BATCH, BATCHES_OF_ALL = 1024, 64, 16
@@ -79,12 +81,13 @@ def automatic(
     side, candidates = facts.image_shape[1], facts.signal / SIGNAL_OF_A_CANDIDATE
     minutes = minutes or MINUTES
     for_steps = minutes / images_per_unit
+    asks_teachers = method in AGGREGATIONS.values()
     return {
+        "num_features": 4000, "generator_steps": 600,
         **network(side),
-        **(teachers(facts) if method in AGGREGATIONS.values() else dp_sgd(method, facts, for_steps)),
+        **(teachers(method, facts, minutes) if asks_teachers else dp_sgd(method, facts, for_steps)),
         **warm_up(facts, minutes),
         "candidates_per_class": round(max(FEWEST_CANDIDATES, min(MOST_CANDIDATES, candidates))),
-        "num_features": 4000, "generator_steps": 600,
         **own(method, minutes, for_steps),
     }  # fmt: skip
 
@@ -121,13 +124,21 @@ def dp_sgd(method: str, facts: Situation, minutes: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def teachers(facts: Situation) -> dict[str, Any]:
-    """Shares of fifty images or more, whose teachers see images of a quarter of the side, and few rounds."""
+def teachers(method: str, facts: Situation, minutes: float) -> dict[str, Any]:
+    """Shares of fifty images or more, whose teachers see images of a quarter of the side. Rounds and steps are those
+    that were measured with a thousand teachers; rounds are fewer where their sum drowns in noise."""
     side = facts.image_shape[1]
+    number = max(1, min(MOST_TEACHERS, facts.num_units // IMAGES_OF_A_TEACHER))
+    rounds = min(
+        MOST_ROUNDS, max(FEWEST_ROUNDS, round(FEWEST_ROUNDS * (facts.epsilon * number / MOST_TEACHERS) ** 0.5))
+    )
+    votes, part = method == AGGREGATIONS["votes"], min(1.0, minutes / MINUTES_OF_TEACHERS)
     return {
-        "num_teachers": max(1, min(MOST_TEACHERS, facts.num_units // IMAGES_OF_A_TEACHER)),
-        "teacher_resolution": side // 4 if side % 4 == 0 and side >= 16 else None,
-        "teacher_steps": 3, "max_train_steps": 25, "lr_scheduler": "linear", "lr_warmup_steps": 1,
+        "num_teachers": number, "teacher_resolution": side // 4 if side % 4 == 0 and side >= 16 else None,
+        "teacher_steps": 3, "max_train_steps": max(1, round(part * rounds)), "lr_scheduler": "linear",
+        "lr_warmup_steps": 1, "generated_per_round": max(200 if votes else 60, facts.num_classes),
+        "generator_steps": 30 if votes else 3 if rounds > 2 * FEWEST_ROUNDS else 6, "bins_per_value": 2,
+        "diffusion_steps": max(1, round(part * 700)),
     }  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from diffusers_dp.methods.automatic import PATCHES, network
 from diffusers_dp.methods.config import CONFIGS, load_config
 from diffusers_dp.methods.public_flags import PretrainingFlags
 from diffusers_dp.methods.registry import METHODS
+from diffusers_dp.methods.teachers import AGGREGATIONS
 from diffusers_dp.runs.diffusion_run import starting_model
 from diffusers_dp.runs.plan import plan_run
 from support.public_models import save
@@ -69,6 +70,19 @@ def test_a_step_of_units_of_several_images_takes_longer(method):
     steps = [configured(method, *patients, *of, "--minutes", "2").max_train_steps
              for of in (("60000",), ("30000",), ("20000", "--max_images_per_unit", "2"))]  # fmt: skip
     assert steps[1:] == pytest.approx([steps[0] / 2] * 2, abs=1)
+
+
+@pytest.mark.parametrize("method", AGGREGATIONS.values())
+def test_teachers_have_what_was_measured_of_them(method):
+    """Above all a handful of steps of the generator in a round: that flag has this name elsewhere, too."""
+    for epsilon, recipe in (("10", "mnist_cpu"), ("1", "mnist_cpu_eps1")):
+        measured = load_config(["--config", f"{method}/{recipe}", "--dry_run"], METHODS[method])
+        ruled = configured(method, *MNIST, "--target_epsilon", epsilon)
+        assert ruled.training_facts | {"ema_decay": measured.ema_decay} == measured.training_facts
+        assert (ruled.max_train_steps, ruled.image_shape) == (measured.max_train_steps, measured.image_shape)
+    hasty = configured(method, *MNIST, "--minutes", "2")
+    assert hasty.max_train_steps < 25 and hasty.diffusion_steps < 700
+    assert configured(method, *MNIST[2:], "--num_train_images", "3000").max_train_steps < 25, "of 60 teachers"
 
 
 def test_the_largest_map_is_small_on_every_side():
