@@ -95,7 +95,7 @@ def leaderboard_picture(places: Sequence[Place]) -> bytes | None:
     colours = {name: f"C{number % 10}" for number, name in enumerate(dict.fromkeys(place.name for place in places))}
     across = min(2, len(panels))
     down = -(-len(panels) // across)
-    figure = Figure(figsize=(4.8 * across, 3.8 * down), layout="constrained")
+    figure = Figure(figsize=(5.2 * across, 4.2 * down), layout="constrained")
     grid = figure.subplots(down, across, sharex=True, squeeze=False)
     for axes in grid.flat[len(panels) :]:
         axes.remove()
@@ -117,14 +117,17 @@ def leaderboard_picture(places: Sequence[Place]) -> bytes | None:
 
 
 def _name_points(axes: "Axes", shown: Sequence[tuple[Place, float]]) -> None:
-    """Writes names to the right of points, as near as points and the names before them let."""
+    """Writes names beside points, as near as points and the names before them let."""
     points = [axes.transData.transform((minutes, place.accuracy)) * 72 / axes.figure.dpi for place, minutes in shown]
     taken = [(x - 3, x + 3, y) for x, y in points]
     for (place, minutes), (x, y) in zip(shown, points, strict=True):
-        left, right = x + 5, x + 5 + 4.6 * len(place.name)
-        near = [height - y for start, end, height in taken if left < end and start < right]
-        up = min((up for up in range(-300, 301) if all(abs(up - other) >= 8 for other in near)), key=abs)
-        taken.append((left, right, y + up))
+        width, free = 4.6 * len(place.name), []
+        for side, left in (("left", x + 5), ("right", x - 5 - width)):
+            near = [height - y for start, end, height in taken if left < end and start < left + width]
+            free += [(up, side, left) for up in range(-300, 301) if all(abs(up - other) >= 8 for other in near)]
+        up, side, left = min(free, key=lambda each: abs(each[0]))  # to the right of its point, if both are as near
+        taken.append((left, left + width, y + up))
         axes.annotate(
-            place.name, (minutes, place.accuracy), xytext=(5, up), textcoords="offset points", va="center", fontsize=8
-        ).set_in_layout(False)
+            place.name, (minutes, place.accuracy), xytext=(5 if side == "left" else -5, up),
+            textcoords="offset points", ha=side, va="center", fontsize=8,
+        ).set_in_layout(False)  # fmt: skip
