@@ -139,6 +139,7 @@ def draw_methods(columns: dict[str, dict[str, np.ndarray]], path: Path) -> None:
             for place, image in enumerate(images):
                 sheet[line * side : line * side + side - 2, place * side : place * side + side - 2] = image
         axes.imshow(sheet, interpolation="nearest")
+        axes.set_anchor("N")  # columns of fewer methods begin at the top, too
         axes.set_yticks([side * (line + 0.5) for line in range(len(lines))], list(lines), fontsize=8)
         axes.set_xticks([])
         axes.tick_params(length=0)
