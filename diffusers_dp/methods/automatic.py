@@ -54,7 +54,7 @@ OWN |= {"dp_lora": LATENT, "dp_sapf": LATENT, "dp_ldm": LATENT | {"learning_rate
 #: Largest batches that were measured of methods that have others.
 BATCHES = {"dp_gan": 256, "dp_lora": 256, "dp_sapf": 256, "dp_ldm": 256}
 MOST_TEACHERS, IMAGES_OF_A_TEACHER = 1000, 50
-#: Rounds at epsilon 1 and at 10, and the minutes that suffice for them: PATE-GAN takes 10 minutes, all others 5.
+#: Rounds at epsilon 1 and at 10, and the minutes that they take at most (PATE-GAN; all others three).
 FEWEST_ROUNDS, MOST_ROUNDS, MINUTES_OF_TEACHERS = 8, 25, 8.0
 #: Of `OWN`: numbers for `MINUTES`, which fewer minutes lower in proportion.
 STEPS = ("max_train_steps", "generator_steps", "diffusion_steps")
