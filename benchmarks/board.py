@@ -2,27 +2,27 @@
 """The leaderboard, from rows of `board.yaml` and of releases that others entered (`rows.py enter`): blocks of
 docs/leaderboard.md, its picture, and `diffusers_dp/methods/leaderboard.json`, which `diffusers-dp app` shows, too."""
 
+import hashlib
 import json
 import re
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from diffusers_dp.methods.leaderboard import Place, leaderboard_picture, leaderboard_table
-from diffusers_dp.methods.registry import METHODS
+from diffusers_dp.methods.leaderboard import Place, leaderboard_picture, leaderboard_table, refuted_table
 
 
 ROOT = Path(__file__).parents[1]
 FILE = ROOT / "diffusers_dp" / "methods" / "leaderboard.json"
 PICTURE = ROOT / "docs" / "images" / "leaderboard.png"
 PREFIX = "board "  # of names of cases
-LONGER = "longer "  # of names of cases whose rows stand beside the table
+BESIDE = ("longer ", "equal ")  # of names of cases whose rows stand beside the table
 BOARD = re.compile(r"(<!-- board (\w+) -->).*?(<!-- /board -->)", re.DOTALL)
+HOURS = re.compile(r"(<!-- hours -->).*?(<!-- /hours -->)", re.DOTALL)
 REFUTED = re.compile(r"(<!-- refuted -->).*?(<!-- /refuted -->)", re.DOTALL)
-#: Status of methods whose published figures stand in no table.
-UNSOUND = ("claim_refuted", "no_guarantee")
 
 
 def places_in(rows: Sequence[dict[str, Any]]) -> list[Place]:
@@ -40,23 +40,44 @@ def _mean_place(name: str, method: str | None, data: str, epsilon: float, rows: 
     error = None if len(values) < 2 else round(statistics.stdev(values) / len(values) ** 0.5, 3)
     known = [row["minutes"]["train"] for row in rows if "train" in row["minutes"]]
     minutes = round(statistics.mean(known), 2) if len(known) == len(rows) else None
-    return Place(name, method, data, epsilon, round(statistics.mean(values), 2), error, len(values), minutes)
+    said = ["; ".join(sorted({row[field] for row in rows} - {""})) for field in ("status", "public")]
+    return Place(name, method, data, epsilon, round(statistics.mean(values), 2), error, len(values), minutes, *said)
 
 
-def refuted_table() -> str:
-    """Markdown: methods whose published figures have no sound epsilon, and what shows it."""
-    lines = ["| method | why | check |", "|---|---|---|"]
-    lines += [
-        f"| {method.title} | {method.note} | `diffusers-dp methods {method.name}` |"
-        for method in METHODS.values() if method.status in UNSOUND
-    ]  # fmt: skip
-    return "\n".join(lines)
+def pictured(rows: Sequence[dict[str, Any]], data: str) -> list[dict[str, Any]]:
+    """Rows whose images the picture of a data set shows: first seeds and entrants, the best method first."""
+    own = [row for row in rows if row["case"].startswith(PREFIX) and row["scored_on"] == "test"]
+    shown = [row for row in own if row["data"] == data and (row["seed"] == 0 or row.get("entered"))]
+    best = {row["case"]: row["accuracy"]["cnn"] for row in sorted(shown, key=itemgetter("epsilon"))}
+    return sorted(shown, key=lambda row: (-best[row["case"]], row["case"]))
+
+
+def digest_of_rows(rows: Sequence[dict[str, Any]]) -> str:
+    """A hash of what a picture shows, in whatever order."""
+    shown = sorted([row["case"], row["epsilon"], row["receipt_sha256"]] for row in rows)
+    return hashlib.sha256(json.dumps(shown).encode()).hexdigest()
+
+
+def core_hours(rows: Sequence[dict[str, Any]]) -> str:
+    """What rows of the leaderboard took in all: training, drawing and scoring, on one core each."""
+    own = [row for row in rows if row["case"].startswith((PREFIX, *BESIDE)) and not row.get("entered")]
+    hours = sum(sum(row["minutes"].values()) for row in own) / 60
+    return f"All {len(own)} rows took {hours:.1f} hours of one core: training, verifying, drawing and scoring."
 
 
 def with_board(text: str, rows: Sequence[dict[str, Any]]) -> str:
     """A text with the generated blocks of the leaderboard."""
     places = places_in(rows)
-    text = BOARD.sub(lambda found: f"{found[1]}\n\n{leaderboard_table(places, found[2])}\n\n{found[3]}", text)
+    own = {found[2] for found in BOARD.finditer(text)}
+    more = dict.fromkeys(place.data for place in places if place.data not in own)
+    others = "\n\n".join(f"### {data}\n\n{leaderboard_table(places, data)}" for data in more)
+
+    def table(found: re.Match[str]) -> str:
+        inside = others or "None yet." if found[2] == "others" else leaderboard_table(places, found[2])
+        return f"{found[1]}\n\n{inside}\n\n{found[3]}"
+
+    text = BOARD.sub(table, text)
+    text = HOURS.sub(lambda found: f"{found[1]}\n\n{core_hours(rows)}\n\n{found[2]}", text)
     return REFUTED.sub(lambda found: f"{found[1]}\n\n{refuted_table()}\n\n{found[2]}", text)
 
 

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from board import LONGER, PREFIX
+from board import BESIDE, PREFIX
 
+from diffusers_dp.methods.leaderboard import COLUMNS
 from diffusers_dp.verify import Unreadable, check_guarantee, read_receipt, verify
 
 
@@ -38,6 +39,12 @@ def folder_of(digest: str, results: Path) -> Path:
     return results / RECEIPTS / digest[:12]
 
 
+def release_name(row: dict[str, Any]) -> str:
+    """Name of the folder of a row's release: that of the first column is named after method and data alone."""
+    column = "" if row["epsilon"] == COLUMNS[0] else f" epsilon {row['epsilon']:g}"
+    return f"{row['case'].removeprefix(PREFIX)} {row['data']}{column}".replace(" ", "_")
+
+
 def keep_release(release: Path, name: str, results: Path) -> None:
     """Copies a release that is small; it takes the place of an earlier one of this name."""
     shutil.rmtree(results / RELEASES / name, ignore_errors=True)
@@ -58,7 +65,7 @@ def check_kept(rows: Sequence[dict[str, Any]], results: Path) -> Iterator[str]:
         if "receipt_sha256" in row:
             known.setdefault(row["receipt_sha256"], []).append(row)
     for digest, same in known.items():
-        if any(row["case"].startswith((PREFIX, LONGER)) for row in same) and not folder_of(digest, results).is_dir():
+        if any(row["case"].startswith((PREFIX, *BESIDE)) for row in same) and not folder_of(digest, results).is_dir():
             yield f"{same[0]['case']}: its receipt is not kept."
     for folder in folders(results / RECEIPTS):
         yield from (f"{folder.name}: {problem}" for problem in _wrong_receipt(folder, known))
@@ -82,7 +89,8 @@ def _wrong_receipt(folder: Path, known: dict[str, list[dict[str, Any]]]) -> Iter
     yield from check_guarantee(receipt)
     for row in same:
         claim = receipt["claimed_epsilon"][receipt["accountant"]]["epsilon"]
-        if claim != row["epsilon_spent"] or receipt["delta"] != row["delta"]:
+        said = [row["epsilon_spent"], row["delta"], row.get("status", receipt["status"])]
+        if [claim, receipt["delta"], receipt["status"]] != said:
             yield f"It does not say what the row of {row['case']} says."
         if claim > row["epsilon"] + TOLERANCE:
             yield f"It costs more than the {row['epsilon']:g} of the row of {row['case']}."
@@ -120,13 +128,14 @@ def first_of_classes(images: np.ndarray, labels: np.ndarray | None) -> np.ndarra
     return np.broadcast_to(chosen, (*chosen.shape[:3], 3))
 
 
-def draw_methods(columns: dict[str, dict[str, np.ndarray]], path: Path) -> None:
+def draw_methods(columns: dict[str, dict[str, np.ndarray]], path: Path, shows: str = "") -> None:
     """
     Draws images of each method.
 
     Args:
         columns (`dict[str, dict[str, np.ndarray]]`): By title, what `some_images` returns by method.
         path (`Path`): The PNG.
+        shows (`str`): A hash of the rows, which the PNG keeps: a test says when it is stale.
     """
     from matplotlib.figure import Figure
 
@@ -145,4 +154,4 @@ def draw_methods(columns: dict[str, dict[str, np.ndarray]], path: Path) -> None:
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)
         axes.set_title(title, fontsize=9)
-    figure.savefig(path, dpi=130, metadata={"Software": None})
+    figure.savefig(path, dpi=130, metadata={"Software": None, "Description": shows})

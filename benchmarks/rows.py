@@ -6,6 +6,7 @@
     python benchmarks/rows.py table
     python benchmarks/rows.py enter path/to/release --name "My method" --epsilon 10 --data mnist=path/to/mnist
     python benchmarks/rows.py check               # recomputes epsilon of the receipts in benchmarks/results/receipts
+    python benchmarks/rows.py rescore Moments_mnist --data mnist=path/to/mnist
     python benchmarks/rows.py pictures --data mnist=path/to/mnist
     python benchmarks/rows.py docs                # writes what is made of rows again: docs, evidence, leaderboard
 
@@ -31,23 +32,27 @@ import math
 import os
 import platform
 import queue
+import re
 import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from board import LONGER, PREFIX, write_board
+import datasets
+import PIL.Image
+from board import BESIDE, FILE, PREFIX, digest_of_rows, pictured, write_board
 from cases import Case, data_of, filled, read_cases
 from evidence import write_evidence
 from figures import ROOT, draw_few_images, table, write_docs
 from kept import (
     RECEIPT,
     RECEIPTS,
+    RELEASES,
     TOLERANCE,
     check_kept,
     digest_of,
@@ -56,12 +61,14 @@ from kept import (
     folders,
     keep_receipt,
     keep_release,
+    release_name,
     some_images,
 )
 from tqdm.auto import tqdm
 
 from diffusers_dp.methods.leaderboard import COLUMNS
 from diffusers_dp.runs.stages import STAGES
+from diffusers_dp.verify import Unreadable, verify
 
 
 HERE = Path(__file__).parent
@@ -84,12 +91,16 @@ class Runner:
         output_dir (`Path`): Folder of the runs, each in a folder named after its case.
         scored_on (`str`): `test` or `train`.
         keep_images (`bool`): Whether drawn images stay after they are scored.
+        results (`Path`, *optional*): File of the rows; by default `RESULTS`.
+        most_images (`int`, *optional*): Images that are scored, drawn at random; by default all.
     """
 
     places: dict[str, str]
     output_dir: Path
     scored_on: str = "test"
     keep_images: bool = False
+    results: Path | None = None
+    most_images: int | None = None
     _trainings: dict[str, threading.Lock] = field(default_factory=dict, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
@@ -100,7 +111,7 @@ class Runner:
         """
         folder = self.folder_of(case)
         run, drawn, minutes = folder / "run", folder / f"drawn_{case.key}", folder / f"minutes_{case.key}.json"
-        release = run / "release"
+        release, code = run / "release", commit()  # before training: files may change meanwhile
         with self.trains_once(case.training_key):
             if not (release / RECEIPT).exists():
                 resume = ["--resume_from_checkpoint", "latest"] if (run / "private" / "run.json").exists() else []
@@ -108,13 +119,15 @@ class Runner:
                 train = [*COMMAND, "train", case.method, *flags]
                 self._call(train, folder / "minutes.json", "train", core, case.minutes * 60)
         row = self.row_of(release, case, drawn, minutes, core) | {
+            "commit": code,
             "minutes": {**minutes_in(folder / "minutes.json"), **minutes_in(minutes)},
             "minutes_of_training": minutes_of_training(run), "settings": case.settings,
         }  # fmt: skip
-        keep_receipt(release, RESULTS.parent)
-        of_board = case.name.startswith((PREFIX, LONGER))
-        if of_board and (case.seed, case.epsilon, self.scored_on) == (0, COLUMNS[0], "test"):
-            keep_release(release, f"{case.name.removeprefix(PREFIX)} {case.data}".replace(" ", "_"), RESULTS.parent)
+        results = (self.results or RESULTS).parent
+        keep_receipt(release, results)
+        of_board = case.name.startswith((PREFIX, *BESIDE))
+        if of_board and case.seed == 0 and self.scored_on == "test":
+            keep_release(release, release_name(row), results)
         return row
 
     def folder_of(self, case: Case) -> Path:
@@ -136,16 +149,19 @@ class Runner:
         self._call([*COMMAND, "verify", str(release)], minutes, "verify", core)
         images = release if (release / "data").is_dir() else drawn
         if images == drawn and not (drawn / "README.md").exists():
-            sample = ["sample", str(release), "--num_images", str(case.num_images), "--output_dir", str(drawn)]
-            sample += ["--seed", str(case.seed), *filled(case.draw, self.places)]
+            sample = ["sample", str(release), *filled(case.draw, self.places), "--num_images", str(case.num_images)]
+            sample += ["--output_dir", str(drawn), "--seed", str(case.seed)]  # last, so that they cannot be changed
             self._call([*COMMAND, *sample], minutes, "draw", core)
         if case.upscale:
             small, images = images, folder / f"large_{case.key}"
             if not (images / "README.md").exists():
-                large = ["upscale", str(small), "--output_dir", str(images), *filled(case.upscale, self.places)]
+                large = ["upscale", str(small), *filled(case.upscale, self.places), "--output_dir", str(images)]
                 self._call([*COMMAND, *large], minutes, "upscale", core)
         score = [sys.executable, str(HERE / "scorer.py"), str(images), "--real", self.places[case.data]]
-        scored = self._call([*score, "--scored_on", self.scored_on], minutes, "score", core)
+        score += ["--scored_on", self.scored_on]
+        if self.most_images is not None:
+            score += ["--most_images", str(self.most_images)]
+        scored = self._call(score, minutes, "score", core)
         numbers = json.loads(scored.splitlines()[-1])
         receipt = json.loads((release / RECEIPT).read_text(encoding="utf-8"))
         if not self.keep_images:
@@ -156,7 +172,7 @@ class Runner:
             "epsilon": case.epsilon, "seed": case.seed, "flags": " ".join(case.flags), "draw": " ".join(case.draw),
             **({"upscale": " ".join(case.upscale)} if case.upscale else {}),
             **numbers,
-            "epsilon_spent": claimed_epsilon(receipt), "delta": receipt["delta"],
+            "epsilon_spent": claimed_epsilon(receipt), "delta": receipt["delta"], **proof_of(receipt),
             "receipt_sha256": digest_of(release / RECEIPT),
             "commit": commit(), "machine": machine(),
         }  # fmt: skip
@@ -224,6 +240,12 @@ def claimed_epsilon(receipt: dict[str, Any]) -> float:
     return receipt["claimed_epsilon"][receipt["accountant"]]["epsilon"]
 
 
+def proof_of(receipt: dict[str, Any]) -> dict[str, str]:
+    """What a receipt says of the proof, and the public data and networks that it names."""
+    names = [f"{each['kind']} ({each['name']})" for each in receipt["public_inputs"]]
+    return {"status": receipt["status"], "public": "; ".join(names)}
+
+
 def commit() -> str:
     """The commit of the code, with `+` after it where files but rows differ from it."""
     git = ["git", "-C", str(HERE)]
@@ -258,9 +280,9 @@ def write_row(row: dict[str, Any], path: Path = RESULTS) -> None:
         file.write(json.dumps(row) + "\n")
 
 
-def left_of(cases: Iterable[Case], scored_on: str) -> list[Case]:
+def left_of(cases: Iterable[Case], scored_on: str, path: Path | None = None) -> list[Case]:
     """Cases without a row, in their order."""
-    done = {(row["key"], row["scored_on"]) for row in read_rows()}
+    done = {(row["key"], row["scored_on"]) for row in read_rows(path or RESULTS)}
     return [case for case in cases if (case.key, scored_on) not in done]
 
 
@@ -285,7 +307,7 @@ def run(cases: list[Case], runner: Runner, jobs: int) -> int:
             for future in as_completed(asked):
                 try:
                     row = future.result()
-                    write_row(row)
+                    write_row(row, runner.results or RESULTS)
                     bar.write(line_of(row))
                 except Stopped as error:
                     failed = 1
@@ -324,51 +346,103 @@ def bounds(places: dict[str, str], sizes: Iterable[int]) -> Iterator[dict[str, A
 
 
 def entered(args: argparse.Namespace, runner: Runner) -> dict[str, Any]:
-    """The row of a release that somebody else made: its epsilon is recomputed, and its images are scored.
+    """The row of a release that somebody else made: its epsilon is recomputed, and at most as many of its images are
+    scored as a case draws.
 
     Raises:
-        Stopped: It does not verify, costs more than the epsilon that it is entered for, or cannot be drawn from.
+        ValueError: The name is another method's, or the minutes are not above 0.
+        Stopped: It has its row, does not verify, costs more than it is entered for, or cannot be drawn from.
     """
-    receipt = json.loads((args.release / RECEIPT).read_text(encoding="utf-8"))
+    name = args.name.lower()
+    ours = {case.name.removeprefix(PREFIX).lower() for case in read_cases(HERE / "board.yaml")}
+    if name in ours or name.startswith(BESIDE) or not re.fullmatch(r"[\w .,+()-]+", name):
+        raise ValueError("--name: give a name of letters and digits that no method of the table has")
+    if args.minutes is not None and not 0 < args.minutes < math.inf:
+        raise ValueError("--minutes: give a number above 0, or leave it out")
+    receipt, problems = verify(args.release)
+    if problems:
+        raise Stopped(f"{args.release} does not verify: {problems[0]}")
     digest = digest_of(args.release / RECEIPT)
     (data,) = runner.places
+    known = [row for row in read_rows() if row.get("entered") and row["receipt_sha256"] == digest]
+    if any((row["data"], row["epsilon"]) == (data, args.epsilon) for row in known):
+        raise Stopped(f"{args.release} has its row already")
+    number = len(datasets.load_dataset(runner.places[data], split="train"))
+    if dear := too_dear(receipt, args.epsilon, number):
+        raise Stopped(dear)
     flags = {"draw": tuple(args.draw.split()), "upscale": tuple(args.upscale.split())}
     case = Case(f"{PREFIX}{args.name}", "", data, args.epsilon, args.seed, **flags)
-    key = f"entered {digest[:12]} {case.key}"
-    if key in {row["key"] for row in read_rows()}:
-        raise Stopped(f"{args.release} has its row already")
     folder = runner.output_dir / f"entered_{digest[:12]}_{case.key}"
     row = runner.row_of(args.release.resolve(), case, folder / "drawn", folder / "minutes.json", None)
-    number = receipt.get("public_facts", {}).get("num_images") or math.inf
-    if row["epsilon_spent"] > args.epsilon + TOLERANCE or not row["delta"] * number < 1:
-        raise Stopped(
-            f"its epsilon is {row['epsilon_spent']:.4g} at delta {row['delta']:.3g}, and it was entered for "
-            f"{args.epsilon:g} at a delta below 1/N"
-        )
     keep_receipt(args.release, RESULTS.parent)
+    keep_release(args.release, release_name(row), RESULTS.parent)
     times = minutes_in(folder / "minutes.json") | ({} if args.minutes is None else {"train": args.minutes})
-    return row | {"key": key, "method": None, "minutes": times, "entered": True}
+    return row | {"key": f"entered {digest[:12]} {case.key}", "method": None, "minutes": times, "entered": True}
 
 
-def draw_images(cases: Iterable[Case], runner: Runner) -> Iterator[Path]:
-    """A picture for each data set: real images, and images of all methods whose first seed has its release."""
+def too_dear(receipt: dict[str, Any], epsilon: float, number: int) -> str:
+    """One sentence where a receipt, with all releases of its data set, costs more than `epsilon` at the default delta
+    of `number` training images; else an empty string."""
+    most = 1 / (number * math.log(number))
+    together = receipt["dataset"]["epsilon_of_all_releases"]["pld"] if receipt.get("dataset") else 0.0
+    spent = max(claimed_epsilon(receipt), together)
+    if spent <= epsilon + TOLERANCE and receipt["delta"] <= most * (1 + TOLERANCE):
+        return ""
+    return (
+        f"its epsilon is {spent:.4g} at delta {receipt['delta']:.3g}, and it was entered for {epsilon:g} at a delta "
+        f"of at most {most:.3g}, which is 1/(N ln N) of {number:,} training images"
+    )
+
+
+def rescored(name: str, runner: Runner) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The row of a kept release, and a new one: verified, drawn and scored again.
+
+    Raises:
+        ValueError: There is no such release, or its data set has no place.
+        Stopped: A command failed.
+    """
+    release = RESULTS.parent / RELEASES / name
+    if not (release / RECEIPT).exists():
+        raise ValueError(f"{RELEASES} has no release {name!r}: give the name of a folder there")
+    digest = digest_of(release / RECEIPT)
+    old = next(row for row in read_rows() if row.get("receipt_sha256") == digest and row["scored_on"] == "test")
+    if old["data"] not in runner.places:
+        raise ValueError(f"give --data {old['data']}=PLACE")
+    flags = {part: tuple(old.get(part, "").split()) for part in ("flags", "draw", "upscale")}
+    case = Case(
+        old["case"], old["method"] or "", old["data"], old["epsilon"], old["seed"], old["recipe"],
+        num_images=old["num_drawn"], **flags,
+    )  # fmt: skip
+    folder = runner.output_dir / f"rescored_{name}"
+    shutil.rmtree(folder, ignore_errors=True)
+    return old, runner.row_of(release, case, folder / "drawn", folder / "minutes.json", None)
+
+
+def draw_images(rows: Sequence[dict[str, Any]], cases: Iterable[Case], runner: Runner) -> Iterator[Path]:
+    """A picture for each data set that has a place: real images, and images of all methods of the leaderboard. Each
+    release is that of a first seed or of an entrant, kept beside the rows or in its run."""
     import scorer
 
-    found: dict[str, dict[str, dict[str, Any]]] = {}
-    for case in cases:
-        release = runner.folder_of(case) / "run" / "release"
-        if case.seed == 0 and (release / RECEIPT).exists():
-            column = found.setdefault(case.data, {}).setdefault(f"epsilon {case.epsilon:g}", {})
-            column[case.name.removeprefix(PREFIX)] = some_images(release, filled(case.draw, runner.places))
-    if not found:
-        raise ValueError(
-            f"{runner.output_dir} has no release of these cases: `rows.py run benchmarks/board.yaml` first"
-        )
-    for data, columns in found.items():
+    runs = {case.key: runner.folder_of(case) / "run" / "release" for case in cases}
+    for data, place in runner.places.items():
+        shown = pictured(rows, data)
+        if not shown:
+            raise ValueError(f"no row of the leaderboard is of {data}")
+        test = scorer.read(place, "test")
+        real = first_of_classes(test.images, test.labels)
+        columns: dict[str, dict[str, Any]] = {f"epsilon {each:g}": {"real images": real} for each in COLUMNS}
+        for row in shown:
+            near = (RESULTS.parent / RELEASES / release_name(row), runs.get(row["key"]))
+            there = (each for each in near if each is not None and (each / RECEIPT).exists())
+            release = next((each for each in there if digest_of(each / RECEIPT) == row["receipt_sha256"]), None)
+            if release is None:
+                raise ValueError(f"the release of {row['case']} is neither kept nor in {runner.output_dir}")
+            images = some_images(release, filled(row["draw"].split(), runner.places))
+            columns[f"epsilon {row['epsilon']:g}"][row["case"].removeprefix(PREFIX)] = images
         path = ROOT / "docs" / "images" / f"leaderboard_{data}.png"
-        test = scorer.read(runner.places[data], "test")
-        real = {"real images": first_of_classes(test.images, test.labels)}
-        draw_methods({title: real | lines for title, lines in columns.items()}, path)
+        draw_methods(columns, path, shows=digest_of_rows(shown))
+        with PIL.Image.open(path) as drawn:
+            drawn.convert("RGB").save(FILE.with_name(path.stem + ".webp"), quality=60)  # for the page
         yield path
 
 
@@ -388,6 +462,7 @@ def main(argv: list[str] | None = None) -> int:
     runs.add_argument("--jobs", type=int, default=1, help="Cases side by side, each on one core.")
     runs.add_argument("--output_dir", type=Path, default=Path("runs/rows"), help="Folder of the runs.")
     runs.add_argument("--scored_on", choices=("test", "train"), default="test", help="Choose settings on train.")
+    runs.add_argument("--results", type=Path, help="File of the rows, to make rows again beside those that are there.")
     runs.add_argument("--keep_images", action="store_true", help="Keep the drawn images.")
     limits = parts.add_parser("bounds", help="Rows of real images and of chance: what the scorer can tell.")
     limits.add_argument("--sizes", type=int, nargs="+", default=[5000, 50_000], help="Numbers of real images.")
@@ -395,14 +470,17 @@ def main(argv: list[str] | None = None) -> int:
     entry.add_argument("release", type=Path, help="Folder of the release.")
     entry.add_argument("--name", required=True, help="Name of the method in the table.")
     entry.add_argument("--epsilon", type=float, required=True, choices=COLUMNS, help="Column of the table.")
-    entry.add_argument("--minutes", type=float, help="Minutes of one core that training took, by your own word.")
+    entry.add_argument("--minutes", type=float, help="Minutes of one core that training took. Nobody checks them.")
     entry.add_argument("--draw", default="", help='Flags of `diffusers-dp sample`: --draw="--solver heun".')
     entry.add_argument("--upscale", default="", help='Flags of `diffusers-dp upscale`: --upscale="--resolution 64".')
     entry.add_argument("--seed", type=int, default=0, help="Seed of the images that are drawn.")
     entry.add_argument("--output_dir", type=Path, default=Path("runs/rows"), help="Folder of the drawn images.")
+    again = parts.add_parser("rescore", help="Verify, draw and score a kept release again, and print both results.")
+    again.add_argument("name", help="Name of a folder in benchmarks/results/releases.")
+    again.add_argument("--output_dir", type=Path, default=Path("runs/rows"), help="Folder of the drawn images.")
     drawn = parts.add_parser("pictures", help="Draw images of each method, from the releases of their runs.")
     drawn.add_argument("--output_dir", type=Path, default=Path("runs/rows"), help="Folder of the runs.")
-    for each in (runs, limits, entry, drawn):
+    for each in (runs, limits, entry, again, drawn):
         each.add_argument("--data", action="append", default=[], metavar="NAME=PLACE", help="Place of a data set.")
     parts.add_parser("table", help="Print a table of all rows.")
     parts.add_parser("check", help="Recompute epsilon of all kept receipts, and verify all kept releases.")
@@ -435,30 +513,33 @@ def main(argv: list[str] | None = None) -> int:
         if args.what == "enter":
             if len(places) != 1:
                 raise ValueError("give one --data NAME=PLACE, of the images that the release was trained on")
-            row = entered(args, Runner(places, args.output_dir))
+            row = entered(args, Runner(places, args.output_dir, most_images=Case.num_images))
             write_row(row)
             print(line_of(row))
             return 0
+        if args.what == "rescore":
+            for row in rescored(args.name, Runner(places, args.output_dir)):
+                print(line_of(row))
+            return 0
         if args.what == "pictures":
-            cases = [
-                case
-                for case in read_cases(HERE / "board.yaml")
-                if case.name.startswith(PREFIX) and case.data in places
-            ]
-            for path in draw_images(cases, Runner(places, args.output_dir)):
+            cases = read_cases(HERE / "board.yaml")
+            for path in draw_images(read_rows(), cases, Runner(places, args.output_dir)):
                 print(path.relative_to(ROOT))
             return 0
-        cases = [case for case in read_cases(args.cases) if args.only in case.name]
-        missing = sorted({name for case in cases for name in data_of(case)} - set(places))
-        if not cases or missing:
+        named = [case for case in read_cases(args.cases) if args.only in case.name]
+        cases = [case for case in named if data_of(case) <= set(places)]
+        missing = sorted({name for case in named for name in data_of(case)} - set(places))
+        if not cases:
             raise ValueError(
                 f"give --data {missing[0]}=PLACE" if missing else f"no case's name contains {args.only!r}"
             )
-    except (OSError, ValueError, Stopped, subprocess.CalledProcessError) as error:
+    except (OSError, ValueError, Unreadable, Stopped, subprocess.CalledProcessError) as error:
         parser.error(str(error))
-    left = left_of(cases, args.scored_on)
+    left = left_of(cases, args.scored_on, args.results)
     print(f"{len(cases)} cases, {len(cases) - len(left)} of which have a row.")
-    return run(left, Runner(places, args.output_dir, args.scored_on, args.keep_images), args.jobs)
+    if missing:
+        print(f"{len(named) - len(cases)} cases more need a place: --data {missing[0]}=PLACE.")
+    return run(left, Runner(places, args.output_dir, args.scored_on, args.keep_images, args.results), args.jobs)
 
 
 if __name__ == "__main__":

@@ -178,11 +178,15 @@ def main() -> None:
     parser.add_argument("--image_column", default="", help="Column of the real images; unset: the first of images.")
     parser.add_argument("--label_column", default="", help="Column of their classes; unset: the first of classes.")
     parser.add_argument("--scored_on", choices=("test", "train"), default="test", help="Choose settings on train.")
+    parser.add_argument("--most_images", type=int, help="Score at most so many images, drawn at random.")
     args = parser.parse_args()
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     columns = {"image_column": args.image_column, "label_column": args.label_column}
     real = real_images(args.real, args.scored_on, **columns)
-    numbers, minutes = processor_minutes(lambda: score(read(args.drawn, "train"), *real))
+    drawn = read(args.drawn, "train")
+    if args.most_images is not None and len(drawn) > args.most_images:
+        drawn = drawn.subset(np.random.default_rng(0).permutation(len(drawn))[: args.most_images])
+    numbers, minutes = processor_minutes(lambda: score(drawn, *real))
     print(json.dumps({"scored_on": args.scored_on, **numbers, "minutes_of_scoring": minutes}))
 
 

@@ -216,15 +216,17 @@ def saved(content: bytes, name: str, kind: str, model: str) -> str:
     )
 
 
-def picture(content: bytes, words: str, table: str = "", title: str = "", label: str = "Budget picture") -> str:
-    """Renders a picture with a text alternative."""
+def picture(
+    content: bytes, words: str, table: str = "", title: str = "", label: str = "Budget picture", kind: str = "png"
+) -> str:
+    """Renders a picture with a text alternative. Only a PNG is a drawing, which the dark theme inverts."""
     caption = f"<figcaption>{escape(title)}</figcaption>" if title else ""
     below = text(table) if table else ""
     return (
-        f'<figure class="dp-picture">{caption}'
+        f'<figure class="dp-picture dp-{kind}">{caption}'
         '<div class="dp-scroll" tabindex="0" role="region" aria-label="'
         f'{escape(label)}">'
-        f'<img src="{data_uri(content, "image/png")}" alt="{escape(words)}"></div></figure>{below}'
+        f'<img src="{data_uri(content, f"image/{kind}")}" alt="{escape(words)}"></div></figure>{below}'
     )
 
 

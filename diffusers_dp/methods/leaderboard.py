@@ -4,6 +4,7 @@
 `leaderboard.json` has the places; `python benchmarks/rows.py docs` writes it from measured rows.
 """
 
+import hashlib
 import io
 import json
 import statistics
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
 
 COLUMNS = (10.0, 1.0)  # epsilons of the table
 TITLES = {"mnist": "MNIST", "cifar10": "CIFAR-10"}
-ENTERED = "receipt recomputed; its method was not looked at"
+ENTERED = "method not reviewed"
+#: Status of methods whose published figures stand in no table.
+UNSOUND = ("claim_refuted", "no_guarantee")
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,9 @@ class Place:
         accuracy (`float`): Per cent of real test images that a small CNN gets right. It learned drawn images alone.
         error (`float`, *optional*): Standard error of the accuracy; `None` of one seed.
         seeds (`int`): Number of runs.
-        minutes (`float`, *optional*): Minutes of one core for training; `None` where whoever entered it did not say.
+        minutes (`float`, *optional*): Minutes of one core for training; `None` where an entrant did not state them.
+        status (`str`): What the receipts say of the proof.
+        public (`str`): Public data and networks that the receipts name; empty: none.
     """
 
     name: str
@@ -46,6 +51,8 @@ class Place:
     error: float | None
     seeds: int
     minutes: float | None
+    status: str
+    public: str = ""
 
     def __str__(self) -> str:
         return f"{self.accuracy:.1f}" if self.error is None else f"{self.accuracy:.1f} ({self.error:.1f})"
@@ -57,21 +64,46 @@ def read_leaderboard() -> list[Place]:
     return [Place(**each) for each in found]
 
 
+def read_pictures() -> dict[str, bytes]:
+    """Images of each method as a WebP, by title of the data set."""
+    found = {title: files(__package__).joinpath(f"leaderboard_{data}.webp") for data, title in TITLES.items()}
+    return {title: file.read_bytes() for title, file in found.items()}
+
+
 def leaderboard_table(places: Sequence[Place], data: str) -> str:
     """Markdown: a line for each method, the best at the first of `COLUMNS` first."""
     groups: dict[tuple[str, str | None], dict[float, Place]] = {}
     for place in places:
         if place.data == data:
             groups.setdefault((place.name, place.method), {})[place.epsilon] = place
-    lines = ["| method | epsilon 10 | epsilon 1 | minutes | seeds | proof |", "|---|---|---|---|---|---|"]
+    heads = ["method", *(f"epsilon {epsilon:g}" for epsilon in COLUMNS), "minutes", "seeds", "public data", "proof"]
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for (name, method), own in sorted(groups.items(), key=lambda each: _rank(each[1])):
         cells = [str(own.get(epsilon, "")) for epsilon in COLUMNS]
         known = [place.minutes for place in own.values() if place.minutes is not None]
         minutes = f"{statistics.mean(known):.1f}" if len(known) == len(own) else "not stated"
-        seeds = max(place.seeds for place in own.values())
-        status = ENTERED if method is None else METHODS[method].status.replace("_", " ")
-        lines.append(" | ".join([f"| {name}", *cells, minutes, str(seeds), f"{status} |"]))
+        status = _each(own, "status").replace("_", " ")
+        if method is None:  # of an entrant
+            minutes, status = minutes.removesuffix(" stated") + " stated", f"{status}; {ENTERED}"
+        cells += [minutes, _each(own, "seeds"), _each(own, "public") or "none", status]
+        lines.append(f"| {' | '.join([name, *cells])} |")
     return "\n".join(lines) if groups else "No row yet."
+
+
+def _each(own: dict[float, Place], what: str) -> str:
+    """A field of the places of a method, once where all agree."""
+    found = (str(getattr(own[epsilon], what)) for epsilon in COLUMNS if epsilon in own)
+    return ", ".join(dict.fromkeys(found))
+
+
+def refuted_table() -> str:
+    """Markdown: methods whose published figures have no sound epsilon, and what shows it."""
+    lines = ["| method | why | check |", "|---|---|---|"]
+    lines += [
+        f"| {method.title} | {method.note} | {f'`diffusers-dp methods {method.name}`' if method.check else 'cited'} |"
+        for method in METHODS.values() if method.status in UNSOUND
+    ]  # fmt: skip
+    return "\n".join(lines)
 
 
 def _rank(own: dict[float, Place]) -> tuple[float, ...]:
@@ -101,7 +133,15 @@ def leaderboard_picture(places: Sequence[Place]) -> bytes | None:
         axes.remove()
     for axes, (title, epsilon, shown) in zip(grid.flat, panels, strict=False):
         for place, minutes in shown:
-            axes.errorbar(minutes, place.accuracy, yerr=place.error, fmt="o", capsize=3, color=colours[place.name])
+            axes.errorbar(
+                minutes,
+                place.accuracy,
+                yerr=place.error,
+                fmt="o",
+                capsize=3,
+                color=colours[place.name],
+                fillstyle="none" if place.method is None else "full",
+            )
         axes.set(title=f"{title}, epsilon {epsilon:g}", xlabel="minutes of one core", xscale="log")
         axes.xaxis.set_major_formatter("{x:g}")
         axes.set_ylabel("accuracy on test images, %")
@@ -112,8 +152,13 @@ def leaderboard_picture(places: Sequence[Place]) -> bytes | None:
     for axes, (_, _, shown) in zip(grid.flat, panels, strict=False):
         _name_points(axes, shown)
     drawn = io.BytesIO()
-    figure.savefig(drawn, dpi=110, metadata={"Software": None})
+    figure.savefig(drawn, dpi=110, metadata={"Software": None, "Description": digest_of_places(places)})
     return drawn.getvalue()
+
+
+def digest_of_places(places: Sequence[Place]) -> str:
+    """A hash that a picture keeps, so that a test can tell when it is stale."""
+    return hashlib.sha256(repr(list(places)).encode()).hexdigest()
 
 
 def _name_points(axes: "Axes", shown: Sequence[tuple[Place, float]]) -> None:

@@ -46,6 +46,7 @@ class Method:
         run_class (`Code`): The class of its runs.
         build (`Code`, *optional*): Configuration, public facts and device to a new `Trained`, which the plan counts
             and the audits try. A method with DP-SGD needs it, unless `--skip_preflight` is given.
+        check (`Code`, *optional*): Computes what refutes a published epsilon; returns a sentence.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Method:
     train: Code | None = None
     run_class: Code = "diffusers_dp.runs.run:TrainingRun"
     build: Code | None = None
+    check: Code | None = None
 
     @property
     def script(self) -> str | None:

@@ -27,15 +27,17 @@ _FILES = (
 _NOT_BUILT = (
     Method(
         "pge", "PGE", "Private Gradient Estimation, Theorem 1", "no_guarantee",
-        "Randomised response protects a random projection vector, while images enter the loss in the clear, without "
-        "clipping or noise: one step can end where it cannot end without a certain image, so no finite epsilon holds.",
+        "Randomised response protects a random projection vector, while images enter the loss without clipping or "
+        "noise: one step can reach a state that is impossible without a certain image, so no finite epsilon holds.",
         "The paper claims 96.1 % on MNIST at epsilon 1 and 97.5 % at 10. An attack on benchmarks/pge.py at a claimed "
         "epsilon of 1 shows that it is at least 2.88.",
+        check="diffusers_dp.audit.published:pge",
     ),
     Method(
         "dpgen", "DPGEN", "Chen et al. 2022, Differentially Private Generative Energy-Guided Network", "no_guarantee",
         "Its randomised response chooses among images of the sensitive set itself, so that neighbours have different "
         "possible outputs (Dockhorn et al. 2023, Appendix B).",
+        check="diffusers_dp.audit.published:dpgen",
     ),
     Method(
         "gs_wgan_published", "GS-WGAN (as published)",
@@ -44,19 +46,15 @@ _NOT_BUILT = (
         "One image moves the gradients at all B images that a critic judges in a step, so the sensitivity is sqrt(B) "
         "times the one that is accounted; and critics keep what earlier steps taught them, so sampling them hides "
         "less than is assumed.",
-        "With the published noise multiplier 1.07, 1,000 critics, 20,000 steps, B = 32 and delta 1e-5: epsilon 329 by "
-        "PLD, or 610 by what holds even where each step tells which critic it took. The count of each image by itself "
-        "says 4.45, the count of steps 0.79 (RDP).",
+        check="diffusers_dp.audit.published:gs_wgan",
     ),
     Method(
         "g_pate_published", "G-PATE (as published)",
         "Long et al. 2021, Scalable Differentially Private Data Generator via PATE",
         "claim_refuted",
-        "Its epsilon is the smaller of a bound that holds and of one that depends on private votes; so the number "
-        "itself, and when training stops, tell of the images.",
-        "Counted by generated images and dimensions, which holds, the published MNIST noise pays for 34,034 answered "
-        "dimensions at epsilon 1 and for 19,734 at epsilon 10. The published runs stop by the other bound, so how "
-        "many they answer depends on the images.",
+        "Its epsilon is the smaller of a bound that holds and of one that depends on private votes. So the number "
+        "itself, and the time at which training stops, depend on the private images.",
+        check="diffusers_dp.audit.published:g_pate",
     ),
     Method(
         "datalens_published", "DataLens (as published)",
@@ -64,8 +62,8 @@ _NOT_BUILT = (
         "claim_refuted",
         "Its sum of signs has the sensitivity 2 sqrt(k) for each generated image; the smaller, data-dependent bound "
         "is about an argmax that is never taken.",
-        "Counted by generated images, which holds, the published MNIST noise pays for 2,245 images at epsilon 1 and "
-        "for 2,134 at epsilon 10. With the settings of epsilon 1 the data-dependent bound is never the smaller one.",
+        "With the settings of epsilon 1 the data-dependent bound is never the smaller one.",
+        check="diffusers_dp.audit.published:datalens",
     ),
     Method(
         "pate_gan_published", "PATE-GAN (as published)",
@@ -78,10 +76,10 @@ _NOT_BUILT = (
     Method(
         "dp_kernel_published", "DP-Kernel (as published)", "Jiang et al. 2023, Functional Renyi DP: its public code",
         "no_guarantee",
-        "Its noise has no gradient, and the generator is moved by gradients alone, so that no noise reaches it; it is "
+        "Its noise has no gradient, and the generator is moved by gradients alone, so that no noise reaches it. It is "
         "also given the labels of private batches.",
-        "At each noise multiplier the gradient of its generator is the same number, that of the images in the clear. "
-        "Its published 94.0 and 93.6 % on MNIST at epsilon 1 and 10 therefore hardly differ.",
+        "Its published 94.0 and 93.6 % on MNIST at epsilon 1 and 10 hardly differ.",
+        check="diffusers_dp.audit.published:dp_kernel",
     ),
     Method(
         "dp_sinkhorn", "DP-Sinkhorn", "Cao et al. 2021, Differentially Private Data Generation with Optimal Transport",
@@ -95,6 +93,7 @@ _NOT_BUILT = (
         "The Wishart noise of its principal components is not the Gaussian noise that is accounted, and is known to "
         "leak; its newer code adds Gaussian noise in its place.",
         "Published on MNIST at epsilon 1 and 10: 73.7 and 79.8 %.",
+        check="diffusers_dp.audit.published:p3gm",
     ),
 )  # fmt: skip
 

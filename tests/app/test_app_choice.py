@@ -84,7 +84,7 @@ def test_the_leaderboard_is_shown_as_a_picture_and_tables(monkeypatch):
     from diffusers_dp.app.shelf import Shelf
     from diffusers_dp.commands.app import Limits
 
-    places = [Place("Moments", "moments", "mnist", 10.0, 95.5, 0.1, 5, 0.6)]
+    places = [Place("Moments", "moments", "mnist", 10.0, 95.5, 0.1, 5, 0.6, "proven")]
     for measured, words in ((places, ['aria-label="Leaderboard"', "data:image/png"]), ([], ["Nothing is measured"])):
         measured_picture.cache_clear()
         monkeypatch.setattr(choice, "read_leaderboard", lambda measured=measured: measured)

@@ -6,12 +6,13 @@ from importlib import import_module
 
 import datasets
 import numpy as np
+import PIL.Image
 import pytest
 
 from diffusers_dp import cli
 from diffusers_dp.evaluation.images import ImageSet
 from diffusers_dp.methods.config import load_config
-from diffusers_dp.methods.leaderboard import read_leaderboard
+from diffusers_dp.methods.leaderboard import digest_of_places, read_leaderboard
 from diffusers_dp.methods.registry import METHODS
 from support.images import write_dataset
 from support.places import ROOT
@@ -169,19 +170,84 @@ def test_a_release_of_images_is_not_drawn_but_may_be_enlarged(rows, tmp_path, no
     own = rows.read_rows()[-1]
     assert rows.main(["check"]) == 0
     assert own["case"] == "board Ours" and own["method"] is None and own["minutes"]["train"] == 3
-    same = ("accuracy", "receipt_sha256", "epsilon_spent", "num_drawn")
+    same = ("accuracy", "receipt_sha256", "epsilon_spent", "num_drawn", "status")
     assert [own[name] for name in same] == [row[name] for name in same] and own["key"] != row["key"]
-    for argv, words in (
-        (["--epsilon", "10"], "has its row already"), (["--epsilon", "1"], "it was entered for 1 at a delta"),
-    ):  # fmt: skip
-        with pytest.raises(SystemExit):
-            rows.main([*enter, *argv])
-        assert words in capsys.readouterr().err
-    shard = next((release / "data").iterdir())
-    shard.write_bytes(shard.read_bytes()[:-1])
+    kept = tmp_path / "results" / "releases" / "Ours_noise"
+    capsys.readouterr()
+    assert rows.main(["rescore", kept.name, "--data", f"noise={noise}", "--output_dir", str(tmp_path / "again")]) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == second == rows.line_of(own), "a stranger has the same numbers from the kept release"
     with pytest.raises(SystemExit):
-        rows.main([*enter, "--epsilon", "10", "--seed", "1"])
-    assert "verify ended with exit code" in capsys.readouterr().err and len(rows.read_rows()) == 2
+        rows.main([*enter, "--epsilon", "10", "--seed", "1", "--draw=--solver heun"])
+    assert "has its row already" in capsys.readouterr().err, "one release is one seed"
+    shard = next((kept / "data").iterdir())
+    shard.write_bytes(shard.read_bytes()[:-1])
+    (tmp_path / "results" / "rows.jsonl").write_text("")
+    with pytest.raises(SystemExit):
+        rows.main([*enter[:1], str(kept), *enter[2:], "--epsilon", "10"])
+    assert "does not verify: " in capsys.readouterr().err and not rows.read_rows()
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["--epsilon", "1"], "its epsilon is 10 at delta 1.51e-06, and it was entered for 1 at"),
+        (["--name", "feta-pro"], "no method of the table"), (["--name", "a | b"], "no method of the table"),
+        (["--name", "longer FETA-Pro"], "no method of the table"), (["--minutes", "0"], "--minutes: give a number"),
+        (["--minutes", "nan"], "--minutes: give a number"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_entered_is_said_before_anything_is_drawn(rows, tmp_path, noise, argv, words, capsys):
+    release = ROOT / "benchmarks" / "results" / "releases" / "DP-MERF_mnist"
+    enter = ["enter", str(release), "--name", "Ours", "--epsilon", "10", "--data", f"noise={noise}"]
+    with pytest.raises(SystemExit):
+        rows.main([*enter, "--output_dir", str(tmp_path / "in"), *argv])
+    assert words in capsys.readouterr().err and not (tmp_path / "in").exists()
+
+
+def test_an_entrant_pays_for_all_releases_at_the_delta_of_the_images(rows):
+    receipt = {"accountant": "pld", "claimed_epsilon": {"pld": {"epsilon": 9.9}}, "delta": 1e-6}
+    assert rows.too_dear(receipt, 10, 60_000) == ""
+    small = {**receipt, "delta": 1e-3, "public_facts": {"num_images": 50}}  # whatever the receipt says of N
+    sum_of_two = {**receipt, "dataset": {"epsilon_of_all_releases": {"pld": 10.5}}}
+    assert all(rows.too_dear(each, 10, 60_000) for each in (small, sum_of_two))
+
+
+def test_rows_are_made_again_in_a_file_of_their_own(rows, tmp_path, monkeypatch):
+    """Cases whose data set has no place wait; those that are there have their rows beside the first ones."""
+    monkeypatch.setattr(rows.Runner, "row", lambda self, case, core: {
+        "key": case.key, "case": case.name, "data": case.data, "epsilon": case.epsilon, "seed": case.seed,
+        "scored_on": "test", "frechet": 0,
+    })  # fmt: skip
+    other = "- {name: other, method: pe, data: crops}"
+    (tmp_path / "cases.yaml").write_text(CASES + other)
+    command = ["run", str(tmp_path / "cases.yaml"), "--data", "noise=there"]
+    again = tmp_path / "again" / "rows.jsonl"
+    for argv in ([], ["--results", str(again)]):
+        assert rows.main([*command, *argv]) == 0
+    assert len(rows.read_rows()) == len(rows.read_rows(again)) == 5
+
+
+def test_an_entrant_cannot_draw_more_images_than_others(rows, tmp_path, monkeypatch):
+    called = []
+
+    def call(self, command, minutes, stage, core, seconds=None):
+        called.append(command)
+        return "{}"
+
+    monkeypatch.setattr(rows.Runner, "_call", call)
+    (tmp_path / "privacy_receipt.json").write_text(json.dumps({
+        "accountant": "pld", "claimed_epsilon": {"pld": {"epsilon": 1}}, "delta": 0, "status": "proven",
+        "public_inputs": [{"kind": "public images", "name": "digits"}],
+    }))  # fmt: skip
+    case = rows.Case("a", "", "d", 10.0, 0, draw=("--num_images", "50000", "--seed", "9"))
+    runner = rows.Runner({"d": "there"}, tmp_path, most_images=case.num_images)
+    row = runner.row_of(tmp_path, case, tmp_path / "drawn", tmp_path / "minutes.json", None)
+    assert (row["status"], row["public"]) == ("proven", "public images (digits)")
+    sample, score = called[1:]
+    counts = dict(zip(sample, sample[1:], strict=False))  # as the command reads it: the last one counts
+    assert (counts["--num_images"], counts["--seed"]) == ("5000", "0")
+    assert score[score.index("--most_images") + 1] == "5000"
 
 
 def test_a_case_that_fails_leaves_no_row_and_others_go_on(rows, tmp_path, monkeypatch):
@@ -216,27 +282,32 @@ def test_the_leaderboard_is_made_of_rows(monkeypatch):
 
     def row(name, epsilon, value, **more):
         return {"case": f"board {name}", "method": "dp_merf", "data": "mnist", "epsilon": epsilon, "scored_on": "test",
-                "accuracy": {"cnn": value}, "minutes": {"train": 4.0}, **more}  # fmt: skip
+                "accuracy": {"cnn": value}, "minutes": {"train": 4.0}, "status": "proven", "public": "", **more,
+                "seed": 0, "receipt_sha256": name}  # fmt: skip
 
     made = [
         row("DP-MERF", 10.0, 0.4), row("DP-MERF", 10.0, 0.6), row("DP-MERF", 1.0, 0.3),
-        row("DP-MERF", 10.0, 0.9, minutes={}, method=None), row("DPDM", 10.0, 0.7, data="cifar10"),
+        row("DP-MERF", 10.0, 0.9, minutes={}, method=None, public="a network"),
+        row("DPDM", 10.0, 0.7, data="cifar10"), row("New", 1.0, 0.2, method=None, data="scans"),
         {**row("x", 1.0, 1), "case": "x"},
         row("PSG", 10.0, 0.99, scored_on="train"),
     ]  # fmt: skip
     places = board.places_in(made)
     lines = board.leaderboard_table(places, "mnist").splitlines()[2:]
     assert lines == [
-        "| DP-MERF | 90.0 |  | not stated | 1 | receipt recomputed; its method was not looked at |",
-        "| DP-MERF | 50.0 (10.0) | 30.0 | 4.0 | 2 | proven with assumptions |",
+        "| DP-MERF | 90.0 |  | not stated | 1 | a network | proven; method not reviewed |",
+        "| DP-MERF | 50.0 (10.0) | 30.0 | 4.0 | 2, 1 | none | proven |",
     ]
-    text = board.with_board("<!-- board cifar10 --><!-- /board -->\n<!-- refuted -->\n<!-- /refuted -->", made)
+    assert "| New |  | 20.0 | 4.0 stated | 1 | none | proven; " in board.leaderboard_table(places, "scans")
+    blocks = ("board cifar10", "board others", "hours", "refuted")
+    text = board.with_board("\n".join(f"<!-- {each} --><!-- /{each.split()[0]} -->" for each in blocks), made)
     assert "| DPDM | 70.0 |" in text and "| PGE |" in text and "| FETA-Pro |" not in text
+    assert text.count("| New |") == 1 < text.index("### scans") and "rows took 0.4 hours" in text
     assert board.with_board(text, made) == text
     assert board.leaderboard_picture(places).startswith(b"\x89PNG")
     untimed = [place for place in places if place.minutes is None]
     assert untimed and board.leaderboard_picture(untimed) is None is board.leaderboard_picture([])
-    alone = [*places, board.Place("Last", "pe", "mnist", 1.0, 99.0, None, 1, 1.0)]
+    alone = [*places, board.Place("Last", "pe", "mnist", 1.0, 99.0, None, 1, 1.0, "proven")]
     assert board.leaderboard_table(alone, "mnist").splitlines()[-1].startswith("| Last |"), "no place at epsilon 10"
     assert [board.Place(**each) for each in json.loads(board.text_of(made))] == places
 
@@ -247,6 +318,10 @@ def test_the_leaderboard_of_the_package_is_that_of_the_rows(monkeypatch):
     rows = [json.loads(line) for line in (ROOT / "benchmarks" / "results" / "rows.jsonl").read_text().splitlines()]
     assert board.FILE.read_text(encoding="utf-8") == board.text_of(rows), "run `python benchmarks/rows.py docs`"
     assert read_leaderboard() == board.places_in(rows)
+    for name in ("", "_mnist", "_cifar10"):
+        shown = board.digest_of_rows(board.pictured(rows, name[1:])) if name else digest_of_places(read_leaderboard())
+        with PIL.Image.open(ROOT / "docs" / "images" / f"leaderboard{name}.png") as picture:
+            assert picture.text["Description"] == shown, f"draw leaderboard{name}.png again"
 
 
 def test_the_scorer_finds_the_columns_of_a_data_set(monkeypatch, tmp_path):

@@ -1,0 +1,159 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""What is wrong with published epsilons, computed on small examples: `diffusers-dp methods NAME` prints it.
+
+Each function returns one sentence. No private image is read, and all seeds are fixed.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+from dp_accounting import GaussianDpEvent, NeighboringRelation, PoissonSampledDpEvent, PrivacyAccountant
+from dp_accounting.pld import PLDAccountant
+from dp_accounting.rdp import RdpAccountant
+from scipy.stats import binom, norm, wishart
+
+from .bounds import gaussian_delta
+
+
+DELTA = 1e-5  # of the publications
+
+
+def pge() -> str:
+    """One step of score matching (PGE, Equation 8) with each vector that randomised response may choose, with one
+    image and without it."""
+    rng = np.random.default_rng(0)
+    images, weights, projections = rng.normal(size=(20, 4)), rng.normal(size=(4, 4)), rng.normal(size=(10, 4))
+
+    def step(kept: np.ndarray, v: np.ndarray) -> np.ndarray:
+        """The weights of a linear score after a step; an image that is left out is zero."""
+        outer = np.outer(v, v)
+        return weights - 0.1 * (outer + outer @ weights @ kept.T @ kept / len(images))
+
+    without = images * (np.arange(20) > 0)[:, None]
+    apart = min(float(np.abs(step(images, v) - step(without, w)).max()) for v in projections for w in projections)
+    return (
+        "Computed: with one image among 20, a step ends in one of 10 states; without it, in one of 10 others, at "
+        f"least {apart:.2g} away. Whoever sees the weights knows which."
+    )
+
+
+def dpgen(epsilon: float = 1.0, choices: int = 5) -> str:
+    """Probabilities of what randomised response answers, where it chooses among the sensitive images themselves."""
+
+    def answers(names: Sequence[str]) -> dict[str, float]:
+        """Of the first image: itself, or one of its neighbours in the set."""
+        kept = math.exp(epsilon) / (math.exp(epsilon) + choices - 1)
+        near = names[1:choices]
+        return {names[0]: kept, **dict.fromkeys(near, (1 - kept) / len(near))}
+
+    with_it, without = answers("abcdef"), answers("acdef")
+    return (
+        f"Computed at a claimed epsilon of {epsilon:g}: the answer 'image b' has probability {with_it['b']:.2f} where "
+        f"b is in the set, and {without.get('b', 0.0):g} where it is not."
+    )
+
+
+def gs_wgan() -> str:
+    """One image moves B vectors, each by two clip norms, to which the published noise multiplier refers."""
+    sigma, batch, critics, steps = 1.07, 32, 1000, 20_000
+
+    def epsilon(sigma: float, steps: int, accountant: Callable[..., PrivacyAccountant]) -> float:
+        composed = accountant(neighboring_relation=NeighboringRelation.ADD_OR_REMOVE_ONE)
+        composed.compose(PoissonSampledDpEvent(1 / critics, GaussianDpEvent(sigma)), steps)
+        return float(composed.get_epsilon(DELTA))
+
+    joint = epsilon(sigma / math.sqrt(batch), steps, partial(PLDAccountant, value_discretization_interval=1e-3))
+    by_image, by_step = (epsilon(sigma, number, RdpAccountant) for number in (steps * batch, steps))
+    # Where each step tells which critic it took: as many plain steps as it took an image's critic, a binomial number.
+    picks = range(1, 80)
+    chances = binom.pmf(picks, steps, 1 / critics)
+    mus = [math.sqrt(batch * number) / sigma for number in picks]
+
+    def revealed(epsilon: float) -> float:
+        return sum(chance * gaussian_delta(epsilon, mu) for chance, mu in zip(chances, mus, strict=True))
+
+    known = _bisect(lambda epsilon: revealed(epsilon) > DELTA, 1000)
+    return (
+        f"Computed with the published noise multiplier {sigma}, {critics:,} critics, {steps:,} steps, B = {batch} and "
+        f"delta 1e-5: epsilon {joint:.0f} by PLD for the vectors of a step together, and {known:.0f} where each step "
+        f"tells which critic it took. The count of each image by itself says {by_image:.2f}, the count of steps "
+        f"{by_step:.2f} (RDP)."
+    )
+
+
+def g_pate() -> str:
+    """How much the published noise pays for by the bound that holds; and the other bound at neighbouring votes."""
+    paid = [
+        _affordable(epsilon, [threshold, sigma / math.sqrt(2)])
+        for epsilon, threshold, sigma in ((1.0, 3000.0, 1000.0), (10.0, 600.0, 100.0))
+    ]
+
+    def other_answer(votes: Sequence[int], sigma: float) -> float:
+        """Probability that noise changes the largest count (Papernot et al. 2018, Proposition 7), which the bound by
+        votes goes by."""
+        return sum(float(norm.sf((max(votes) - each) / (math.sqrt(2) * sigma))) for each in sorted(votes)[:-1])
+
+    one, other = other_answer((2800, 1200), 1000), other_answer((2799, 1201), 1000)
+    return (
+        f"Computed: the published noise pays for {paid[0]:,} answered dimensions at epsilon 1 and for {paid[1]:,} at "
+        f"10. The other bound goes by {one:.6f} for votes of 2,800 and 1,200, and by {other:.6f} if one vote changes: "
+        "the number that is published tells the votes, without noise."
+    )
+
+
+def datalens() -> str:
+    """The sensitivity of a sum of signs, and how many images the published noise pays for."""
+    changed = [float(np.linalg.norm(np.ones(k) - -np.ones(k))) for k in (200, 300)]  # one teacher says the opposite
+    paid = [
+        _affordable(epsilon, [sigma / apart])
+        for epsilon, sigma, apart in zip((1.0, 10.0), (5000.0, 800.0), changed, strict=True)
+    ]
+    return (
+        f"Computed: one image changes the sum of signs of 200 entries by up to {changed[0]:.1f}. The published noise "
+        f"pays for {paid[0]:,} images at epsilon 1 and for {paid[1]:,} at 10."
+    )
+
+
+def dp_kernel() -> str:
+    """The slope of a squared distance of means plus noise, by differences, at several noises."""
+    rng = np.random.default_rng(0)
+    images, draws = rng.normal(0.5, 1, 1000), rng.normal(size=1000)
+    frequencies, noise = rng.normal(size=20), float(rng.normal())
+
+    def loss(shift: float, multiplier: float) -> float:
+        apart = np.cos(np.outer(draws + shift, frequencies)).mean(0) - np.cos(np.outer(images, frequencies)).mean(0)
+        return float(apart @ apart) + multiplier * noise
+
+    slopes = [(loss(1e-3, each) - loss(-1e-3, each)) / 2e-3 for each in (0.0, 1.0, 100.0)]
+    said = " and ".join([", ".join(f"{slope:.6f}" for slope in slopes[:-1]), f"{slopes[-1]:.6f}"])
+    return f"Computed: with noise multipliers of 0, 1 and 100 the slope of the loss of a generator is {said}."
+
+
+def p3gm(epsilon: float = 1.0) -> str:
+    """How often a covariance with Wishart noise (Jiang, Xie & Zhang 2016: d + 1 degrees of freedom, 3/(2 N epsilon))
+    is one that cannot come out with one image more."""
+    d, tries = 5, 20_000
+    image = np.eye(d)[0]  # of norm 1, times N
+    draws = wishart(d + 1, np.eye(d) * 1.5 / epsilon, seed=0).rvs(tries)
+    impossible = np.linalg.eigvalsh(draws - np.outer(image, image)).min(1) < 0
+    return (
+        f"Computed: at a claimed epsilon of {epsilon:g}, {100 * impossible.mean():.0f} % of the noisy covariances "
+        "cannot come out with one image more, so delta is at least that."
+    )
+
+
+def _bisect(below: Callable[[float], bool], high: float) -> float:
+    """The number between 0 and `high` at which `below` ends."""
+    low = 0.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if below(middle) else (low, middle)
+    return high
+
+
+def _affordable(epsilon: float, multipliers: Sequence[float]) -> int:
+    """How often Gaussian answers with these noise multipliers may be given together."""
+    most = _bisect(lambda mu: gaussian_delta(epsilon, mu) <= DELTA, 100)
+    return math.floor(most**2 / sum(each**-2 for each in multipliers))
