@@ -45,9 +45,11 @@ def _mean_place(name: str, method: str | None, data: str, epsilon: float, rows: 
 
 
 def pictured(rows: Sequence[dict[str, Any]], data: str) -> list[dict[str, Any]]:
-    """Rows whose images the picture of a data set shows: first seeds and entrants, the best method first."""
+    """Rows whose images the picture of a data set shows: first seeds, and the first release of each entrant that is
+    kept, the best method first."""
     own = [row for row in rows if row["case"].startswith(PREFIX) and row["scored_on"] == "test"]
-    shown = [row for row in own if row["data"] == data and (row["seed"] == 0 or row.get("entered"))]
+    own = [row for row in own if row["data"] == data and row.get("kept", row["seed"] == 0)]
+    shown = list({(row["case"], row["epsilon"]): row for row in reversed(own)}.values())
     best = {row["case"]: row["accuracy"]["cnn"] for row in sorted(shown, key=itemgetter("epsilon"))}
     return sorted(shown, key=lambda row: (-best[row["case"]], row["case"]))
 

@@ -40,16 +40,20 @@ def folder_of(digest: str, results: Path) -> Path:
 
 
 def release_name(row: dict[str, Any]) -> str:
-    """Name of the folder of a row's release: that of the first column is named after method and data alone."""
+    """Name of the folder of a row's release: that of the first column is named after method and data alone. One that
+    was entered has a name that no other has."""
     column = "" if row["epsilon"] == COLUMNS[0] else f" epsilon {row['epsilon']:g}"
-    return f"{row['case'].removeprefix(PREFIX)} {row['data']}{column}".replace(" ", "_")
+    own = f" {row['receipt_sha256'][:8]}" if row.get("entered") else ""
+    return f"{row['case'].removeprefix(PREFIX)} {row['data']}{column}{own}".replace(" ", "_")
 
 
-def keep_release(release: Path, name: str, results: Path) -> None:
-    """Copies a release that is small; it takes the place of an earlier one of this name."""
+def keep_release(release: Path, name: str, results: Path) -> bool:
+    """Copies a release that is small, and returns whether it is. It takes the place of an earlier one of this name."""
     shutil.rmtree(results / RELEASES / name, ignore_errors=True)
-    if sum(file.stat().st_size for file in release.rglob("*")) <= MOST_BYTES:
+    small = sum(file.stat().st_size for file in release.rglob("*")) <= MOST_BYTES
+    if small:
         shutil.copytree(release, results / RELEASES / name)
+    return small
 
 
 def check_kept(rows: Sequence[dict[str, Any]], results: Path) -> Iterator[str]:

@@ -58,6 +58,7 @@ from kept import (
     digest_of,
     draw_methods,
     first_of_classes,
+    folder_of,
     folders,
     keep_receipt,
     keep_release,
@@ -67,8 +68,9 @@ from kept import (
 from tqdm.auto import tqdm
 
 from diffusers_dp.methods.leaderboard import COLUMNS
+from diffusers_dp.methods.registry import METHODS
 from diffusers_dp.runs.stages import STAGES
-from diffusers_dp.verify import Unreadable, verify
+from diffusers_dp.verify import Unreadable, known_faults, priced_inputs, read_receipt, settled_digest, verify
 
 
 HERE = Path(__file__).parent
@@ -172,7 +174,7 @@ class Runner:
             "epsilon": case.epsilon, "seed": case.seed, "flags": " ".join(case.flags), "draw": " ".join(case.draw),
             **({"upscale": " ".join(case.upscale)} if case.upscale else {}),
             **numbers,
-            "epsilon_spent": claimed_epsilon(receipt), "delta": receipt["delta"], **proof_of(receipt),
+            "epsilon_spent": claimed_epsilon(receipt), "delta": receipt["delta"], **proof_of(receipt, case),
             "receipt_sha256": digest_of(release / RECEIPT),
             "commit": commit(), "machine": machine(),
         }  # fmt: skip
@@ -240,9 +242,10 @@ def claimed_epsilon(receipt: dict[str, Any]) -> float:
     return receipt["claimed_epsilon"][receipt["accountant"]]["epsilon"]
 
 
-def proof_of(receipt: dict[str, Any]) -> dict[str, str]:
-    """What a receipt says of the proof, and the public data and networks that it names."""
+def proof_of(receipt: dict[str, Any], case: Case) -> dict[str, str]:
+    """Status of the proof, and names of all public data and networks."""
     names = [f"{each['kind']} ({each['name']})" for each in receipt["public_inputs"]]
+    names += ["upscaler"] * ("--upscaler" in " ".join(case.upscale))
     return {"status": receipt["status"], "public": "; ".join(names)}
 
 
@@ -353,20 +356,30 @@ def entered(args: argparse.Namespace, runner: Runner) -> dict[str, Any]:
         ValueError: The name is another method's, or the minutes are not above 0.
         Stopped: It has its row, does not verify, costs more than it is entered for, or cannot be drawn from.
     """
-    name = args.name.lower()
-    ours = {case.name.removeprefix(PREFIX).lower() for case in read_cases(HERE / "board.yaml")}
-    if name in ours or name.startswith(BESIDE) or not re.fullmatch(r"[\w .,+()-]+", name):
-        raise ValueError("--name: give a name of letters and digits that no method of the table has")
+    rows = [row for row in read_rows() if row.get("entered")]
+    ours = {case.name.removeprefix(PREFIX) for case in read_cases(HERE / "board.yaml")}
+    ours |= {title for method in METHODS.values() for title in (method.name, method.title)}
+    if not args.another_seed:
+        ours |= {row["case"].removeprefix(PREFIX) for row in rows}
+    reserved = args.name.lower().startswith(BESIDE) or not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9 .,+()-]*)", args.name)
+    if reserved or letters(args.name) in set(map(letters, ours)):
+        raise ValueError(
+            "--name: give a name of letters and digits that no method has, or --another_seed for your own method"
+        )
     if args.minutes is not None and not 0 < args.minutes < math.inf:
         raise ValueError("--minutes: give a number above 0, or leave it out")
     receipt, problems = verify(args.release)
     if problems:
         raise Stopped(f"{args.release} does not verify: {problems[0]}")
+    if fault := next(known_faults(receipt), ""):
+        raise Stopped(f"an earlier version wrote its receipt: {fault}")
     digest = digest_of(args.release / RECEIPT)
     (data,) = runner.places
-    known = [row for row in read_rows() if row.get("entered") and row["receipt_sha256"] == digest]
-    if any((row["data"], row["epsilon"]) == (data, args.epsilon) for row in known):
-        raise Stopped(f"{args.release} has its row already")
+    for row in rows:  # an evaluation or an audit changes a receipt, and not what is settled in it
+        kept = read_receipt(folder_of(row["receipt_sha256"], RESULTS.parent))
+        same = (row["data"], row["epsilon"]) == (data, args.epsilon)
+        if same and settled_digest(kept) == settled_digest(receipt):
+            raise Stopped(f"{args.release} has its row already")
     number = len(datasets.load_dataset(runner.places[data], split="train"))
     if dear := too_dear(receipt, args.epsilon, number):
         raise Stopped(dear)
@@ -375,17 +388,23 @@ def entered(args: argparse.Namespace, runner: Runner) -> dict[str, Any]:
     folder = runner.output_dir / f"entered_{digest[:12]}_{case.key}"
     row = runner.row_of(args.release.resolve(), case, folder / "drawn", folder / "minutes.json", None)
     keep_receipt(args.release, RESULTS.parent)
-    keep_release(args.release, release_name(row), RESULTS.parent)
+    row |= {"entered": True}
+    row["kept"] = keep_release(args.release, release_name(row), RESULTS.parent)
     times = minutes_in(folder / "minutes.json") | ({} if args.minutes is None else {"train": args.minutes})
-    return row | {"key": f"entered {digest[:12]} {case.key}", "method": None, "minutes": times, "entered": True}
+    return row | {"key": f"entered {digest[:12]} {case.key}", "method": None, "minutes": times}
+
+
+def letters(name: str) -> str:
+    """Letters and digits alone: two names that differ in nothing else are the same."""
+    return "".join(filter(str.isalnum, name.lower()))
 
 
 def too_dear(receipt: dict[str, Any], epsilon: float, number: int) -> str:
-    """One sentence where a receipt, with all releases of its data set, costs more than `epsilon` at the default delta
-    of `number` training images; else an empty string."""
+    """One sentence where a receipt costs more than `epsilon` at the default delta of `number` training images; else an
+    empty string. All releases of its data set count, and what it started from."""
     most = 1 / (number * math.log(number))
     together = receipt["dataset"]["epsilon_of_all_releases"]["pld"] if receipt.get("dataset") else 0.0
-    spent = max(claimed_epsilon(receipt), together)
+    spent = max(claimed_epsilon(receipt), together) + sum(origin["epsilon"] for origin in priced_inputs(receipt))
     if spent <= epsilon + TOLERANCE and receipt["delta"] <= most * (1 + TOLERANCE):
         return ""
     return (
@@ -405,7 +424,10 @@ def rescored(name: str, runner: Runner) -> tuple[dict[str, Any], dict[str, Any]]
     if not (release / RECEIPT).exists():
         raise ValueError(f"{RELEASES} has no release {name!r}: give the name of a folder there")
     digest = digest_of(release / RECEIPT)
-    old = next(row for row in read_rows() if row.get("receipt_sha256") == digest and row["scored_on"] == "test")
+    known = [row for row in read_rows() if row.get("receipt_sha256") == digest and row["scored_on"] == "test"]
+    if not known:
+        raise ValueError(f"no row has the receipt of {name}")
+    old = known[0]
     if old["data"] not in runner.places:
         raise ValueError(f"give --data {old['data']}=PLACE")
     flags = {part: tuple(old.get(part, "").split()) for part in ("flags", "draw", "upscale")}
@@ -415,6 +437,7 @@ def rescored(name: str, runner: Runner) -> tuple[dict[str, Any], dict[str, Any]]
     )  # fmt: skip
     folder = runner.output_dir / f"rescored_{name}"
     shutil.rmtree(folder, ignore_errors=True)
+    runner = replace(runner, most_images=old["num_drawn"])
     return old, runner.row_of(release, case, folder / "drawn", folder / "minutes.json", None)
 
 
@@ -471,6 +494,7 @@ def main(argv: list[str] | None = None) -> int:
     entry.add_argument("--name", required=True, help="Name of the method in the table.")
     entry.add_argument("--epsilon", type=float, required=True, choices=COLUMNS, help="Column of the table.")
     entry.add_argument("--minutes", type=float, help="Minutes of one core that training took. Nobody checks them.")
+    entry.add_argument("--another_seed", action="store_true", help="Another training of a method that you entered.")
     entry.add_argument("--draw", default="", help='Flags of `diffusers-dp sample`: --draw="--solver heun".')
     entry.add_argument("--upscale", default="", help='Flags of `diffusers-dp upscale`: --upscale="--resolution 64".')
     entry.add_argument("--seed", type=int, default=0, help="Seed of the images that are drawn.")
@@ -522,6 +546,8 @@ def main(argv: list[str] | None = None) -> int:
                 print(line_of(row))
             return 0
         if args.what == "pictures":
+            if not places:
+                raise ValueError("give --data NAME=PLACE, of a data set of the leaderboard")
             cases = read_cases(HERE / "board.yaml")
             for path in draw_images(read_rows(), cases, Runner(places, args.output_dir)):
                 print(path.relative_to(ROOT))

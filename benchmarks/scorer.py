@@ -30,6 +30,7 @@ from diffusers_dp.evaluation.feature_likelihood import feature_likelihood_diverg
 from diffusers_dp.evaluation.fidelity import frechet_distance, precision_recall
 from diffusers_dp.evaluation.images import ImageSet
 from diffusers_dp.queries.scattering import Scattering
+from diffusers_dp.words import RECEIPT_NAME
 
 
 CNN_STEPS = 1000
@@ -140,7 +141,11 @@ def score(drawn: ImageSet, train: ImageSet, test: ImageSet) -> dict[str, Any]:
 def read(folder: str | Path, split: str, image_column: str = "", label_column: str = "") -> ImageSet:
     """Reads a split of a public data set, a release of images, or what `diffusers-dp sample` wrote. Columns without a
     name are found by their types."""
-    rows = datasets.load_dataset(str(folder), split=split)
+    if Path(folder, RECEIPT_NAME).exists():  # a release: its card, which has no hash, could name other files
+        shards = sorted(str(shard) for shard in Path(folder, "data").glob("*.parquet"))
+        rows = datasets.load_dataset("parquet", data_files=shards, split=split)
+    else:
+        rows = datasets.load_dataset(str(folder), split=split)
     image_column = image_column or first_of(rows.features, datasets.Image)
     label_column = label_column or first_of(rows.features, datasets.ClassLabel)
     images = np.stack([np.asarray(image) for image in rows[image_column]])
@@ -178,7 +183,7 @@ def main() -> None:
     parser.add_argument("--image_column", default="", help="Column of the real images; unset: the first of images.")
     parser.add_argument("--label_column", default="", help="Column of their classes; unset: the first of classes.")
     parser.add_argument("--scored_on", choices=("test", "train"), default="test", help="Choose settings on train.")
-    parser.add_argument("--most_images", type=int, help="Score at most so many images, drawn at random.")
+    parser.add_argument("--most_images", type=int, help="Score at most this many images, drawn at random.")
     args = parser.parse_args()
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     columns = {"image_column": args.image_column, "label_column": args.label_column}

@@ -293,8 +293,8 @@ def _leaderboard_tab() -> gr.HTML:
     for title, table in measured_tables():
         gr.Markdown(f"#### {title}\n{table}", elem_classes="dp-measured")
     gr.Markdown(
-        "#### Published epsilons that do not hold\nFigures of these methods stand in no table. Each command computes "
-        f"what shows it.\n\n{refuted_table()}"
+        "#### Published epsilons that do not hold\nThe tables leave out published figures of these methods. A command "
+        f"computes a counterexample, or the count that holds.\n\n{refuted_table()}"
     )
     return picture
 

@@ -219,7 +219,16 @@ def saved(content: bytes, name: str, kind: str, model: str) -> str:
 def picture(
     content: bytes, words: str, table: str = "", title: str = "", label: str = "Budget picture", kind: str = "png"
 ) -> str:
-    """Renders a picture with a text alternative. Only a PNG is a drawing, which the dark theme inverts."""
+    """
+    Renders a picture with a text alternative.
+
+    Args:
+        content (`bytes`), kind (`str`): The file, and its format. A PNG is a drawing, which the dark theme inverts.
+        words (`str`): The text alternative.
+        table (`str`): Lines below the picture.
+        title (`str`): Caption above it.
+        label (`str`): Name of the region, which scrolls.
+    """
     caption = f"<figcaption>{escape(title)}</figcaption>" if title else ""
     below = text(table) if table else ""
     return (

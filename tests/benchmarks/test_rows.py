@@ -11,6 +11,7 @@ import pytest
 
 from diffusers_dp import cli
 from diffusers_dp.evaluation.images import ImageSet
+from diffusers_dp.files.canonical import canonical_json
 from diffusers_dp.methods.config import load_config
 from diffusers_dp.methods.leaderboard import digest_of_places, read_leaderboard
 from diffusers_dp.methods.registry import METHODS
@@ -172,14 +173,16 @@ def test_a_release_of_images_is_not_drawn_but_may_be_enlarged(rows, tmp_path, no
     assert own["case"] == "board Ours" and own["method"] is None and own["minutes"]["train"] == 3
     same = ("accuracy", "receipt_sha256", "epsilon_spent", "num_drawn", "status")
     assert [own[name] for name in same] == [row[name] for name in same] and own["key"] != row["key"]
-    kept = tmp_path / "results" / "releases" / "Ours_noise"
+    (kept,) = (tmp_path / "results" / "releases").iterdir()
     capsys.readouterr()
     assert rows.main(["rescore", kept.name, "--data", f"noise={noise}", "--output_dir", str(tmp_path / "again")]) == 0
     first, second = capsys.readouterr().out.splitlines()
     assert first == second == rows.line_of(own), "a stranger has the same numbers from the kept release"
+    receipt = json.loads((release / "privacy_receipt.json").read_text())
+    (release / "privacy_receipt.json").write_text(canonical_json({**receipt, "private_evaluations": 1}))
     with pytest.raises(SystemExit):
-        rows.main([*enter, "--epsilon", "10", "--seed", "1", "--draw=--solver heun"])
-    assert "has its row already" in capsys.readouterr().err, "one release is one seed"
+        rows.main([*enter, "--epsilon", "10", "--another_seed", "--seed", "1", "--draw=--solver heun"])
+    assert "has its row already" in capsys.readouterr().err, "one release is one seed, though it was evaluated"
     shard = next((kept / "data").iterdir())
     shard.write_bytes(shard.read_bytes()[:-1])
     (tmp_path / "results" / "rows.jsonl").write_text("")
@@ -192,9 +195,11 @@ def test_a_release_of_images_is_not_drawn_but_may_be_enlarged(rows, tmp_path, no
     ("argv", "words"),
     [
         (["--epsilon", "1"], "its epsilon is 10 at delta 1.51e-06, and it was entered for 1 at"),
-        (["--name", "feta-pro"], "no method of the table"), (["--name", "a | b"], "no method of the table"),
-        (["--name", "longer FETA-Pro"], "no method of the table"), (["--minutes", "0"], "--minutes: give a number"),
-        (["--minutes", "nan"], "--minutes: give a number"),
+        (["--name", "feta-pro "], "that no method has"), (["--name", "a | b"], "that no method has"),
+        (["--name", "longer FETA-Pro"], "that no method has"), (["--name", "PGE"], "that no method has"),
+        (["--name", "Private_Evolution"], "that no method has"), (["--name", "Private  Evolution"], "that no method"),
+        (["--name", "F\u0415\u0422\u0410-Pro"], "that no method has"),
+        (["--minutes", "0"], "--minutes: give a number"), (["--minutes", "nan"], "--minutes: give a number"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_entered_is_said_before_anything_is_drawn(rows, tmp_path, noise, argv, words, capsys):
@@ -210,7 +215,8 @@ def test_an_entrant_pays_for_all_releases_at_the_delta_of_the_images(rows):
     assert rows.too_dear(receipt, 10, 60_000) == ""
     small = {**receipt, "delta": 1e-3, "public_facts": {"num_images": 50}}  # whatever the receipt says of N
     sum_of_two = {**receipt, "dataset": {"epsilon_of_all_releases": {"pld": 10.5}}}
-    assert all(rows.too_dear(each, 10, 60_000) for each in (small, sum_of_two))
+    priced = {**receipt, "public_inputs": [{"epsilon": 1.0}]}
+    assert all(rows.too_dear(each, 10, 60_000) for each in (small, sum_of_two, priced))
 
 
 def test_rows_are_made_again_in_a_file_of_their_own(rows, tmp_path, monkeypatch):
@@ -240,11 +246,11 @@ def test_an_entrant_cannot_draw_more_images_than_others(rows, tmp_path, monkeypa
         "accountant": "pld", "claimed_epsilon": {"pld": {"epsilon": 1}}, "delta": 0, "status": "proven",
         "public_inputs": [{"kind": "public images", "name": "digits"}],
     }))  # fmt: skip
-    case = rows.Case("a", "", "d", 10.0, 0, draw=("--num_images", "50000", "--seed", "9"))
+    case = rows.Case("a", "", "d", 10.0, 0, draw=("--num_images", "50000", "--seed", "9"), upscale=("--upscaler", "x"))
     runner = rows.Runner({"d": "there"}, tmp_path, most_images=case.num_images)
     row = runner.row_of(tmp_path, case, tmp_path / "drawn", tmp_path / "minutes.json", None)
-    assert (row["status"], row["public"]) == ("proven", "public images (digits)")
-    sample, score = called[1:]
+    assert (row["status"], row["public"]) == ("proven", "public images (digits); upscaler")
+    sample, _, score = called[1:]
     counts = dict(zip(sample, sample[1:], strict=False))  # as the command reads it: the last one counts
     assert (counts["--num_images"], counts["--seed"]) == ("5000", "0")
     assert score[score.index("--most_images") + 1] == "5000"
@@ -302,6 +308,9 @@ def test_the_leaderboard_is_made_of_rows(monkeypatch):
     blocks = ("board cifar10", "board others", "hours", "refuted")
     text = board.with_board("\n".join(f"<!-- {each} --><!-- /{each.split()[0]} -->" for each in blocks), made)
     assert "| DPDM | 70.0 |" in text and "| PGE |" in text and "| FETA-Pro |" not in text
+    same = {"case": "board New", "data": "scans", "epsilon": 1.0, "scored_on": "test", "accuracy": {"cnn": 0.2}}
+    entrants = [{**same, "seed": seed, "kept": seed > 0} for seed in (0, 1, 2)]
+    assert board.pictured(entrants, "scans") == [entrants[1]], "kept, and one for a method"
     assert text.count("| New |") == 1 < text.index("### scans") and "rows took 0.4 hours" in text
     assert board.with_board(text, made) == text
     assert board.leaderboard_picture(places).startswith(b"\x89PNG")
@@ -335,6 +344,23 @@ def test_the_scorer_finds_the_columns_of_a_data_set(monkeypatch, tmp_path):
     images.to_parquet(tmp_path / "set" / "data" / "train-00000-of-00001.parquet")
     read = scorer.read(tmp_path / "set", "train")
     assert read.images.shape == (2, 1, 8, 8) and read.labels.tolist() == [1, 0]
+
+
+def test_only_images_with_a_hash_are_scored(monkeypatch, tmp_path):
+    """A card has no hash, and `datasets` reads the files that it names."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    scorer = import_module("scorer")
+    for folder, level in (("data", 7), (".cache", 9)):
+        (tmp_path / folder).mkdir()
+        images = datasets.Dataset.from_dict({"image": [np.full((8, 8), level, np.uint8)]})
+        images = images.cast_column("image", datasets.Image())
+        images.to_parquet(tmp_path / folder / "train-00000-of-00001.parquet")
+    (tmp_path / "README.md").write_text(
+        "---\nconfigs:\n- config_name: default\n  data_files: .cache/train-00000-of-00001.parquet\n---\n"
+    )
+    assert scorer.read(tmp_path, "train").images.max() == 9
+    (tmp_path / "privacy_receipt.json").write_text("{}")
+    assert scorer.read(tmp_path, "train").images.max() == 7
 
 
 def test_uneven_classes_are_the_first_images_of_each(monkeypatch):

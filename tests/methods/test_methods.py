@@ -55,7 +55,7 @@ def test_methods_whose_proof_fails_are_listed_as_such():
     [
         ("pge", ["10 states"]), ("dpgen", ["probability 0.15", " and 0 where"]),
         ("gs_wgan_published", ["epsilon 329 by PLD", " 610 where", "says 4.45", "0.79 (RDP)"]),
-        ("g_pate_published", ["34,034", "19,734", "0.128950", "0.129247"]),
+        ("g_pate_published", ["34,034", "19,734"]),
         ("datalens_published", ["28.3", "2,245", "2,134"]),
         ("dp_kernel_published", ["0.000329, 0.000329 and 0.000329"]), ("p3gm", [" 28 % of"]),
     ],
