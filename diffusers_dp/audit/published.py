@@ -98,10 +98,9 @@ def g_pate() -> str:
     ]
     one, other = (_epsilon_by_votes(apart, sigma=100.0, answers=1000) for apart in (800, 798))
     return (
-        "Computed: by the bound that holds, the published noise pays for "
-        f"{paid[0]:,} answered dimensions at epsilon 1 and for {paid[1]:,} at 10. Epsilon of 1,000 answers by votes of "
-        f"1,400 and 600 is {one:.4f}, and {other:.4f} if one image moves a vote: the published number depends on the "
-        "images, without noise."
+        f"Computed: by the bound that holds, the published noise pays for {paid[0]:,} answered dimensions "
+        f"at epsilon 1 and for {paid[1]:,} at 10. Epsilon of 1,000 answers by votes of 1,400 and 600 is {one:.4f}, "
+        f"and {other:.4f} if one image moves a vote: the published number depends on the images, without noise."
     )
 
 
