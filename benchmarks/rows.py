@@ -78,6 +78,7 @@ RESULTS = HERE / "results" / "rows.jsonl"
 COMMAND = (sys.executable, "-m", "diffusers_dp.cli")
 GRACE = 60  # seconds that a training has to keep its state after its minutes are over
 RESUMABLE = 75
+LOCAL = "local folder"  # name of all public inputs that have no other
 
 
 class Stopped(Exception):
@@ -244,7 +245,7 @@ def claimed_epsilon(receipt: dict[str, Any]) -> float:
 
 def proof_of(receipt: dict[str, Any], case: Case) -> dict[str, str]:
     """Status of the proof, and names of all public data and networks."""
-    names = [f"{each['kind']} ({each['name']})" for each in receipt["public_inputs"]]
+    names = [each["kind" if each["name"] == LOCAL else "name"] for each in receipt["public_inputs"]]
     names += ["upscaler"] * ("--upscaler" in " ".join(case.upscale))
     return {"status": receipt["status"], "public": "; ".join(names)}
 

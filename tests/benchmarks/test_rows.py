@@ -249,7 +249,7 @@ def test_an_entrant_cannot_draw_more_images_than_others(rows, tmp_path, monkeypa
     case = rows.Case("a", "", "d", 10.0, 0, draw=("--num_images", "50000", "--seed", "9"), upscale=("--upscaler", "x"))
     runner = rows.Runner({"d": "there"}, tmp_path, most_images=case.num_images)
     row = runner.row_of(tmp_path, case, tmp_path / "drawn", tmp_path / "minutes.json", None)
-    assert (row["status"], row["public"]) == ("proven", "public images (digits); upscaler")
+    assert (row["status"], row["public"]) == ("proven", "digits; upscaler")
     sample, _, score = called[1:]
     counts = dict(zip(sample, sample[1:], strict=False))  # as the command reads it: the last one counts
     assert (counts["--num_images"], counts["--seed"]) == ("5000", "0")
