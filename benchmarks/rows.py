@@ -426,9 +426,9 @@ def rescored(name: str, runner: Runner) -> tuple[dict[str, Any], dict[str, Any]]
         raise ValueError(f"{RELEASES} has no release {name!r}: give the name of a folder there")
     digest = digest_of(release / RECEIPT)
     known = [row for row in read_rows() if row.get("receipt_sha256") == digest and row["scored_on"] == "test"]
-    if not known:
-        raise ValueError(f"no row has the receipt of {name}")
-    old = known[0]
+    old = next((row for row in known if release_name(row) == name), None)
+    if old is None:
+        raise ValueError(f"no row has the receipt and the name of {name}")
     if old["data"] not in runner.places:
         raise ValueError(f"give --data {old['data']}=PLACE")
     flags = {part: tuple(old.get(part, "").split()) for part in ("flags", "draw", "upscale")}
