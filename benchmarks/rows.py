@@ -67,6 +67,7 @@ from kept import (
 )
 from tqdm.auto import tqdm
 
+from diffusers_dp.commands.methods import letters
 from diffusers_dp.methods.leaderboard import COLUMNS
 from diffusers_dp.methods.registry import METHODS
 from diffusers_dp.runs.stages import STAGES
@@ -362,7 +363,7 @@ def entered(args: argparse.Namespace, runner: Runner) -> dict[str, Any]:
     ours |= {title for method in METHODS.values() for title in (method.name, method.title)}
     if not args.another_seed:
         ours |= {row["case"].removeprefix(PREFIX) for row in rows}
-    reserved = args.name.lower().startswith(BESIDE) or not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9 .,+()-]*)", args.name)
+    reserved = args.name.lower().startswith(BESIDE) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9 .,+()-]*", args.name)
     if reserved or letters(args.name) in set(map(letters, ours)):
         raise ValueError(
             "--name: give a name of letters and digits that no method has, or --another_seed for your own method"
@@ -393,11 +394,6 @@ def entered(args: argparse.Namespace, runner: Runner) -> dict[str, Any]:
     row["kept"] = keep_release(args.release, release_name(row), RESULTS.parent)
     times = minutes_in(folder / "minutes.json") | ({} if args.minutes is None else {"train": args.minutes})
     return row | {"key": f"entered {digest[:12]} {case.key}", "method": None, "minutes": times}
-
-
-def letters(name: str) -> str:
-    """Letters and digits alone: two names that differ in nothing else are the same."""
-    return "".join(filter(str.isalnum, name.lower()))
 
 
 def too_dear(receipt: dict[str, Any], epsilon: float, number: int) -> str:

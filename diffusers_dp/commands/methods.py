@@ -34,11 +34,11 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _print_one(name: str) -> None:
-    known = {_letters(each): method for method in METHODS.values() for each in (method.title, method.name)}
-    if _letters(name) not in known:
-        near = known[get_close_matches(_letters(name), known, n=1, cutoff=0.0)[0]].name
+    known = {letters(each): method for method in METHODS.values() for each in (method.title, method.name)}
+    if letters(name) not in known:
+        near = known[get_close_matches(letters(name), known, n=1, cutoff=0.0)[0]].name
         raise UsageError(f"There is no method '{name}'; the nearest is '{near}'. `diffusers-dp methods` lists all.")
-    method = known[_letters(name)]
+    method = known[letters(name)]
     print(f"{method.title} ({method.name})", f"paper: {method.paper}", sep="\n")
     print(f"status: {method.status}: {STATUSES[method.status]}.", f"script: {_script(method)}", sep="\n")
     print("", *filter(None, (method.note, method.figures)), sep="\n")
@@ -46,8 +46,8 @@ def _print_one(name: str) -> None:
         print(load(method.check)())
 
 
-def _letters(name: str) -> str:
-    """Letters and digits alone: papers write GS-WGAN, and commands gs_wgan."""
+def letters(name: str) -> str:
+    """Returns letters and digits alone: papers write GS-WGAN, and commands gs_wgan."""
     return "".join(filter(str.isalnum, name.lower()))
 
 

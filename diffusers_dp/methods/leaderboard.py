@@ -81,10 +81,9 @@ def leaderboard_table(places: Sequence[Place], data: str) -> str:
     for (name, method), own in sorted(groups.items(), key=lambda each: _rank(each[1])):
         cells = [str(own.get(epsilon, "")) for epsilon in COLUMNS]
         known = [place.minutes for place in own.values() if place.minutes is not None]
-        minutes = f"{statistics.mean(known):.1f}" if len(known) == len(own) else "not stated"
-        status = _each(own, "status").replace("_", " ")
-        if method is None:  # of an entrant
-            minutes, status = minutes.removesuffix(" stated") + " stated", f"{status}; {ENTERED}"
+        stated = " stated" * (method is None)  # by an entrant
+        minutes = f"{statistics.mean(known):.1f}{stated}" if len(known) == len(own) else "not stated"
+        status = _each(own, "status").replace("_", " ") + f"; {ENTERED}" * (method is None)
         cells += [minutes, _each(own, "seeds"), _each(own, "public") or "none", status]
         lines.append(f"| {' | '.join([name, *cells])} |")
     return "\n".join(lines) if groups else "No row yet."
@@ -134,14 +133,9 @@ def leaderboard_picture(places: Sequence[Place]) -> bytes | None:
     for axes, (title, epsilon, shown) in zip(grid.flat, panels, strict=False):
         for place, minutes in shown:
             axes.errorbar(
-                minutes,
-                place.accuracy,
-                yerr=place.error,
-                fmt="o",
-                capsize=3,
-                color=colours[place.name],
+                minutes, place.accuracy, yerr=place.error, fmt="o", capsize=3, color=colours[place.name],
                 fillstyle="none" if place.method is None else "full",
-            )
+            )  # fmt: skip
         axes.set(title=f"{title}, epsilon {epsilon:g}", xlabel="minutes of one core", xscale="log")
         axes.xaxis.set_major_formatter("{x:g}")
         axes.set_ylabel("accuracy on test images, %")
