@@ -1,4 +1,4 @@
-"""One runner for every figure of the docs: trains, verifies, draws and scores a list of cases, a row for each.
+"""One command for every figure of the docs: trains, verifies, draws and scores a list of cases, a row for each.
 
     python benchmarks/rows.py run benchmarks/cases.yaml --data mnist=path/to/mnist --data cifar10=path/to/cifar10
     python benchmarks/rows.py run benchmarks/cases.yaml --data mnist=path/to/mnist --only dpdm --jobs 2
@@ -27,267 +27,47 @@ Numbers measured on real images are private where these images are; MNIST's and 
 
 import argparse
 import functools
-import json
-import math
 import os
-import platform
 import queue
-import re
-import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import datasets
 import PIL.Image
-from board import BESIDE, FILE, PREFIX, digest_of_rows, pictured, write_board
+from board import FILE, PREFIX, digest_of_rows, pictured, write_board
 from cases import Case, data_of, filled, read_cases
+from entry import entered, rescored
 from evidence import write_evidence
 from figures import ROOT, draw_few_images, table, write_docs
 from kept import (
     RECEIPT,
     RECEIPTS,
     RELEASES,
-    TOLERANCE,
     check_kept,
     digest_of,
     draw_methods,
     first_of_classes,
-    folder_of,
     folders,
-    keep_receipt,
-    keep_release,
     release_name,
     some_images,
 )
+from runner import HERE, Runner, Stopped, commit, machine, read_rows, write_row
 from tqdm.auto import tqdm
 
-from diffusers_dp.commands.methods import letters
 from diffusers_dp.methods.leaderboard import COLUMNS
-from diffusers_dp.methods.registry import METHODS
-from diffusers_dp.runs.stages import STAGES
-from diffusers_dp.verify import Unreadable, known_faults, priced_inputs, read_receipt, settled_digest, verify
+from diffusers_dp.verify import Unreadable
 
 
-HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "rows.jsonl"
-COMMAND = (sys.executable, "-m", "diffusers_dp.cli")
-GRACE = 60  # seconds that a training has to keep its state after its minutes are over
-RESUMABLE = 75
-LOCAL = "local folder"  # name of all public inputs that have no other
 
 
-class Stopped(Exception):
-    """A case ended without a row."""
-
-
-@dataclass
-class Runner:
-    """Runs cases, each with all its processes on one core.
-
-    Args:
-        places (`dict[str, str]`): Folder or Hub id of each data set.
-        output_dir (`Path`): Folder of the runs, each in a folder named after its case.
-        scored_on (`str`): `test` or `train`.
-        keep_images (`bool`): Whether drawn images stay after they are scored.
-        results (`Path`, *optional*): File of the rows; by default `RESULTS`.
-        most_images (`int`, *optional*): Images that are scored, drawn at random; by default all.
-    """
-
-    places: dict[str, str]
-    output_dir: Path
-    scored_on: str = "test"
-    keep_images: bool = False
-    results: Path | None = None
-    most_images: int | None = None
-    _trainings: dict[str, threading.Lock] = field(default_factory=dict, repr=False)
-    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
-
-    def row(self, case: Case, core: int | None) -> dict[str, Any]:
-        """
-        Raises:
-            Stopped: A command failed, or training took longer than it may.
-        """
-        folder = self.folder_of(case)
-        run, drawn, minutes = folder / "run", folder / f"drawn_{case.key}", folder / f"minutes_{case.key}.json"
-        release, code = run / "release", commit()  # before training: files may change meanwhile
-        with self.trains_once(case.training_key):
-            if not (release / RECEIPT).exists():
-                resume = ["--resume_from_checkpoint", "latest"] if (run / "private" / "run.json").exists() else []
-                flags = [*case.training_flags(self.places), "--output_dir", str(run), "--skip_preflight", *resume]
-                train = [*COMMAND, "train", case.method, *flags]
-                self._call(train, folder / "minutes.json", "train", core, case.minutes * 60)
-        row = self.row_of(release, case, drawn, minutes, core) | {
-            "commit": code,
-            "minutes": {**minutes_in(folder / "minutes.json"), **minutes_in(minutes)},
-            "minutes_of_training": minutes_of_training(run), "settings": case.settings,
-        }  # fmt: skip
-        results = (self.results or RESULTS).parent
-        keep_receipt(release, results)
-        of_board = case.name.startswith((PREFIX, *BESIDE))
-        if of_board and case.seed == 0 and self.scored_on == "test":
-            keep_release(release, release_name(row), results)
-        return row
-
-    def folder_of(self, case: Case) -> Path:
-        name = f"{case.method}_{case.data}_eps{case.epsilon:g}_seed{case.seed}_{case.training_key}"
-        return self.output_dir / name
-
-    def row_of(self, release: Path, case: Case, drawn: Path, minutes: Path, core: int | None) -> dict[str, Any]:
-        """Verifies a release, draws from it and scores the images.
-
-        Args:
-            release (`Path`): Folder of the release. It may be somebody else's.
-            drawn (`Path`): New folder for images that are drawn.
-            minutes (`Path`): File of the minutes of each command.
-
-        Raises:
-            Stopped: A command failed.
-        """
-        folder = minutes.parent
-        self._call([*COMMAND, "verify", str(release)], minutes, "verify", core)
-        images = release if (release / "data").is_dir() else drawn
-        if images == drawn and not (drawn / "README.md").exists():
-            sample = ["sample", str(release), *filled(case.draw, self.places), "--num_images", str(case.num_images)]
-            sample += ["--output_dir", str(drawn), "--seed", str(case.seed)]  # last, so that they cannot be changed
-            self._call([*COMMAND, *sample], minutes, "draw", core)
-        if case.upscale:
-            small, images = images, folder / f"large_{case.key}"
-            if not (images / "README.md").exists():
-                large = ["upscale", str(small), *filled(case.upscale, self.places), "--output_dir", str(images)]
-                self._call([*COMMAND, *large], minutes, "upscale", core)
-        score = [sys.executable, str(HERE / "scorer.py"), str(images), "--real", self.places[case.data]]
-        score += ["--scored_on", self.scored_on]
-        if self.most_images is not None:
-            score += ["--most_images", str(self.most_images)]
-        scored = self._call(score, minutes, "score", core)
-        numbers = json.loads(scored.splitlines()[-1])
-        receipt = json.loads((release / RECEIPT).read_text(encoding="utf-8"))
-        if not self.keep_images:
-            for made in (drawn, folder / f"large_{case.key}"):
-                shutil.rmtree(made, ignore_errors=True)
-        return {
-            "key": case.key, "case": case.name, "method": case.method, "recipe": case.recipe, "data": case.data,
-            "epsilon": case.epsilon, "seed": case.seed, "flags": " ".join(case.flags), "draw": " ".join(case.draw),
-            **({"upscale": " ".join(case.upscale)} if case.upscale else {}),
-            **numbers,
-            "epsilon_spent": claimed_epsilon(receipt), "delta": receipt["delta"], **proof_of(receipt, case),
-            "receipt_sha256": digest_of(release / RECEIPT),
-            "commit": commit(), "machine": machine(),
-        }  # fmt: skip
-
-    def trains_once(self, key: str) -> threading.Lock:
-        """A lock for each training: of two cases that share one, the second waits."""
-        with self._lock:
-            return self._trainings.setdefault(key, threading.Lock())
-
-    def _call(
-        self, command: list[str], minutes: Path, stage: str, core: int | None, seconds: float | None = None
-    ) -> str:
-        """Runs a command on one core and returns its output. Its processor time is added to the file `minutes`."""
-        folder = minutes.parent
-        folder.mkdir(parents=True, exist_ok=True)
-        log = folder / f"{stage}.log"
-        with open(log, "a", encoding="utf-8") as errors:
-            process = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True,
-                env={**os.environ, "OMP_NUM_THREADS": "1", "TQDM_MININTERVAL": "10"},
-                preexec_fn=None if core is None else lambda: os.sched_setaffinity(0, {core}),
-            )  # fmt: skip
-            # A training that is terminated keeps its state: with more minutes the same command resumes it.
-            timers = [] if seconds is None else [
-                threading.Timer(seconds, process.terminate), threading.Timer(seconds + GRACE, process.kill)
-            ]  # fmt: skip
-            try:
-                for timer in timers:
-                    timer.start()
-                output = process.stdout.read() if process.stdout else ""
-                _, status, used = os.wait4(process.pid, 0)
-            except BaseException:
-                process.terminate()
-                raise
-            finally:
-                for timer in timers:
-                    timer.cancel()
-        process.returncode = os.waitstatus_to_exitcode(status)
-        known = minutes_in(minutes)
-        known[stage] = round(known.get(stage, 0) + (used.ru_utime + used.ru_stime) / 60, 3)
-        minutes.write_text(json.dumps(known))
-        if process.returncode == RESUMABLE and seconds is not None:
-            raise Stopped(f"{stage} took more than {seconds / 60:g} minutes")
-        if process.returncode != 0:
-            said = log.read_text(errors="replace").strip().splitlines() or ["nothing"]
-            raise Stopped(f"{stage} ended with exit code {process.returncode} and said: {said[-1]}")
-        return output
-
-
-def minutes_in(file: Path) -> dict[str, float]:
-    return json.loads(file.read_text()) if file.exists() else {}
-
-
-def minutes_of_training(run: Path) -> dict[str, float]:
-    """Minutes of processor time of each stage that training finished, in the starts of a run together. What an
-    interruption lost, and the start of Python, are only in `minutes`."""
-    stages: dict[str, float] = {}
-    for line in (run / "private" / STAGES).read_text().splitlines():
-        stage = json.loads(line)
-        stages[stage["stage"]] = round(stages.get(stage["stage"], 0) + stage["processor_seconds"] / 60, 3)
-    return stages
-
-
-def claimed_epsilon(receipt: dict[str, Any]) -> float:
-    return receipt["claimed_epsilon"][receipt["accountant"]]["epsilon"]
-
-
-def proof_of(receipt: dict[str, Any], case: Case) -> dict[str, str]:
-    """Status of the proof, and names of all public data and networks."""
-    names = [each["kind" if each["name"] == LOCAL else "name"] for each in receipt["public_inputs"]]
-    names += ["upscaler"] * ("--upscaler" in " ".join(case.upscale))
-    return {"status": receipt["status"], "public": "; ".join(names)}
-
-
-def commit() -> str:
-    """The commit of the code, with `+` after it where files but rows differ from it."""
-    git = ["git", "-C", str(HERE)]
-    name = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True).stdout.strip()
-    changed = subprocess.run(
-        [*git, "status", "--porcelain", "--untracked-files=no", "--", ":/", f":(exclude){HERE / 'results'}"],
-        capture_output=True,
-        text=True,
-    )
-    return (name or "unknown") + ("+" if changed.stdout.strip() else "")
-
-
-def machine() -> dict[str, Any]:
-    """The machine by its parts; a case has one of its cores."""
-    import torch
-
-    cpu, cpuinfo = platform.processor() or platform.machine(), Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        models = [line.partition(":")[2].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
-        cpu = models[0] if models else cpu
-    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
-    return {"cpu": cpu, "cores": 1, "gpu": gpu, "torch": torch.__version__}
-
-
-def read_rows(path: Path = RESULTS) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
-def write_row(row: dict[str, Any], path: Path = RESULTS) -> None:
-    path.parent.mkdir(exist_ok=True)
-    with open(path, "a", encoding="utf-8") as file:
-        file.write(json.dumps(row) + "\n")
-
-
-def left_of(cases: Iterable[Case], scored_on: str, path: Path | None = None) -> list[Case]:
+def left_of(cases: Iterable[Case], scored_on: str, path: Path) -> list[Case]:
     """Cases without a row, in their order."""
-    done = {(row["key"], row["scored_on"]) for row in read_rows(path or RESULTS)}
+    done = {(row["key"], row["scored_on"]) for row in read_rows(path)}
     return [case for case in cases if (case.key, scored_on) not in done]
 
 
@@ -312,7 +92,7 @@ def run(cases: list[Case], runner: Runner, jobs: int) -> int:
             for future in as_completed(asked):
                 try:
                     row = future.result()
-                    write_row(row, runner.results or RESULTS)
+                    write_row(row, runner.results)
                     bar.write(line_of(row))
                 except Stopped as error:
                     failed = 1
@@ -350,94 +130,6 @@ def bounds(places: dict[str, str], sizes: Iterable[int]) -> Iterator[dict[str, A
             }  # fmt: skip
 
 
-def entered(args: argparse.Namespace, runner: Runner) -> dict[str, Any]:
-    """The row of a release that somebody else made: its epsilon is recomputed, and at most as many of its images are
-    scored as a case draws.
-
-    Raises:
-        ValueError: The name is another method's, or the minutes are not above 0.
-        Stopped: It has its row, does not verify, costs more than it is entered for, or cannot be drawn from.
-    """
-    rows = [row for row in read_rows() if row.get("entered")]
-    ours = {case.name.removeprefix(PREFIX) for case in read_cases(HERE / "board.yaml")}
-    ours |= {title for method in METHODS.values() for title in (method.name, method.title)}
-    if not args.another_seed:
-        ours |= {row["case"].removeprefix(PREFIX) for row in rows}
-    reserved = args.name.lower().startswith(BESIDE) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9 .,+()-]*", args.name)
-    if reserved or letters(args.name) in set(map(letters, ours)):
-        raise ValueError(
-            "--name: give a name of letters and digits that no method has, or --another_seed for your own method"
-        )
-    if args.minutes is not None and not 0 < args.minutes < math.inf:
-        raise ValueError("--minutes: give a number above 0, or leave it out")
-    receipt, problems = verify(args.release)
-    if problems:
-        raise Stopped(f"{args.release} does not verify: {problems[0]}")
-    if fault := next(known_faults(receipt), ""):
-        raise Stopped(f"an earlier version wrote its receipt: {fault}")
-    digest = digest_of(args.release / RECEIPT)
-    (data,) = runner.places
-    for row in rows:  # an evaluation or an audit changes a receipt, and not what is settled in it
-        kept = read_receipt(folder_of(row["receipt_sha256"], RESULTS.parent))
-        same = (row["data"], row["epsilon"]) == (data, args.epsilon)
-        if same and settled_digest(kept) == settled_digest(receipt):
-            raise Stopped(f"{args.release} has its row already")
-    number = len(datasets.load_dataset(runner.places[data], split="train"))
-    if dear := too_dear(receipt, args.epsilon, number):
-        raise Stopped(dear)
-    flags = {"draw": tuple(args.draw.split()), "upscale": tuple(args.upscale.split())}
-    case = Case(f"{PREFIX}{args.name}", "", data, args.epsilon, args.seed, **flags)
-    folder = runner.output_dir / f"entered_{digest[:12]}_{case.key}"
-    row = runner.row_of(args.release.resolve(), case, folder / "drawn", folder / "minutes.json", None)
-    keep_receipt(args.release, RESULTS.parent)
-    row |= {"entered": True}
-    row["kept"] = keep_release(args.release, release_name(row), RESULTS.parent)
-    times = minutes_in(folder / "minutes.json") | ({} if args.minutes is None else {"train": args.minutes})
-    return row | {"key": f"entered {digest[:12]} {case.key}", "method": None, "minutes": times}
-
-
-def too_dear(receipt: dict[str, Any], epsilon: float, number: int) -> str:
-    """One sentence where a receipt costs more than `epsilon` at the default delta of `number` training images; else an
-    empty string. All releases of its data set count, and what it started from."""
-    most = 1 / (number * math.log(number))
-    together = receipt["dataset"]["epsilon_of_all_releases"]["pld"] if receipt.get("dataset") else 0.0
-    spent = max(claimed_epsilon(receipt), together) + sum(origin["epsilon"] for origin in priced_inputs(receipt))
-    if spent <= epsilon + TOLERANCE and receipt["delta"] <= most * (1 + TOLERANCE):
-        return ""
-    return (
-        f"its epsilon is {spent:.4g} at delta {receipt['delta']:.3g}, and it was entered for {epsilon:g} at a delta "
-        f"of at most {most:.3g}, which is 1/(N ln N) of {number:,} training images"
-    )
-
-
-def rescored(name: str, runner: Runner) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The row of a kept release, and a new one: verified, drawn and scored again.
-
-    Raises:
-        ValueError: There is no such release, or its data set has no place.
-        Stopped: A command failed.
-    """
-    release = RESULTS.parent / RELEASES / name
-    if not (release / RECEIPT).exists():
-        raise ValueError(f"{RELEASES} has no release {name!r}: give the name of a folder there")
-    digest = digest_of(release / RECEIPT)
-    known = [row for row in read_rows() if row.get("receipt_sha256") == digest and row["scored_on"] == "test"]
-    old = next((row for row in known if release_name(row) == name), None)
-    if old is None:
-        raise ValueError(f"no row has the receipt and the name of {name}")
-    if old["data"] not in runner.places:
-        raise ValueError(f"give --data {old['data']}=PLACE")
-    flags = {part: tuple(old.get(part, "").split()) for part in ("flags", "draw", "upscale")}
-    case = Case(
-        old["case"], old["method"] or "", old["data"], old["epsilon"], old["seed"], old["recipe"],
-        num_images=old["num_drawn"], **flags,
-    )  # fmt: skip
-    folder = runner.output_dir / f"rescored_{name}"
-    shutil.rmtree(folder, ignore_errors=True)
-    runner = replace(runner, most_images=old["num_drawn"])
-    return old, runner.row_of(release, case, folder / "drawn", folder / "minutes.json", None)
-
-
 def draw_images(rows: Sequence[dict[str, Any]], cases: Iterable[Case], runner: Runner) -> Iterator[Path]:
     """A picture for each data set that has a place: real images, and images of all methods of the leaderboard. Each
     release is that of a first seed or of an entrant, kept beside the rows or in its run."""
@@ -452,7 +144,7 @@ def draw_images(rows: Sequence[dict[str, Any]], cases: Iterable[Case], runner: R
         real = first_of_classes(test.images, test.labels)
         columns: dict[str, dict[str, Any]] = {f"epsilon {each:g}": {"real images": real} for each in COLUMNS}
         for row in shown:
-            near = (RESULTS.parent / RELEASES / release_name(row), runs.get(row["key"]))
+            near = (runner.results.parent / RELEASES / release_name(row), runs.get(row["key"]))
             there = (each for each in near if each is not None and (each / RECEIPT).exists())
             release = next((each for each in there if digest_of(each / RECEIPT) == row["receipt_sha256"]), None)
             if release is None:
@@ -508,45 +200,45 @@ def main(argv: list[str] | None = None) -> int:
     parts.add_parser("docs", help="Write the tables of the docs again.")
     args = parser.parse_args(argv)
     if args.what == "table":
-        print(table(read_rows()))
+        print(table(read_rows(RESULTS)))
         return 0
     if args.what == "check":
-        rows = read_rows()
+        rows = read_rows(RESULTS)
         problems = list(check_kept(rows, RESULTS.parent))
         number = len(folders(RESULTS.parent / RECEIPTS))
         said = f"{number} receipts of {len(rows)} rows recomputed: {len(problems)} problems."
         print("\n".join([*problems, said]))
         return int(bool(problems))
     if args.what == "docs":
-        rows = read_rows()
+        rows = read_rows(RESULTS)
         draw_few_images(rows, ROOT / "docs" / "images" / "few_images.png")
         print("\n".join([*write_docs(rows), *write_evidence(rows), *write_board(rows)]) or "Nothing changed.")
         return 0
     try:
         places = places_of(args.data)
         if args.what == "bounds":
-            known = {row["key"] for row in read_rows()}
+            known = {row["key"] for row in read_rows(RESULTS)}
             for row in bounds(places, args.sizes):
                 if row["key"] not in known:
-                    write_row(row)
+                    write_row(row, RESULTS)
                     print(line_of(row), flush=True)
             return 0
         if args.what == "enter":
             if len(places) != 1:
                 raise ValueError("give one --data NAME=PLACE, of the images that the release was trained on")
-            row = entered(args, Runner(places, args.output_dir, most_images=Case.num_images))
-            write_row(row)
+            row = entered(args, Runner(places, args.output_dir, RESULTS, most_images=Case.num_images))
+            write_row(row, RESULTS)
             print(line_of(row))
             return 0
         if args.what == "rescore":
-            for row in rescored(args.name, Runner(places, args.output_dir)):
+            for row in rescored(args.name, Runner(places, args.output_dir, RESULTS)):
                 print(line_of(row))
             return 0
         if args.what == "pictures":
             if not places:
                 raise ValueError("give --data NAME=PLACE, of a data set of the leaderboard")
             cases = read_cases(HERE / "board.yaml")
-            for path in draw_images(read_rows(), cases, Runner(places, args.output_dir)):
+            for path in draw_images(read_rows(RESULTS), cases, Runner(places, args.output_dir, RESULTS)):
                 print(path.relative_to(ROOT))
             return 0
         named = [case for case in read_cases(args.cases) if args.only in case.name]
@@ -558,11 +250,12 @@ def main(argv: list[str] | None = None) -> int:
             )
     except (OSError, ValueError, Unreadable, Stopped, subprocess.CalledProcessError) as error:
         parser.error(str(error))
-    left = left_of(cases, args.scored_on, args.results)
+    runner = Runner(places, args.output_dir, args.results or RESULTS, args.scored_on, args.keep_images)
+    left = left_of(cases, args.scored_on, runner.results)
     print(f"{len(cases)} cases, {len(cases) - len(left)} of which have a row.")
     if missing:
         print(f"{len(named) - len(cases)} cases more need a place: --data {missing[0]}=PLACE.")
-    return run(left, Runner(places, args.output_dir, args.scored_on, args.keep_images, args.results), args.jobs)
+    return run(left, runner, args.jobs)
 
 
 if __name__ == "__main__":

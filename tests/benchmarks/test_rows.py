@@ -33,9 +33,6 @@ def rows(monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     module = import_module("rows")
     monkeypatch.setattr(module, "RESULTS", tmp_path / "results" / "rows.jsonl")
-    for name in ("read_rows", "write_row"):
-        function = getattr(module, name)
-        monkeypatch.setattr(function, "__defaults__", (module.RESULTS,))
     (tmp_path / "cases.yaml").write_text(CASES)
     return module
 
@@ -137,7 +134,7 @@ def test_from_a_case_to_a_row_once(rows, tmp_path, noise, capsys):
     arguments = ["run", str(tmp_path / "cases.yaml"), "--only", "merf", "--data", f"noise={noise}", "--jobs", "2"]
     arguments += ["--output_dir", str(tmp_path / "runs")]
     assert rows.main(arguments) == 0, [path.read_text() for path in tmp_path.glob("runs/*/*.log")]
-    made = rows.read_rows()
+    made = rows.read_rows(rows.RESULTS)
     assert len(made) == 4 and {row["epsilon"] for row in made} == {1.0, 10.0}
     for row in made:
         assert row["num_drawn"] == 30 and row["epsilon_spent"] <= row["epsilon"] and len(row["accuracy"]) == 3
@@ -147,7 +144,7 @@ def test_from_a_case_to_a_row_once(rows, tmp_path, noise, capsys):
         assert sum(of_training.values()) <= row["minutes"]["train"] + 0.01
     left = {path.name for path in tmp_path.glob("runs/*/*")}
     assert {name for name in left if not name.startswith("minutes") and not name.endswith(".log")} == {"run"}
-    assert rows.main(arguments) == 0 and rows.read_rows() == made, "nothing is done again"
+    assert rows.main(arguments) == 0 and rows.read_rows(rows.RESULTS) == made, "nothing is done again"
     assert "4 cases, 4 of which have a row" in capsys.readouterr().out
     assert rows.main(["check"]) == 0 and "4 receipts of 4 rows recomputed: 0 problems" in capsys.readouterr().out
 
@@ -162,13 +159,13 @@ def test_a_release_of_images_is_not_drawn_but_may_be_enlarged(rows, tmp_path, no
     arguments = ["run", str(tmp_path / "images.yaml"), "--data", f"noise={noise}"]
     arguments += ["--output_dir", str(tmp_path / "runs")]
     assert rows.main(arguments) == 0, [path.read_text() for path in tmp_path.glob("runs/*/*.log")]
-    (row,) = rows.read_rows()
+    (row,) = rows.read_rows(rows.RESULTS)
     assert row["num_drawn"] == 10 and set(row["minutes"]) == {"train", "verify", "upscale", "score"}
     (release,) = tmp_path.glob("runs/*/run/release")
     enter = ["enter", str(release), "--name", "Ours", "--data", f"noise={noise}", "--upscale=--resolution 8"]
     enter += ["--output_dir", str(tmp_path / "in")]
     assert rows.main([*enter, "--epsilon", "10", "--minutes", "3"]) == 0
-    own = rows.read_rows()[-1]
+    own = rows.read_rows(rows.RESULTS)[-1]
     assert rows.main(["check"]) == 0
     assert own["case"] == "board Ours" and own["method"] is None and own["minutes"]["train"] == 3
     same = ("accuracy", "receipt_sha256", "epsilon_spent", "num_drawn", "status")
@@ -188,7 +185,7 @@ def test_a_release_of_images_is_not_drawn_but_may_be_enlarged(rows, tmp_path, no
     (tmp_path / "results" / "rows.jsonl").write_text("")
     with pytest.raises(SystemExit):
         rows.main([*enter[:1], str(kept), *enter[2:], "--epsilon", "10"])
-    assert "does not verify: " in capsys.readouterr().err and not rows.read_rows()
+    assert "does not verify: " in capsys.readouterr().err and not rows.read_rows(rows.RESULTS)
 
 
 @pytest.mark.parametrize(
@@ -211,12 +208,13 @@ def test_what_cannot_be_entered_is_said_before_anything_is_drawn(rows, tmp_path,
 
 
 def test_an_entrant_pays_for_all_releases_at_the_delta_of_the_images(rows):
+    too_dear = import_module("entry").too_dear
     receipt = {"accountant": "pld", "claimed_epsilon": {"pld": {"epsilon": 9.9}}, "delta": 1e-6}
-    assert rows.too_dear(receipt, 10, 60_000) == ""
+    assert too_dear(receipt, 10, 60_000) == ""
     small = {**receipt, "delta": 1e-3, "public_facts": {"num_images": 50}}  # whatever the receipt says of N
     sum_of_two = {**receipt, "dataset": {"epsilon_of_all_releases": {"pld": 10.5}}}
     priced = {**receipt, "public_inputs": [{"epsilon": 1.0}]}
-    assert all(rows.too_dear(each, 10, 60_000) for each in (small, sum_of_two, priced))
+    assert all(too_dear(each, 10, 60_000) for each in (small, sum_of_two, priced))
 
 
 def test_rows_are_made_again_in_a_file_of_their_own(rows, tmp_path, monkeypatch):
@@ -231,7 +229,7 @@ def test_rows_are_made_again_in_a_file_of_their_own(rows, tmp_path, monkeypatch)
     again = tmp_path / "again" / "rows.jsonl"
     for argv in ([], ["--results", str(again)]):
         assert rows.main([*command, *argv]) == 0
-    assert len(rows.read_rows()) == len(rows.read_rows(again)) == 5
+    assert len(rows.read_rows(rows.RESULTS)) == len(rows.read_rows(again)) == 5
 
 
 def test_an_entrant_cannot_draw_more_images_than_others(rows, tmp_path, monkeypatch):
@@ -247,7 +245,7 @@ def test_an_entrant_cannot_draw_more_images_than_others(rows, tmp_path, monkeypa
         "public_inputs": [{"kind": "public images", "name": "digits"}],
     }))  # fmt: skip
     case = rows.Case("a", "", "d", 10.0, 0, draw=("--num_images", "50000", "--seed", "9"), upscale=("--upscaler", "x"))
-    runner = rows.Runner({"d": "there"}, tmp_path, most_images=case.num_images)
+    runner = rows.Runner({"d": "there"}, tmp_path, rows.RESULTS, most_images=case.num_images)
     row = runner.row_of(tmp_path, case, tmp_path / "drawn", tmp_path / "minutes.json", None)
     assert (row["status"], row["public"]) == ("proven", "digits; upscaler")
     sample, _, score = called[1:]
@@ -266,9 +264,9 @@ def test_a_case_that_fails_leaves_no_row_and_others_go_on(rows, tmp_path, monkey
                 "seed": case.seed, "accuracy": {"cnn": 0.5}, "frechet": 1.0}  # fmt: skip
 
     monkeypatch.setattr(rows.Runner, "row", row)
-    assert rows.run(cases, rows.Runner({}, tmp_path), jobs=2) == 1
-    assert len(rows.read_rows()) == 2 and rows.left_of(cases, "test") == [cases[1]]
-    assert rows.left_of(cases, "train") == cases
+    assert rows.run(cases, rows.Runner({}, tmp_path, rows.RESULTS), jobs=2) == 1
+    assert len(rows.read_rows(rows.RESULTS)) == 2 and rows.left_of(cases, "test", rows.RESULTS) == [cases[1]]
+    assert rows.left_of(cases, "train", rows.RESULTS) == cases
 
 
 def test_the_table_has_means_and_standard_errors(rows):

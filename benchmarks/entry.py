@@ -1,0 +1,110 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Releases that have no case: those that others enter in the leaderboard, and kept ones that are scored again."""
+
+import argparse
+import math
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import datasets
+from board import BESIDE, PREFIX
+from cases import Case, read_cases
+from kept import RECEIPT, RELEASES, TOLERANCE, digest_of, folder_of, keep_receipt, keep_release, release_name
+from runner import Runner, Stopped, claimed_epsilon, commit, minutes_in, read_rows
+
+from diffusers_dp.commands.methods import letters
+from diffusers_dp.methods.registry import METHODS
+from diffusers_dp.verify import known_faults, priced_inputs, read_receipt, settled_digest, verify
+
+
+def entered(args: argparse.Namespace, runner: Runner) -> dict[str, Any]:
+    """The row of a release that somebody else made: its epsilon is recomputed, and at most as many of its images are
+    scored as a case draws.
+
+    Raises:
+        ValueError: The name is another method's, or the minutes are not above 0.
+        Stopped: It has its row, does not verify, costs more than it is entered for, or cannot be drawn from.
+    """
+    rows = [row for row in read_rows(runner.results) if row.get("entered")]
+    ours = {case.name.removeprefix(PREFIX) for case in read_cases(Path(__file__).with_name("board.yaml"))}
+    ours |= {title for method in METHODS.values() for title in (method.name, method.title)}
+    if not args.another_seed:
+        ours |= {row["case"].removeprefix(PREFIX) for row in rows}
+    reserved = args.name.lower().startswith(BESIDE) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9 .,+()-]*", args.name)
+    if reserved or letters(args.name) in set(map(letters, ours)):
+        raise ValueError(
+            "--name: give a name of letters and digits that no method has, or --another_seed for your own method"
+        )
+    if args.minutes is not None and not 0 < args.minutes < math.inf:
+        raise ValueError("--minutes: give a number above 0, or leave it out")
+    receipt, problems = verify(args.release)
+    if problems:
+        raise Stopped(f"{args.release} does not verify: {problems[0]}")
+    if fault := next(known_faults(receipt), ""):
+        raise Stopped(f"an earlier version wrote its receipt: {fault}")
+    digest = digest_of(args.release / RECEIPT)
+    (data,) = runner.places
+    for row in rows:  # an evaluation or an audit changes a receipt, and not what is settled in it
+        kept = read_receipt(folder_of(row["receipt_sha256"], runner.results.parent))
+        same = (row["data"], row["epsilon"]) == (data, args.epsilon)
+        if same and settled_digest(kept) == settled_digest(receipt):
+            raise Stopped(f"{args.release} has its row already")
+    number = len(datasets.load_dataset(runner.places[data], split="train"))
+    if dear := too_dear(receipt, args.epsilon, number):
+        raise Stopped(dear)
+    flags = {"draw": tuple(args.draw.split()), "upscale": tuple(args.upscale.split())}
+    case = Case(f"{PREFIX}{args.name}", "", data, args.epsilon, args.seed, **flags)
+    folder = runner.output_dir / f"entered_{digest[:12]}_{case.key}"
+    row = runner.row_of(args.release.resolve(), case, folder / "drawn", folder / "minutes.json", None)
+    keep_receipt(args.release, runner.results.parent)
+    row |= {"entered": True}
+    row["kept"] = keep_release(args.release, release_name(row), runner.results.parent)
+    times = minutes_in(folder / "minutes.json") | ({} if args.minutes is None else {"train": args.minutes})
+    return row | {"key": f"entered {digest[:12]} {case.key}", "method": None, "commit": commit(), "minutes": times}
+
+
+def too_dear(receipt: dict[str, Any], epsilon: float, number: int) -> str:
+    """One sentence where a receipt costs more than `epsilon` at the default delta of `number` training images; else an
+    empty string. All releases of its data set count, and what it started from."""
+    most = 1 / (number * math.log(number))
+    together = receipt["dataset"]["epsilon_of_all_releases"]["pld"] if receipt.get("dataset") else 0.0
+    spent = max(claimed_epsilon(receipt), together) + sum(origin["epsilon"] for origin in priced_inputs(receipt))
+    if spent <= epsilon + TOLERANCE and receipt["delta"] <= most * (1 + TOLERANCE):
+        return ""
+    return (
+        f"its epsilon is {spent:.4g} at delta {receipt['delta']:.3g}, and it was entered for {epsilon:g} at a delta "
+        f"of at most {most:.3g}, which is 1/(N ln N) of {number:,} training images"
+    )
+
+
+def rescored(name: str, runner: Runner) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The row of a kept release, and a new one: verified, drawn and scored again.
+
+    Raises:
+        ValueError: There is no such release, or its data set has no place.
+        Stopped: A command failed.
+    """
+    release = runner.results.parent / RELEASES / name
+    if not (release / RECEIPT).exists():
+        raise ValueError(f"{RELEASES} has no release {name!r}: give the name of a folder there")
+    digest = digest_of(release / RECEIPT)
+    known = [
+        row for row in read_rows(runner.results) if row.get("receipt_sha256") == digest and row["scored_on"] == "test"
+    ]
+    old = next((row for row in known if release_name(row) == name), None)
+    if old is None:
+        raise ValueError(f"no row has the receipt and the name of {name}")
+    if old["data"] not in runner.places:
+        raise ValueError(f"give --data {old['data']}=PLACE")
+    flags = {part: tuple(old.get(part, "").split()) for part in ("flags", "draw", "upscale")}
+    case = Case(
+        old["case"], old["method"] or "", old["data"], old["epsilon"], old["seed"], old["recipe"],
+        num_images=old["num_drawn"], **flags,
+    )  # fmt: skip
+    folder = runner.output_dir / f"rescored_{name}"
+    shutil.rmtree(folder, ignore_errors=True)
+    runner = replace(runner, most_images=old["num_drawn"])
+    return old, runner.row_of(release, case, folder / "drawn", folder / "minutes.json", None)

@@ -1,0 +1,228 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Runs a case of `rows.py`, and the file of its rows."""
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from board import BESIDE, PREFIX
+from cases import Case, filled
+from kept import RECEIPT, digest_of, keep_receipt, keep_release, release_name
+
+from diffusers_dp.runs.stages import STAGES
+
+
+HERE = Path(__file__).parent
+COMMAND = (sys.executable, "-m", "diffusers_dp.cli")
+GRACE = 60  # seconds that a training has to keep its state after its minutes are over
+RESUMABLE = 75
+LOCAL = "local folder"  # name of all public inputs that have no other
+
+
+class Stopped(Exception):
+    """A case ended without a row."""
+
+
+@dataclass
+class Runner:
+    """Runs cases, each with all its processes on one core.
+
+    Args:
+        places (`dict[str, str]`): Folder or Hub id of each data set.
+        output_dir (`Path`): Folder of the runs, each in a folder named after its case.
+        results (`Path`): File of the rows. Receipts and releases are kept beside it.
+        scored_on (`str`): `test` or `train`.
+        keep_images (`bool`): Whether drawn images stay after they are scored.
+        most_images (`int`, *optional*): Images that are scored, drawn at random; by default all.
+    """
+
+    places: dict[str, str]
+    output_dir: Path
+    results: Path
+    scored_on: str = "test"
+    keep_images: bool = False
+    most_images: int | None = None
+    _trainings: dict[str, threading.Lock] = field(default_factory=dict, repr=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def row(self, case: Case, core: int | None) -> dict[str, Any]:
+        """
+        Raises:
+            Stopped: A command failed, or training took longer than it may.
+        """
+        folder = self.folder_of(case)
+        run, drawn, minutes = folder / "run", folder / f"drawn_{case.key}", folder / f"minutes_{case.key}.json"
+        release, code = run / "release", commit()  # before training: files may change meanwhile
+        with self.trains_once(case.training_key):
+            if not (release / RECEIPT).exists():
+                resume = ["--resume_from_checkpoint", "latest"] if (run / "private" / "run.json").exists() else []
+                flags = [*case.training_flags(self.places), "--output_dir", str(run), "--skip_preflight", *resume]
+                train = [*COMMAND, "train", case.method, *flags]
+                self._call(train, folder / "minutes.json", "train", core, case.minutes * 60)
+        row = self.row_of(release, case, drawn, minutes, core) | {
+            "commit": code,
+            "minutes": {**minutes_in(folder / "minutes.json"), **minutes_in(minutes)},
+            "minutes_of_training": minutes_of_training(run), "settings": case.settings,
+        }  # fmt: skip
+        keep_receipt(release, self.results.parent)
+        of_board = case.name.startswith((PREFIX, *BESIDE))
+        if of_board and case.seed == 0 and self.scored_on == "test":
+            keep_release(release, release_name(row), self.results.parent)
+        return row
+
+    def folder_of(self, case: Case) -> Path:
+        name = f"{case.method}_{case.data}_eps{case.epsilon:g}_seed{case.seed}_{case.training_key}"
+        return self.output_dir / name
+
+    def row_of(self, release: Path, case: Case, drawn: Path, minutes: Path, core: int | None) -> dict[str, Any]:
+        """Verifies a release, draws from it and scores the images.
+
+        Args:
+            release (`Path`): Folder of the release. It may be somebody else's.
+            drawn (`Path`): New folder for images that are drawn.
+            minutes (`Path`): File of the minutes of each command.
+
+        Raises:
+            Stopped: A command failed.
+        """
+        folder = minutes.parent
+        self._call([*COMMAND, "verify", str(release)], minutes, "verify", core)
+        images = release if (release / "data").is_dir() else drawn
+        if images == drawn and not (drawn / "README.md").exists():
+            sample = ["sample", str(release), *filled(case.draw, self.places), "--num_images", str(case.num_images)]
+            sample += ["--output_dir", str(drawn), "--seed", str(case.seed)]  # last, so that they cannot be changed
+            self._call([*COMMAND, *sample], minutes, "draw", core)
+        if case.upscale:
+            small, images = images, folder / f"large_{case.key}"
+            if not (images / "README.md").exists():
+                large = ["upscale", str(small), *filled(case.upscale, self.places), "--output_dir", str(images)]
+                self._call([*COMMAND, *large], minutes, "upscale", core)
+        score = [sys.executable, str(HERE / "scorer.py"), str(images), "--real", self.places[case.data]]
+        score += ["--scored_on", self.scored_on]
+        if self.most_images is not None:
+            score += ["--most_images", str(self.most_images)]
+        scored = self._call(score, minutes, "score", core)
+        numbers = json.loads(scored.splitlines()[-1])
+        receipt = json.loads((release / RECEIPT).read_text(encoding="utf-8"))
+        if not self.keep_images:
+            for made in (drawn, folder / f"large_{case.key}"):
+                shutil.rmtree(made, ignore_errors=True)
+        return {
+            "key": case.key, "case": case.name, "method": case.method, "recipe": case.recipe, "data": case.data,
+            "epsilon": case.epsilon, "seed": case.seed, "flags": " ".join(case.flags), "draw": " ".join(case.draw),
+            **({"upscale": " ".join(case.upscale)} if case.upscale else {}),
+            **numbers,
+            "epsilon_spent": claimed_epsilon(receipt), "delta": receipt["delta"], **proof_of(receipt, case),
+            "receipt_sha256": digest_of(release / RECEIPT),
+            "machine": machine(),
+        }  # fmt: skip
+
+    def trains_once(self, key: str) -> threading.Lock:
+        """A lock for each training: of two cases that share one, the second waits."""
+        with self._lock:
+            return self._trainings.setdefault(key, threading.Lock())
+
+    def _call(
+        self, command: list[str], minutes: Path, stage: str, core: int | None, seconds: float | None = None
+    ) -> str:
+        """Runs a command on one core and returns its output. Its processor time is added to the file `minutes`."""
+        folder = minutes.parent
+        folder.mkdir(parents=True, exist_ok=True)
+        log = folder / f"{stage}.log"
+        with open(log, "a", encoding="utf-8") as errors:
+            process = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True,
+                env={**os.environ, "OMP_NUM_THREADS": "1", "TQDM_MININTERVAL": "10"},
+                preexec_fn=None if core is None else lambda: os.sched_setaffinity(0, {core}),
+            )  # fmt: skip
+            # A training that is terminated keeps its state: with more minutes the same command resumes it.
+            timers = [] if seconds is None else [
+                threading.Timer(seconds, process.terminate), threading.Timer(seconds + GRACE, process.kill)
+            ]  # fmt: skip
+            try:
+                for timer in timers:
+                    timer.start()
+                output = process.stdout.read() if process.stdout else ""
+                _, status, used = os.wait4(process.pid, 0)
+            except BaseException:
+                process.terminate()
+                raise
+            finally:
+                for timer in timers:
+                    timer.cancel()
+        process.returncode = os.waitstatus_to_exitcode(status)
+        known = minutes_in(minutes)
+        known[stage] = round(known.get(stage, 0) + (used.ru_utime + used.ru_stime) / 60, 3)
+        minutes.write_text(json.dumps(known))
+        if process.returncode == RESUMABLE and seconds is not None:
+            raise Stopped(f"{stage} took more than {seconds / 60:g} minutes")
+        if process.returncode != 0:
+            said = log.read_text(errors="replace").strip().splitlines() or ["nothing"]
+            raise Stopped(f"{stage} ended with exit code {process.returncode} and said: {said[-1]}")
+        return output
+
+
+def minutes_in(file: Path) -> dict[str, float]:
+    return json.loads(file.read_text()) if file.exists() else {}
+
+
+def minutes_of_training(run: Path) -> dict[str, float]:
+    """Minutes of processor time of each stage that training finished, in the starts of a run together. What an
+    interruption lost, and the start of Python, are only in `minutes`."""
+    stages: dict[str, float] = {}
+    for line in (run / "private" / STAGES).read_text().splitlines():
+        stage = json.loads(line)
+        stages[stage["stage"]] = round(stages.get(stage["stage"], 0) + stage["processor_seconds"] / 60, 3)
+    return stages
+
+
+def claimed_epsilon(receipt: dict[str, Any]) -> float:
+    return receipt["claimed_epsilon"][receipt["accountant"]]["epsilon"]
+
+
+def proof_of(receipt: dict[str, Any], case: Case) -> dict[str, str]:
+    """Status of the proof, and names of all public data and networks."""
+    names = [each["kind" if each["name"] == LOCAL else "name"] for each in receipt["public_inputs"]]
+    names += ["upscaler"] * ("--upscaler" in " ".join(case.upscale))
+    return {"status": receipt["status"], "public": "; ".join(names)}
+
+
+def commit() -> str:
+    """The commit of the code, with `+` after it where files but rows differ from it."""
+    git = ["git", "-C", str(HERE)]
+    name = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True).stdout.strip()
+    changed = subprocess.run(
+        [*git, "status", "--porcelain", "--untracked-files=no", "--", ":/", f":(exclude){HERE / 'results'}"],
+        capture_output=True,
+        text=True,
+    )
+    return (name or "unknown") + ("+" if changed.stdout.strip() else "")
+
+
+def machine() -> dict[str, Any]:
+    """The machine by its parts; a case has one of its cores."""
+    import torch
+
+    cpu, cpuinfo = platform.processor() or platform.machine(), Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        models = [line.partition(":")[2].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
+        cpu = models[0] if models else cpu
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    return {"cpu": cpu, "cores": 1, "gpu": gpu, "torch": torch.__version__}
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def write_row(row: dict[str, Any], path: Path) -> None:
+    path.parent.mkdir(exist_ok=True)
+    with open(path, "a", encoding="utf-8") as file:
+        file.write(json.dumps(row) + "\n")
