@@ -8,11 +8,10 @@ import re
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from diffusers_dp.methods.leaderboard import Place, leaderboard_picture, leaderboard_table, refuted_table
+from diffusers_dp.methods.leaderboard import Place, leaderboard_picture, leaderboard_table, ranked, refuted_table
 
 
 ROOT = Path(__file__).parents[1]
@@ -46,12 +45,12 @@ def _mean_place(name: str, method: str | None, data: str, epsilon: float, rows: 
 
 def pictured(rows: Sequence[dict[str, Any]], data: str) -> list[dict[str, Any]]:
     """Rows whose images the picture of a data set shows: first seeds, and the first release of each entrant that is
-    kept, the best method first."""
-    own = [row for row in rows if row["case"].startswith(PREFIX) and row["scored_on"] == "test"]
-    own = [row for row in own if row["data"] == data and row.get("kept", row["seed"] == 0)]
-    shown = list({(row["case"], row["epsilon"]): row for row in reversed(own)}.values())
-    best = {row["case"]: row["accuracy"]["cnn"] for row in sorted(shown, key=itemgetter("epsilon"))}
-    return sorted(shown, key=lambda row: (-best[row["case"]], row["case"]))
+    kept, in the order of the table."""
+    own = [row for row in rows if row["case"].startswith(PREFIX) and (row["scored_on"], row["data"]) == ("test", data)]
+    kept = [row for row in own if row.get("kept", row["seed"] == 0)]
+    shown = list({(row["case"], row["epsilon"]): row for row in reversed(kept)}.values())
+    order = [name for name, _ in ranked(places_in(own), data)]
+    return sorted(shown, key=lambda row: order.index(row["case"].removeprefix(PREFIX)))
 
 
 def digest_of_rows(rows: Sequence[dict[str, Any]]) -> str:

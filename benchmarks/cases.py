@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -75,6 +76,16 @@ def data_of(case: Case) -> set[str]:
     return {case.data, *re.findall(r"{(\w+)}", " ".join((*case.flags, *case.draw, *case.upscale)))}
 
 
+def _entries(path: Path) -> list[dict[str, Any]]:
+    try:
+        entries = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise ValueError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise ValueError(f"{path} is not a list of cases")
+    return entries
+
+
 def read_cases(path: Path) -> list[Case]:
     """
     Reads a file of cases: a list of mappings with the fields of `Case`, but `epsilons` and `seeds` in place of
@@ -85,7 +96,7 @@ def read_cases(path: Path) -> list[Case]:
         ValueError: A case has an unknown field, or lacks one.
     """
     grown: list[tuple[int, int, Case]] = []
-    for place, entry in enumerate(yaml.safe_load(path.read_text(encoding="utf-8"))):
+    for place, entry in enumerate(_entries(path)):
         entry = dict(entry)
         epsilons, seeds = entry.pop("epsilons", [10]), entry.pop("seeds", [0])
         entry |= {name: tuple(str(entry[name]).split()) for name in ("flags", "draw", "upscale") if name in entry}

@@ -13,7 +13,7 @@ import datasets
 from board import BESIDE, PREFIX
 from cases import Case, read_cases
 from kept import RECEIPT, RELEASES, TOLERANCE, digest_of, folder_of, keep_receipt, keep_release, release_name
-from runner import Runner, Stopped, claimed_epsilon, commit, minutes_in, read_rows
+from runner import Runner, Stopped, claimed_epsilon, commit, minutes_in, read_rows, usable_cores
 
 from diffusers_dp.commands.methods import letters
 from diffusers_dp.methods.registry import METHODS
@@ -31,13 +31,14 @@ def entered(args: argparse.Namespace, runner: Runner) -> dict[str, Any]:
     rows = [row for row in read_rows(runner.results) if row.get("entered")]
     ours = {case.name.removeprefix(PREFIX) for case in read_cases(Path(__file__).with_name("board.yaml"))}
     ours |= {title for method in METHODS.values() for title in (method.name, method.title)}
+    entrants = {row["case"].removeprefix(PREFIX) for row in rows}
     if not args.another_seed:
-        ours |= {row["case"].removeprefix(PREFIX) for row in rows}
-    reserved = args.name.lower().startswith(BESIDE) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9 .,+()-]*", args.name)
-    if reserved or letters(args.name) in set(map(letters, ours)):
-        raise ValueError(
-            "--name: give a name of letters and digits that no method has, or --another_seed for your own method"
-        )
+        ours |= entrants
+    if args.name.lower().startswith(BESIDE) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9 .,+()-]*", args.name):
+        raise ValueError("--name: give a name of letters and digits, with a letter or digit first")
+    if letters(args.name) in set(map(letters, ours)):
+        own = ", or --another_seed for your own method" * (args.name in entrants and not args.another_seed)
+        raise ValueError(f"--name: a method is called {args.name} already: give another name{own}")
     if args.minutes is not None and not 0 < args.minutes < math.inf:
         raise ValueError("--minutes: give a number above 0, or leave it out")
     receipt, problems = verify(args.release)
@@ -49,16 +50,19 @@ def entered(args: argparse.Namespace, runner: Runner) -> dict[str, Any]:
     (data,) = runner.places
     for row in rows:  # an evaluation or an audit changes a receipt, and not what is settled in it
         kept = read_receipt(folder_of(row["receipt_sha256"], runner.results.parent))
-        same = (row["data"], row["epsilon"]) == (data, args.epsilon)
-        if same and settled_digest(kept) == settled_digest(receipt):
-            raise Stopped(f"{args.release} has its row already")
+        if row["epsilon"] == args.epsilon and settled_digest(kept) == settled_digest(receipt):
+            raise Stopped(f"{args.release} has its row already: {row['case'].removeprefix(PREFIX)} on {row['data']}")
+    runner.check_place(data)
     number = len(datasets.load_dataset(runner.places[data], split="train"))
     if dear := too_dear(receipt, args.epsilon, number):
         raise Stopped(dear)
+    trained_on = receipt["public_facts"]["num_images"]
+    if not 0.9 <= trained_on / number <= 1.1:  # a declared number may be rounded
+        raise Stopped(f"--data {data}: it has {number:,} training images, and the receipt says {trained_on:,}")
     flags = {"draw": tuple(args.draw.split()), "upscale": tuple(args.upscale.split())}
     case = Case(f"{PREFIX}{args.name}", "", data, args.epsilon, args.seed, **flags)
     folder = runner.output_dir / f"entered_{digest[:12]}_{case.key}"
-    row = runner.row_of(args.release.resolve(), case, folder / "drawn", folder / "minutes.json", None)
+    row = runner.row_of(args.release.resolve(), case, folder / "drawn", folder / "minutes.json", usable_cores()[0])
     keep_receipt(args.release, runner.results.parent)
     row |= {"entered": True}
     row["kept"] = keep_release(args.release, release_name(row), runner.results.parent)
@@ -75,8 +79,8 @@ def too_dear(receipt: dict[str, Any], epsilon: float, number: int) -> str:
     if spent <= epsilon + TOLERANCE and receipt["delta"] <= most * (1 + TOLERANCE):
         return ""
     return (
-        f"its epsilon is {spent:.4g} at delta {receipt['delta']:.3g}, and it was entered for {epsilon:g} at a delta "
-        f"of at most {most:.3g}, which is 1/(N ln N) of {number:,} training images"
+        f"its epsilon is {spent:.4g} at delta {receipt['delta']:.6g}, and it was entered for {epsilon:g} at a delta "
+        f"of at most {most:.6g}, which is 1/(N ln N) of {number:,} training images"
     )
 
 
@@ -107,4 +111,4 @@ def rescored(name: str, runner: Runner) -> tuple[dict[str, Any], dict[str, Any]]
     folder = runner.output_dir / f"rescored_{name}"
     shutil.rmtree(folder, ignore_errors=True)
     runner = replace(runner, most_images=old["num_drawn"])
-    return old, runner.row_of(release, case, folder / "drawn", folder / "minutes.json", None)
+    return old, runner.row_of(release, case, folder / "drawn", folder / "minutes.json", usable_cores()[0])

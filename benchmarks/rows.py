@@ -27,8 +27,9 @@ Numbers measured on real images are private where these images are; MNIST's and 
 
 import argparse
 import functools
-import os
 import queue
+import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -55,7 +56,7 @@ from kept import (
     release_name,
     some_images,
 )
-from runner import HERE, Runner, Stopped, commit, machine, read_rows, write_row
+from runner import HERE, Runner, Stopped, commit, machine, read_rows, usable_cores, write_row
 from tqdm.auto import tqdm
 
 from diffusers_dp.methods.leaderboard import COLUMNS
@@ -74,9 +75,9 @@ def left_of(cases: Iterable[Case], scored_on: str, path: Path) -> list[Case]:
 def run(cases: list[Case], runner: Runner, jobs: int) -> int:
     """Returns 1 if a case ended without a row."""
     cores: queue.Queue[int | None] = queue.Queue()
-    usable = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    usable = usable_cores()
     for place in range(jobs):
-        cores.put(usable[place % len(usable)] if usable else None)
+        cores.put(usable[place % len(usable)])
 
     def work(case: Case) -> dict[str, Any]:
         core = cores.get()
@@ -100,6 +101,7 @@ def run(cases: list[Case], runner: Runner, jobs: int) -> int:
                 bar.update()
         except KeyboardInterrupt:
             pool.shutdown(wait=False, cancel_futures=True)
+            runner.stop()
             raise
     return failed
 
@@ -159,8 +161,8 @@ def draw_images(rows: Sequence[dict[str, Any]], cases: Iterable[Case], runner: R
 
 
 def places_of(pairs: Iterable[str]) -> dict[str, str]:
-    if any("=" not in pair for pair in pairs):
-        raise ValueError("--data takes NAME=PLACE")
+    if not all(re.fullmatch(r"\w+=.+", pair) for pair in pairs):
+        raise ValueError("--data takes NAME=PLACE, with a name of letters, digits and underscores")
     found = dict(pair.split("=", 1) for pair in pairs)
     return {name: str(Path(place).resolve()) if Path(place).exists() else place for name, place in found.items()}
 
@@ -181,7 +183,9 @@ def main(argv: list[str] | None = None) -> int:
     entry = parts.add_parser("enter", help="A row of the leaderboard for a release of your own.")
     entry.add_argument("release", type=Path, help="Folder of the release.")
     entry.add_argument("--name", required=True, help="Name of the method in the table.")
-    entry.add_argument("--epsilon", type=float, required=True, choices=COLUMNS, help="Column of the table.")
+    entry.add_argument(
+        "--epsilon", type=float, required=True, choices=COLUMNS, help="Column of the table. Epsilon 2 stands in 10."
+    )
     entry.add_argument("--minutes", type=float, help="Minutes of one core that training took. Nobody checks them.")
     entry.add_argument("--another_seed", action="store_true", help="Another training of a method that you entered.")
     entry.add_argument("--draw", default="", help='Flags of `diffusers-dp sample`: --draw="--solver heun".')
@@ -195,12 +199,13 @@ def main(argv: list[str] | None = None) -> int:
     drawn.add_argument("--output_dir", type=Path, default=Path("runs/rows"), help="Folder of the runs.")
     for each in (runs, limits, entry, again, drawn):
         each.add_argument("--data", action="append", default=[], metavar="NAME=PLACE", help="Place of a data set.")
-    parts.add_parser("table", help="Print a table of all rows.")
+    shown = parts.add_parser("table", help="Print a table of all rows.")
+    shown.add_argument("--results", type=Path, default=RESULTS, help="File of the rows.")
     parts.add_parser("check", help="Recompute epsilon of all kept receipts, and verify all kept releases.")
     parts.add_parser("docs", help="Write the tables of the docs again.")
     args = parser.parse_args(argv)
     if args.what == "table":
-        print(table(read_rows(RESULTS)))
+        print(table(read_rows(args.results)))
         return 0
     if args.what == "check":
         rows = read_rows(RESULTS)
@@ -231,8 +236,8 @@ def main(argv: list[str] | None = None) -> int:
             print(line_of(row))
             return 0
         if args.what == "rescore":
-            for row in rescored(args.name, Runner(places, args.output_dir, RESULTS)):
-                print(line_of(row))
+            for said, row in zip(("kept", "now"), rescored(args.name, Runner(places, args.output_dir, RESULTS))):
+                print(f"{said}: {line_of(row)}")
             return 0
         if args.what == "pictures":
             if not places:
@@ -255,7 +260,12 @@ def main(argv: list[str] | None = None) -> int:
     print(f"{len(cases)} cases, {len(cases) - len(left)} of which have a row.")
     if missing:
         print(f"{len(named) - len(cases)} cases more need a place: --data {missing[0]}=PLACE.")
-    return run(left, runner, args.jobs)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a training must not go on alone
+    try:
+        return run(left, runner, args.jobs)
+    except KeyboardInterrupt:
+        print("Stopped. The same command goes on.", file=sys.stderr)
+        return 130
 
 
 if __name__ == "__main__":

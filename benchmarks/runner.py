@@ -8,13 +8,16 @@ import shutil
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import datasets
 from board import BESIDE, PREFIX
 from cases import Case, filled
 from kept import RECEIPT, digest_of, keep_receipt, keep_release, release_name
+from scorer import first_of
 
 from diffusers_dp.runs.stages import STAGES
 
@@ -49,14 +52,16 @@ class Runner:
     scored_on: str = "test"
     keep_images: bool = False
     most_images: int | None = None
+    _processes: set[subprocess.Popen[str]] = field(default_factory=set, repr=False)
     _trainings: dict[str, threading.Lock] = field(default_factory=dict, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def row(self, case: Case, core: int | None) -> dict[str, Any]:
         """
         Raises:
-            Stopped: A command failed, or training took longer than it may.
+            Stopped: A command failed, training took longer than it may, or there are no images to score on.
         """
+        self.check_place(case.data)
         folder = self.folder_of(case)
         run, drawn, minutes = folder / "run", folder / f"drawn_{case.key}", folder / f"minutes_{case.key}.json"
         release, code = run / "release", commit()  # before training: files may change meanwhile
@@ -76,6 +81,24 @@ class Runner:
         if of_board and case.seed == 0 and self.scored_on == "test":
             keep_release(release, release_name(row), self.results.parent)
         return row
+
+    def check_place(self, data: str) -> None:
+        """
+        Raises:
+            Stopped: A data set lacks a split, or its images have no classes.
+        """
+        for split in ("train", self.scored_on):
+            try:
+                rows = datasets.load_dataset(self.places[data], split=split)
+            except (ValueError, OSError) as error:  # no such split, or no such folder
+                raise Stopped(f"--data {data}: give a data set with the splits train and test ({error})") from None
+            if not first_of(rows.features, datasets.ClassLabel):
+                raise Stopped(f"--data {data}: give a data set whose split {split} has a column of classes")
+
+    def stop(self) -> None:
+        """Ends all commands that are running: a training keeps its state."""
+        for process in tuple(self._processes):
+            process.terminate()
 
     def folder_of(self, case: Case) -> Path:
         name = f"{case.method}_{case.data}_eps{case.epsilon:g}_seed{case.seed}_{case.training_key}"
@@ -142,6 +165,7 @@ class Runner:
                 env={**os.environ, "OMP_NUM_THREADS": "1", "TQDM_MININTERVAL": "10"},
                 preexec_fn=None if core is None else lambda: os.sched_setaffinity(0, {core}),
             )  # fmt: skip
+            self._processes.add(process)
             # A training that is terminated keeps its state: with more minutes the same command resumes it.
             timers = [] if seconds is None else [
                 threading.Timer(seconds, process.terminate), threading.Timer(seconds + GRACE, process.kill)
@@ -155,6 +179,7 @@ class Runner:
                 process.terminate()
                 raise
             finally:
+                self._processes.discard(process)
                 for timer in timers:
                     timer.cancel()
         process.returncode = os.waitstatus_to_exitcode(status)
@@ -192,6 +217,11 @@ def proof_of(receipt: dict[str, Any], case: Case) -> dict[str, str]:
     names = [each["kind" if each["name"] == LOCAL else "name"] for each in receipt["public_inputs"]]
     names += ["upscaler"] * ("--upscaler" in " ".join(case.upscale))
     return {"status": receipt["status"], "public": "; ".join(names)}
+
+
+def usable_cores() -> Sequence[int | None]:
+    """Cores of this process; `None` where the system does not tell."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [None]
 
 
 def commit() -> str:

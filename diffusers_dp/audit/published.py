@@ -99,7 +99,8 @@ def g_pate() -> str:
     one, other = (_epsilon_by_votes(apart, sigma=100.0, answers=1000) for apart in (800, 798))
     return (
         f"Computed: by the bound that holds, the published noise pays for {paid[0]:,} answered dimensions "
-        f"at epsilon 1 and for {paid[1]:,} at 10. Epsilon of 1,000 answers by votes of 1,400 and 600 is {one:.4f}, "
+        f"at epsilon 1, and for {paid[1]:,} at 10, where it is smaller. "
+        f"Epsilon of 1,000 answers by votes of 1,400 and 600 is {one:.4f}, "
         f"and {other:.4f} if one image moves a vote: the published number depends on the images, without noise."
     )
 
@@ -133,8 +134,8 @@ def datalens() -> str:
     ]
     return (
         f"Computed: one private image changes the sum of signs of 200 entries by up to {changed[0]:.1f}. So the "
-        f"published noise pays for {paid[0]:,} generated images at epsilon 1. At epsilon 10, with 300 entries, it "
-        f"pays for {paid[1]:,}."
+        f"published noise pays for {paid[0]:,} generated images at epsilon 1. At epsilon 10, with 300 entries and "
+        f"less noise, it pays for {paid[1]:,}."
     )
 
 
@@ -150,7 +151,10 @@ def dp_kernel() -> str:
 
     slopes = [(loss(1e-3, each) - loss(-1e-3, each)) / 2e-3 for each in (0.0, 1.0, 100.0)]
     said = " and ".join([", ".join(f"{slope:.6f}" for slope in slopes[:-1]), f"{slopes[-1]:.6f}"])
-    return f"Computed for a distance plus noise: with multipliers of 0, 1 and 100 its slope is {said}."
+    return (
+        f"Computed for a distance plus noise: with multipliers of 0, 1 and 100 its slope is {said}. A generator that "
+        "follows the slope gets no noise."
+    )
 
 
 def p3gm(epsilon: float = 1.0) -> str:

@@ -70,15 +70,21 @@ def read_pictures() -> dict[str, bytes]:
     return {title: file.read_bytes() for title, file in found.items()}
 
 
-def leaderboard_table(places: Sequence[Place], data: str) -> str:
-    """Markdown: a line for each method, the best at the first of `COLUMNS` first."""
+def ranked(places: Sequence[Place], data: str) -> dict[tuple[str, str | None], dict[float, Place]]:
+    """The places on a data set by name and method, and by epsilon: the best at the first of `COLUMNS` first."""
     groups: dict[tuple[str, str | None], dict[float, Place]] = {}
     for place in places:
         if place.data == data:
             groups.setdefault((place.name, place.method), {})[place.epsilon] = place
+    return dict(sorted(groups.items(), key=lambda each: _rank(each[1])))
+
+
+def leaderboard_table(places: Sequence[Place], data: str) -> str:
+    """Markdown: a line for each method, in the order of `ranked`."""
+    groups = ranked(places, data)
     heads = ["method", *(f"epsilon {epsilon:g}" for epsilon in COLUMNS), "minutes", "seeds", "public data", "proof"]
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
-    for (name, method), own in sorted(groups.items(), key=lambda each: _rank(each[1])):
+    for (name, method), own in groups.items():
         cells = [str(own.get(epsilon, "")) for epsilon in COLUMNS]
         known = [place.minutes for place in own.values() if place.minutes is not None]
         stated = " stated" * (method is None)  # by an entrant

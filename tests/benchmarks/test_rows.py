@@ -2,6 +2,9 @@
 """The runner of rows: cases in their order, one process a stage, a row for each case once."""
 
 import json
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 
 import datasets
@@ -191,11 +194,13 @@ def test_a_release_of_images_is_not_drawn_but_may_be_enlarged(rows, tmp_path, no
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
-        (["--epsilon", "1"], "its epsilon is 10 at delta 1.51e-06, and it was entered for 1 at"),
-        (["--name", "feta-pro "], "that no method has"), (["--name", "a | b"], "that no method has"),
-        (["--name", "longer FETA-Pro"], "that no method has"), (["--name", "PGE"], "that no method has"),
-        (["--name", "Private_Evolution"], "that no method has"), (["--name", "Private  Evolution"], "that no method"),
-        (["--name", "F\u0415\u0422\u0410-Pro"], "that no method has"),
+        (["--epsilon", "1"], "its epsilon is 10 at delta 1.5"),
+        (["--name", "feta-pro "], "give another name"), (["--name", "a | b"], "of letters and digits"),
+        (["--name", "longer FETA-Pro"], "of letters and digits"), (["--name", "PGE"], "is called PGE already"),
+        (["--name", "Private_Evolution"], "of letters and digits"), (["--name", "Private  Evolution"], "already"),
+        (["--name", "F\u0415\u0422\u0410-Pro"], "of letters and digits"),
+        ([], "it has 60 training images, and the receipt says 60,000"),
+        (["--data", "a|b/c=x"], "with a name of letters, digits and underscores"),
         (["--minutes", "0"], "--minutes: give a number"), (["--minutes", "nan"], "--minutes: give a number"),
     ],
 )  # fmt: skip
@@ -215,6 +220,36 @@ def test_an_entrant_pays_for_all_releases_at_the_delta_of_the_images(rows):
     sum_of_two = {**receipt, "dataset": {"epsilon_of_all_releases": {"pld": 10.5}}}
     priced = {**receipt, "public_inputs": [{"epsilon": 1.0}]}
     assert all(too_dear(each, 10, 60_000) for each in (small, sum_of_two, priced))
+
+
+def test_a_data_set_that_cannot_be_scored_is_refused_before_training(rows, tmp_path):
+    images, runner = np.zeros((4, 1, 8, 8), np.uint8), rows.Runner({}, tmp_path, rows.RESULTS)
+    for name, labels, words in (("half", [0, 1, 0, 1], "splits train and test"), ("bare", None, "column of classes")):
+        for split in ("train", "test")[: 2 if labels is None else 1]:
+            write_dataset(tmp_path / name, images, labels, labels and ["a", "b"], split)
+        runner.places[name] = str(tmp_path / name)
+        with pytest.raises(rows.Stopped, match=words):
+            runner.row(rows.Case("a", "dp_merf", name, 10.0, 0), None)
+
+
+def test_a_runner_that_is_stopped_ends_its_commands(rows, tmp_path):
+    runner = rows.Runner({}, tmp_path, rows.RESULTS)
+    wait = [sys.executable, "-c", "print('there', flush=True); import time; time.sleep(600)"]
+    with ThreadPoolExecutor() as pool:
+        asked = pool.submit(runner._call, wait, tmp_path / "minutes.json", "train", None)
+        while not runner._processes and not asked.done():
+            time.sleep(0.01)
+        runner.stop()
+        with pytest.raises(rows.Stopped, match="exit code -15"):
+            asked.result()
+    assert not runner._processes
+
+
+def test_a_file_of_cases_that_is_none_is_refused(rows, tmp_path):
+    for text in ("- {a", "a: 1", "- word"):
+        (tmp_path / "cases.yaml").write_text(text)
+        with pytest.raises(ValueError, match=r"is not (YAML: .|a list of cases$)"):
+            rows.read_cases(tmp_path / "cases.yaml")
 
 
 def test_rows_are_made_again_in_a_file_of_their_own(rows, tmp_path, monkeypatch):
@@ -306,7 +341,7 @@ def test_the_leaderboard_is_made_of_rows(monkeypatch):
     blocks = ("board cifar10", "board others", "hours", "refuted")
     text = board.with_board("\n".join(f"<!-- {each} --><!-- /{each.split()[0]} -->" for each in blocks), made)
     assert "| DPDM | 70.0 |" in text and "| PGE |" in text and "| FETA-Pro |" not in text
-    same = {"case": "board New", "data": "scans", "epsilon": 1.0, "scored_on": "test", "accuracy": {"cnn": 0.2}}
+    same = row("New", 1.0, 0.2, method=None, data="scans")
     entrants = [{**same, "seed": seed, "kept": seed > 0} for seed in (0, 1, 2)]
     assert board.pictured(entrants, "scans") == [entrants[1]], "kept, and one for a method"
     assert text.count("| New |") == 1 < text.index("### scans") and "rows took 0.4 hours" in text
