@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import datasets
 from board import BESIDE, PREFIX
 from cases import Case, read_cases
 from kept import RECEIPT, RELEASES, TOLERANCE, digest_of, folder_of, keep_receipt, keep_release, release_name
@@ -26,18 +25,17 @@ def entered(args: argparse.Namespace, runner: Runner) -> dict[str, Any]:
 
     Raises:
         ValueError: The name is another method's, or the minutes are not above 0.
-        Stopped: It has its row, does not verify, costs more than it is entered for, or cannot be drawn from.
+        Stopped: It has its row, does not verify, costs more than it is entered for, is of another number of images
+            than the data set, or cannot be drawn from, or the data set cannot be scored on.
     """
     rows = [row for row in read_rows(runner.results) if row.get("entered")]
     ours = {case.name.removeprefix(PREFIX) for case in read_cases(Path(__file__).with_name("board.yaml"))}
     ours |= {title for method in METHODS.values() for title in (method.name, method.title)}
-    entrants = {row["case"].removeprefix(PREFIX) for row in rows}
-    if not args.another_seed:
-        ours |= entrants
+    entrants = set() if args.another_seed else {row["case"].removeprefix(PREFIX) for row in rows}
     if args.name.lower().startswith(BESIDE) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9 .,+()-]*", args.name):
         raise ValueError("--name: give a name of letters and digits, with a letter or digit first")
-    if letters(args.name) in set(map(letters, ours)):
-        own = ", or --another_seed for your own method" * (args.name in entrants and not args.another_seed)
+    if letters(args.name) in set(map(letters, ours | entrants)):
+        own = ", or --another_seed for your own method" * (args.name in entrants - ours)
         raise ValueError(f"--name: a method is called {args.name} already: give another name{own}")
     if args.minutes is not None and not 0 < args.minutes < math.inf:
         raise ValueError("--minutes: give a number above 0, or leave it out")
@@ -52,11 +50,10 @@ def entered(args: argparse.Namespace, runner: Runner) -> dict[str, Any]:
         kept = read_receipt(folder_of(row["receipt_sha256"], runner.results.parent))
         if row["epsilon"] == args.epsilon and settled_digest(kept) == settled_digest(receipt):
             raise Stopped(f"{args.release} has its row already: {row['case'].removeprefix(PREFIX)} on {row['data']}")
-    runner.check_place(data)
-    number = len(datasets.load_dataset(runner.places[data], split="train"))
+    number = runner.check_place(data)
     if dear := too_dear(receipt, args.epsilon, number):
         raise Stopped(dear)
-    trained_on = receipt["public_facts"]["num_images"]
+    trained_on = receipt["public_facts"].get("num_images", 0)
     if not 0.9 <= trained_on / number <= 1.1:  # a declared number may be rounded
         raise Stopped(f"--data {data}: it has {number:,} training images, and the receipt says {trained_on:,}")
     flags = {"draw": tuple(args.draw.split()), "upscale": tuple(args.upscale.split())}

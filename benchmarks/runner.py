@@ -17,7 +17,6 @@ import datasets
 from board import BESIDE, PREFIX
 from cases import Case, filled
 from kept import RECEIPT, digest_of, keep_receipt, keep_release, release_name
-from scorer import first_of
 
 from diffusers_dp.runs.stages import STAGES
 
@@ -82,18 +81,22 @@ class Runner:
             keep_release(release, release_name(row), self.results.parent)
         return row
 
-    def check_place(self, data: str) -> None:
-        """
+    def check_place(self, data: str) -> int:
+        """Returns the number of training images of a data set.
+
         Raises:
             Stopped: A data set lacks a split, or its images have no classes.
         """
+        numbers = []
         for split in ("train", self.scored_on):
             try:
                 rows = datasets.load_dataset(self.places[data], split=split)
             except (ValueError, OSError) as error:  # no such split, or no such folder
                 raise Stopped(f"--data {data}: give a data set with the splits train and test ({error})") from None
-            if not first_of(rows.features, datasets.ClassLabel):
+            if not any(isinstance(feature, datasets.ClassLabel) for feature in rows.features.values()):
                 raise Stopped(f"--data {data}: give a data set whose split {split} has a column of classes")
+            numbers.append(len(rows))
+        return numbers[0]
 
     def stop(self) -> None:
         """Ends all commands that are running: a training keeps its state."""

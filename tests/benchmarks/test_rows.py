@@ -194,7 +194,7 @@ def test_a_release_of_images_is_not_drawn_but_may_be_enlarged(rows, tmp_path, no
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
-        (["--epsilon", "1"], "its epsilon is 10 at delta 1.5"),
+        (["--epsilon", "1"], "its epsilon is 10 at delta 1.51486e-06, and it was entered for 1 at"),
         (["--name", "feta-pro "], "give another name"), (["--name", "a | b"], "of letters and digits"),
         (["--name", "longer FETA-Pro"], "of letters and digits"), (["--name", "PGE"], "is called PGE already"),
         (["--name", "Private_Evolution"], "of letters and digits"), (["--name", "Private  Evolution"], "already"),
