@@ -1,8 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Check a release against its `privacy_receipt.json`:   python verify.py FOLDER [BASE]   (or `diffusers-dp verify`)
 
-This one file needs `pip install dp-accounting` and nothing else. A release in which each unit took part in exactly k
-of its turns needs `pip install PLD_accounting` too. It rebuilds the events that the receipt lists,
+This one file needs `pip install dp-accounting` and nothing else. It rebuilds the events that the receipt lists,
 computes epsilon again, and compares the hashes of the files. What it can say is "numbers consistent, unsigned": a
 receipt is the trainer's statement, and nobody can see from the weights whether the events are all that happened.
 
@@ -12,7 +11,6 @@ of the folder is run.
 Exit codes: 0 consistent, 2 nothing to check, 4 something does not match or is damaged; each mismatch is one line.
 """
 
-import functools
 import hashlib
 import itertools
 import json
@@ -40,11 +38,6 @@ MOST_BYTES, MOST_EVENTS, MOST_STEPS, MOST_ORDERS = 10_000_000, 2_000, 6_000_000,
 MOST_FILES, MOST_HASHED, MOST_DEPTH, MOST_COUNTED = 10_000, 20_000_000_000, 50, 10_000_000
 MOST_KINDS, LARGEST_ORDER, LARGEST_CLAIM = 50, 1_024, 1e9  # kinds: events that differ in more than their steps
 BANDED, MOST_BANDS, SUM_OF_SQUARES = "banded_gaussian", 1_000, 1 + 1e-9
-# A unit takes part in exactly k of its turns. Only PLD_accounting counts that: so many turns, on so fine a grid.
-ALLOCATED, MOST_TURNS = "allocated_gaussian", 2_000
-LOSS_STEPS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4)
-WHOLE_ALLOCATION = "whole_allocation"  # of an event as it is counted: once for all steps of a release
-STREAMS = (BANDED, ALLOCATED)  # whose steps are one stream, without gaps
 IDS = ("path", "row", "column")
 NOISE, INTERVALS = (0.05, 1e7), (5e-6, 1e-2)
 ACCOUNTANTS = ("pld", "rdp", "prv")
@@ -786,21 +779,8 @@ def check_numbers(receipt: dict[str, Any]) -> Iterator[str]:
             f"A prior release: {problem}"
             for problem in _check_events(other.get("events"), other.get("num_images"), parallel, {}, strict)
         )
-    if _share_turns([receipt, *prior]):
-        yield "Two releases give units their turns by one key, so that their costs do not add up."
     if prior and not isinstance(receipt.get("dataset"), dict):
         yield "The receipt lists prior releases of no data set."
-
-
-def _share_turns(releases: Sequence[dict[str, Any]]) -> bool:
-    """Whether a secret key served two of them. Of what was not checked yet."""
-    found = []
-    for release in releases:
-        events = release["events"] if isinstance(release.get("events"), list) else []
-        queries = [event.get("query") for event in events if isinstance(event, dict)]
-        found.append({str(query["participation_key_sha256"]) for query in queries
-                      if isinstance(query, dict) and "participation_key_sha256" in query})  # fmt: skip
-    return sum(map(len, found)) > len(set[str]().union(*found))
 
 
 def _check_events(events: Any, num_images: Any, parallel: bool, facts: dict[str, Any], strict: bool) -> Iterator[str]:
@@ -824,7 +804,7 @@ def _check_events(events: Any, num_images: Any, parallel: bool, facts: dict[str,
         more = f" and {len(numbers) - 1} more" if len(numbers) > 1 else ""
         yield f"Event {numbers[0]}{more} cannot be accounted: {problem}."
     if not wrong:
-        yield from _check_turns([event for event in events if event["mechanism"] in STREAMS])
+        yield from _check_turns([event for event in events if event["mechanism"] == BANDED])
         numbers = [event.get("id") for event in events]
         if strict and any(after <= before for before, after in itertools.pairwise(numbers)):
             yield "The events are not numbered in the order in which they were asked."
@@ -914,12 +894,9 @@ def _check_turns(events: list[dict[str, Any]]) -> Iterator[str]:
             yield f"The steps of groups that take turns {what} at step {event['first_step']}."
             return
         reached += event["steps_reserved"]
-    same = ("mechanism", "noise_multiplier", "sampling_probability", "bands", "query")
-    if any(event.get(key) != events[0].get(key) for event in events for key in same):
+    same = ("noise_multiplier", "sampling_probability", "bands", "query")
+    if any(event[key] != events[0][key] for event in events for key in same):
         yield "The groups that take turns, or their noise, change between events."
-        return
-    if events and events[0]["mechanism"] == ALLOCATED and reached > _steps_of_turns(events[0]):
-        yield f"{reached} steps are more than the {_steps_of_turns(events[0])} in which units have their turns."
 
 
 def counted(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -928,15 +905,9 @@ def counted(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     Of `n` steps in which `b` groups take turns, a unit takes part in at most `ceil(n / b)`, each a Poisson-sampled
     Gaussian (Choquette-Choo et al. 2023, arXiv 2306.08153, Theorem 4). Steps of one kind are added up first. The
     groups of another release are other groups: it is counted by itself.
-
-    Where a unit takes part in exactly k of its t turns, the first step costs as much as all: they are counted once.
     """
-    plain, turns, allocated = [], dict[tuple[Any, ...], dict[str, Any]](), False
+    plain, turns = [], dict[tuple[Any, ...], dict[str, Any]]()
     for event in events:
-        if event.get("mechanism") == ALLOCATED:
-            plain += [] if allocated else [{**event, "mechanism": WHOLE_ALLOCATION, "steps_reserved": 1}]
-            allocated = True
-            continue
         if event.get("mechanism") != BANDED:
             plain.append(event)
             continue
@@ -971,26 +942,6 @@ def _wrong_bands(event: dict[str, Any]) -> str | None:
     return "groups that take turns are not parallel" if event.get("partition") is not None else None
 
 
-def _steps_of_turns(event: dict[str, Any]) -> int:
-    return int(event["query"]["turns"] * event.get("bands", 1))
-
-
-def _wrong_allocation(event: dict[str, Any]) -> str | None:
-    """Each unit takes part in exactly k of its t turns, which a secret key decides."""
-    query, first = event.get("query"), event.get("first_step")
-    if not isinstance(query, dict) or not _whole(first, 0):
-        return "steps in which units have turns lack their first step or query"
-    turns: Any = query.get("turns")
-    number: Any = query.get("participations")
-    if not _whole(turns, 2) or turns > MOST_TURNS or not _whole(number, 1) or number >= turns:
-        return f"a unit takes part in fewer than all of its turns, which are at most {MOST_TURNS}"
-    if number / turns != event["sampling_probability"] or query.get("loss_step") not in LOSS_STEPS:
-        return "its sampling probability is not its participations by its turns, or its grid is none of the library's"
-    if not _is_digest(query.get("participation_key_sha256")) or query.get("ids") not in IDS or "grid" in query:
-        return "it does not say by which secret key units have their turns, or claims the proof to the bit"
-    return "units that have their turns are not parallel" if event.get("partition") is not None else None
-
-
 def _wrong(event: dict[str, Any], num_images: Any) -> str | None:
     keys = ("noise_multiplier", "sampling_probability", "truncated_batch_size", "steps_reserved", "steps_executed")
     values: list[Any] = [event.get(key) for key in keys]
@@ -1004,14 +955,11 @@ def _wrong(event: dict[str, Any], num_images: Any) -> str | None:
     known = {"gaussian": q == 1 and cap is None, "poisson_gaussian": q < 1 and cap is None}
     known["truncated_poisson_gaussian"] = q < 1 and _whole(cap, 1)
     known[BANDED] = cap is None
-    known[ALLOCATED] = q < 1 and cap is None
     if not known.get(str(event.get("mechanism")), False):
         return "its mechanism does not fit its sampling probability and truncation"
     if not _whole(event.get("dataset_size"), 1) or event["dataset_size"] != num_images:
         return "its data set has another size than the public facts say"
-    if event["mechanism"] == ALLOCATED and ((problem := _wrong_allocation(event)) or "bands" not in event):
-        return problem
-    if event["mechanism"] in STREAMS:
+    if event["mechanism"] == BANDED:
         return _wrong_bands(event)
     return "it has bands, and its mechanism has none" if {"bands", "first_step"} & set(event) else None
 
@@ -1047,8 +995,8 @@ def check_claims(receipt: dict[str, Any]) -> Iterator[str]:
         yield f"PLD's interval must lie between {INTERVALS[0]:g} and {INTERVALS[1]:g}."
         return
     unknown = sorted(set(stated) - {"pld"})
-    if unknown and needs_pld(receipt["events"]):
-        yield f"Only PLD can count the receipt's events, but it claims epsilon by {unknown[0].upper()}."
+    if unknown and any(event.get("truncated_batch_size") is not None for event in receipt["events"]):
+        yield f"Only PLD can count truncated Poisson samples, but the receipt claims epsilon by {unknown[0].upper()}."
         return
     if _claims_version(receipt) > 2 and not _accountants_of(receipt) <= set(stated):
         yield "The receipt does not claim epsilon by the accountants that its version claims it by."
@@ -1075,14 +1023,8 @@ def check_claims(receipt: dict[str, Any]) -> Iterator[str]:
 
 def _accountants_of(receipt: dict[str, Any]) -> set[str]:
     """Those by which the library claims epsilon: PLD, RDP where it can count the events, and the run's own."""
-    return {"pld", receipt["accountant"], *([] if needs_pld(receipt["events"]) else ["rdp"])}
-
-
-def needs_pld(events: Sequence[dict[str, Any]]) -> bool:
-    """Whether PLD alone can count these events: of truncated samples, or where units have their turns."""
-    return any(
-        event.get("truncated_batch_size") is not None or event.get("mechanism") == ALLOCATED for event in events
-    )
+    truncated = any(event.get("truncated_batch_size") is not None for event in receipt["events"])
+    return {"pld", receipt["accountant"], *([] if truncated else ["rdp"])}
 
 
 def _compare(found: str, computed: float, claim: float, interval: float, slack: float) -> Iterator[str]:
@@ -1108,7 +1050,7 @@ def grid_of(receipt: dict[str, Any], events: list[dict[str, Any]], interval: flo
     Raises:
         `ValueError`: PLD would take too long, or more memory than there is.
     """
-    plain = [_by_coins(event) for event in events]
+    plain = [{**event, "truncated_batch_size": None} for event in events]
     rough = epsilon({"delta": receipt["delta"], "events": plain})
     if not rough < MOST_EPSILON:
         raise ValueError(f"it is about {rough:.3g}, and this is no guarantee")
@@ -1125,13 +1067,6 @@ def grid_of(receipt: dict[str, Any], events: list[dict[str, Any]], interval: flo
     return interval, slack
 
 
-def _by_coins(event: dict[str, Any]) -> dict[str, Any]:
-    """As plain Poisson sampling, for a scale."""
-    turns = event["query"]["turns"] if event.get("mechanism") == WHOLE_ALLOCATION else 1
-    steps = event["steps_reserved"] * turns
-    return {**event, "mechanism": "poisson_gaussian", "truncated_batch_size": None, "steps_reserved": steps}
-
-
 def widened(interval: float, rough: float) -> float:
     """PLD's interval where epsilon is about `rough`: its grid has no more than `GRID` points up to there."""
     return max(interval, rough / GRID)
@@ -1144,36 +1079,23 @@ def _slack(receipt: dict[str, Any], interval: float) -> float:
 
 
 def _versions(receipt: dict[str, Any]) -> tuple[str, str]:
-    """The version of dp_accounting, and of PLD_accounting where it counts, that computed the claims; and those that
-    are here."""
-    found = receipt.get("versions")
-    versions = found if isinstance(found, dict) else {}
-    names = ["dp_accounting"]
-    if any(event.get("mechanism") == ALLOCATED for event in _asked(receipt)):
-        names.append("PLD_accounting")
-    theirs = " and ".join(ascii(versions.get(name))[:40] for name in names)
+    """The version of dp_accounting that computed the claims, and the one that is here."""
+    versions = receipt.get("versions")
+    theirs = versions.get("dp_accounting") if isinstance(versions, dict) else None
     try:
-        return theirs, " and ".join(ascii(version(name)) for name in names)
+        return ascii(theirs)[:40], ascii(version("dp_accounting"))
     except PackageNotFoundError:
-        return theirs, "an unknown one"
+        return ascii(theirs)[:40], "an unknown one"
 
 
 def _work(events: list[dict[str, Any]], widest: float, interval: float) -> float:
     """What PLD costs, measured with dp_accounting 0.6: the grid of each kind of event, and the convolution of all."""
     work, most = 0.0, 0.0
-    for sigma, q, cap, _, turns, number, loss_step in _kinds(events):
+    for sigma, q, cap, _ in _kinds(events):
         points = (20 / sigma + 1 / sigma**2) / interval  # losses within ten standard deviations
         most = max(most, points)
         work += 15_000 + (8 if cap is not None else 2) * points
-        work += 0 if turns is None else allocation_work(sigma, turns, number, loss_step)
     return work + len(_kinds(events)) * (widest / interval + 4 * most) / 16
-
-
-def allocation_work(sigma: float, turns: int, participations: int, loss_step: float) -> float:
-    """What a random allocation costs in the steps of `_work`, measured with PLD_accounting 2.0: from 0.6 to 1.5 times
-    as much."""
-    points = (20 / sigma + 1 / sigma**2) * participations / loss_step
-    return (points * math.log2(max(turns / participations, 2))) ** 2 / 5
 
 
 def _check_dataset(receipt: dict[str, Any]) -> Iterator[str]:
@@ -1257,14 +1179,8 @@ def epsilon(
     accountant: Any = RdpAccountant(orders, adjacency) if interval is None else PLDAccountant(adjacency, interval)
     # In the ledger's order, for sums of floats depend on it.
     added = _kinds(counted(receipt["events"]))
-    kinds: list[Any] = [
-        (*kind[:2], steps, kind[2:4] if kind[2] else (), kind[4:] if kind[4] else ()) for kind, steps in added.items()
-    ]
-    for sigma, q, steps, truncation, allocation in sorted(kinds):
-        if allocation:
-            turns, participations, loss_step = allocation
-            compose_allocation(accountant, sigma, turns, participations, loss_step, steps)
-            continue
+    kinds = [(*kind[:2], steps, kind[2:] if kind[2] else ()) for kind, steps in added.items()]
+    for sigma, q, steps, truncation in sorted(kinds):
         question: dp.DpEvent = dp.GaussianDpEvent(sigma)
         if truncation:
             question = dp.TruncatedSubsampledGaussianDpEvent(truncation[1], q, truncation[0], sigma)
@@ -1276,54 +1192,6 @@ def epsilon(
     # At 0 and below there is only rounding, from which dp_accounting would conclude that epsilon is 0.
     values = [value if value > 0 else math.inf for value in accountant.rdp]
     return float(compute_epsilon(orders, values, receipt["delta"])[0])
-
-
-def compose_allocation(
-    accountant: Any, sigma: float, turns: int, participations: int, loss_step: float, number: int
-) -> None:
-    """Composes a PLD accountant with so many random allocations of a unit to its turns, each with a Gaussian of
-    sensitivity 1: by their upper bound (Feldman and Shenfeld 2026, arXiv 2602.17284), on the accountant's grid.
-
-    Args:
-        accountant (`PLDAccountant`): dp_accounting's.
-        sigma (`float`): The noise multiplier.
-        turns, participations (`int`): t, and k of them.
-        loss_step (`float`): Step of the grid of losses, which PLD_accounting makes finer for its own steps.
-        number (`int`): How many of them.
-    """
-    from dp_accounting.pld import pld_pmf
-    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
-
-    interval = accountant._value_discretization_interval
-    parts = []
-    for first, step, probabilities, infinite in _allocation(sigma, turns, participations, loss_step):
-        losses: dict[int, float] = {}
-        for place, probability in enumerate(probabilities, first):  # a loss is rounded up, as its bound is
-            cell = math.ceil(place * step / interval - 1e-9)
-            losses[cell] = losses.get(cell, 0.0) + probability
-        parts.append(pld_pmf.create_pmf(losses, interval, infinite, True))
-    one = PrivacyLossDistribution(*parts)
-    accountant._pld = accountant._pld.compose(one if number == 1 else one.self_compose(number))
-
-
-@functools.lru_cache(maxsize=1024)
-def _allocation(
-    sigma: float, turns: int, participations: int, loss_step: float
-) -> tuple[tuple[int, float, list[float], float], ...]:
-    """The losses of a random allocation, of both directions: place of the first on a grid, its step, probabilities,
-    and that of an infinite loss."""
-    from PLD_accounting import AllocationSchemeConfig, Direction, PrivacyParams, gaussian_allocation_directional_pld
-
-    params = PrivacyParams(sigma=sigma, num_steps=turns, num_selected=participations)
-    config = AllocationSchemeConfig(loss_discretization=loss_step)
-    found = []
-    for direction in (Direction.REMOVE, Direction.ADD):
-        losses = gaussian_allocation_directional_pld(params=params, config=config, direction=direction)
-        grid = losses.grid
-        if grid.anchor != 0 or grid.spacing_type.name != "LINEAR":
-            raise ValueError("PLD_accounting gives losses on another grid than it did")
-        found.append((int(grid.index_0), float(grid.step), losses.prob_arr.tolist(), float(losses.p_max)))
-    return tuple(found)
 
 
 def guarantee(receipt: dict[str, Any]) -> str:
@@ -1414,13 +1282,9 @@ def _kinds(events: list[dict[str, Any]]) -> dict[tuple[Any, ...], int]:
     """Steps of equal questions together: the cost does not depend on how they were reserved."""
     kinds: dict[tuple[Any, ...], int] = {}
     for event in events:
-        cap, query = event.get("truncated_batch_size"), event.get("query")
+        cap = event.get("truncated_batch_size")
         size = event.get("dataset_size") if cap else None
-        allocation = query if event.get("mechanism") == WHOLE_ALLOCATION and isinstance(query, dict) else {}
-        parts = (
-            event.get("noise_multiplier"), event.get("sampling_probability"), cap, size,
-            *(allocation.get(name) for name in ("turns", "participations", "loss_step")),
-        )  # fmt: skip
+        parts = (event.get("noise_multiplier"), event.get("sampling_probability"), cap, size)
         kind = tuple(part if isinstance(part, (int, float)) else None for part in parts)
         steps = event.get("steps_reserved")
         kinds[kind] = kinds.get(kind, 0) + (steps if isinstance(steps, int) else 0)
@@ -1507,8 +1371,7 @@ def report(folder: str | Path, check_signature: CheckSignature | None = None, ba
         print(end="", flush=True)
         return code
     except ImportError as error:
-        package = "PLD_accounting" if error.name == "PLD_accounting" else "dp-accounting"
-        sentence, code = f"{error.name} is not installed: pip install {package}.", 2
+        sentence, code = f"{error.name} is not installed: pip install dp-accounting.", 2
     except Exception as error:  # the last resort: nothing here spends budget, and nothing was found consistent
         if hasattr(error, "exit_code"):  # of who checks signatures
             raise

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from ..verify import WHOLE_ALLOCATION, counted, counted_together, grid_of
-from .epsilon import Composition, Question, Truncation, Turns, composed, merge, quiet_absl
+from ..verify import counted, counted_together, grid_of
+from .epsilon import Composition, Question, Truncation, composed, merge, quiet_absl
 
 
 #: Shares of unused units that are accused, at which a release is judged.
@@ -67,9 +67,7 @@ def composition_of(events: Iterable[dict[str, Any]]) -> Composition:
 def _question(event: dict[str, Any]) -> Question:
     size = event.get("truncated_batch_size")
     truncation = None if size is None else Truncation(size, event["dataset_size"])
-    allocation = Turns.of(event["query"]) if event.get("mechanism") == WHOLE_ALLOCATION else None
-    sigma, q = event["noise_multiplier"], event["sampling_probability"]
-    return Question(sigma, q, event["steps_reserved"], truncation, allocation)
+    return Question(event["noise_multiplier"], event["sampling_probability"], event["steps_reserved"], truncation)
 
 
 @lru_cache(maxsize=256)

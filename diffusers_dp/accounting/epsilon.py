@@ -13,12 +13,12 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from ..errors import UsageError
-from ..verify import compose_allocation, widened
+from ..verify import widened
 from ..words import MOST_EPSILON, QUICK_ORDERS
 
 
@@ -34,29 +34,13 @@ class Truncation(NamedTuple):
     num_images: int
 
 
-class Turns(NamedTuple):
-    """Each unit takes part in exactly `participations` of `turns` steps; losses are counted on a grid of
-    `loss_step`."""
-
-    turns: int
-    participations: int
-    loss_step: float
-
-    @classmethod
-    def of(cls, query: dict[str, Any]) -> "Turns":
-        """Those that the public facts of a row state."""
-        return cls(query["turns"], query["participations"], query["loss_step"])
-
-
 class Question(NamedTuple):
-    """A Gaussian mechanism of sensitivity 1, applied `steps` times, each time to a Poisson sample. With `allocation`
-    it is one random allocation of each unit to its turns, and `steps` says how many of these there are."""
+    """A Gaussian mechanism of sensitivity 1, applied `steps` times, each time to a Poisson sample."""
 
     noise_multiplier: float
     sampling_probability: float
     steps: int
     truncation: Truncation | None = None
-    allocation: Turns | None = None
 
 
 Composition = tuple[Question, ...]  # see `merge`
@@ -86,12 +70,11 @@ def merge(questions: Iterable[tuple]) -> Composition:
     Args:
         questions (iterable of `Question`): Questions, or tuples of their fields.
     """
-    steps: dict[Question, int] = {}
-    for question in (Question(*fields) for fields in questions):
-        kind = question._replace(steps=0)
-        steps[kind] = steps.get(kind, 0) + question.steps
-    merged = [kind._replace(steps=n) for kind, n in steps.items()]
-    return tuple(sorted(merged, key=lambda each: (*each[:3], each.truncation or (), each.allocation or ())))
+    steps: dict[tuple[float, float, Truncation | None], int] = {}
+    for sigma, q, n, truncation in (Question(*question) for question in questions):
+        steps[sigma, q, truncation] = steps.get((sigma, q, truncation), 0) + n
+    merged = [Question(sigma, q, n, truncation) for (sigma, q, truncation), n in steps.items()]
+    return tuple(sorted(merged, key=lambda question: (*question[:3], question.truncation or ())))
 
 
 def truncated_batch_size(num_images: int, sample_rate: float) -> int:
@@ -105,20 +88,13 @@ def truncated_batch_size(num_images: int, sample_rate: float) -> int:
     return min(num_images, math.ceil(expected + 5 * math.sqrt(expected * (1 - sample_rate))))
 
 
-def only_by_pld(composition: Composition) -> bool:
-    """Whether PLD alone can count it: truncated samples, or units with turns."""
-    return any(question.truncation or question.allocation for question in composition)
+def is_truncated(composition: Composition) -> bool:
+    return any(question.truncation for question in composition)
 
 
-def by_coins(composition: Composition) -> Composition:
-    """Replaces truncated samples and turns by plain Poisson sampling, as a scale, never as a claim."""
-    return merge(
-        question._replace(
-            truncation=None, allocation=None,
-            steps=question.steps * (1 if question.allocation is None else question.allocation.turns),
-        )
-        for question in composition
-    )  # fmt: skip
+def untruncated(composition: Composition) -> Composition:
+    """Replaces truncated by plain Poisson sampling. It costs a little less, so use it as a scale, never as a claim."""
+    return merge(question._replace(truncation=None) for question in composition)
 
 
 def to_event(composition: Composition) -> "DpEvent":
@@ -126,7 +102,7 @@ def to_event(composition: Composition) -> "DpEvent":
     import dp_accounting as dp
 
     events = []
-    for sigma, q, n, truncation, _ in composition:
+    for sigma, q, n, truncation in composition:
         event: DpEvent = dp.GaussianDpEvent(sigma)
         if truncation is not None:
             event = dp.TruncatedSubsampledGaussianDpEvent(truncation.num_images, q, truncation.batch_size, sigma)
@@ -171,23 +147,20 @@ def epsilon(composition: Composition, delta: float, accountant: str = "pld", int
             (at 1e-4) or 6 (at 1e-5). Beyond epsilon 1000 all three return RDP's bound.
 
     Raises:
-        UsageError: The accountant is RDP or PRV and the sampling is truncated or a random allocation, which neither
-            supports; or delta is too small for PRV (about 1e-14), where PLD returns infinity. Or a random allocation
-            is to be counted, and PLD_accounting is not installed.
+        UsageError: The accountant is RDP or PRV and the sampling is truncated, which neither supports; or delta is too
+            small for PRV (about 1e-14). PLD returns infinity there.
     """
     if not composition:
         return 0.0
-    if only_by_pld(composition) and accountant != "pld":
+    if is_truncated(composition) and accountant != "pld":
         raise UsageError(
-            f"{accountant} cannot count truncated Poisson sampling, or units that take part in exactly k turns; give "
-            "--accountant pld.",
-            field="accountant",
+            f"{accountant} cannot count truncated Poisson sampling; give --accountant pld.", field="accountant"
         )
     if accountant == "rdp":
         return rdp_epsilon(composition, delta)[0]
     rough = _rough(composition, delta)
     if not rough <= MOST_EPSILON:
-        return math.inf if only_by_pld(composition) else rough
+        return math.inf if is_truncated(composition) else rough
     if accountant == "prv":
         from opacus.accountants import PRVAccountant  # loads torch
 
@@ -211,21 +184,7 @@ def composed(composition: Composition, interval: float) -> "PLDAccountant":
     from dp_accounting.pld import PLDAccountant
 
     pld = PLDAccountant(NeighboringRelation.REPLACE_SPECIAL, interval)
-    for question in composition:  # in the order of `verify`, because sums of floats depend on it
-        if question.allocation is None:
-            pld.compose(to_event((question,)))
-            continue
-        try:
-            compose_allocation(pld, question.noise_multiplier, *question.allocation, question.steps)
-        except ImportError:
-            raise UsageError(
-                "--participation exactly needs a package: pip install diffusers_dp[participation], or leave it out."
-            ) from None
-        except ValueError:  # its grid is coarser than the losses
-            raise UsageError(
-                f"--participation exactly cannot be counted at noise multiplier {question.noise_multiplier:.4g}, "
-                "where it saves nothing: raise --target_epsilon, or leave it out."
-            ) from None
+    pld.compose(to_event(composition))
     return pld
 
 
@@ -265,7 +224,7 @@ def _refined(composition: Composition, target_epsilon: float, delta: float) -> f
 
 def _rough(composition: Composition, delta: float) -> float:
     """Computes RDP's epsilon at few orders, to size PLD's grid."""
-    return rdp_epsilon(by_coins(composition), delta, QUICK_ORDERS)[0]
+    return rdp_epsilon(untruncated(composition), delta, QUICK_ORDERS)[0]
 
 
 def calibrate(
@@ -278,14 +237,13 @@ def calibrate(
     spent: float,
     at_least: float,
     truncation: Truncation | None = None,
-    allocation: Turns | None = None,
 ) -> float:
-    """Finds the smallest noise multiplier of (q, steps, truncation, allocation) that meets the target together with
-    `before`, to 1e-4, from above.
+    """Finds the smallest noise multiplier of (q, steps, truncation) that meets the target together with `before`, to
+    1e-4, from above.
 
-    PLD usually needs two calls at full resolution. A grid ten times coarser (for a random allocation four times) is
-    off by a slowly varying factor. Therefore solve on it, measure the factor at the solution, solve for the corrected
-    target, and only then check at full resolution.
+    PLD usually needs two calls at full resolution. A grid ten times coarser is off by a slowly varying factor.
+    Therefore solve on it, measure the factor at the solution, solve for the corrected target, and only then check at
+    full resolution.
 
     Args:
         before (`Composition`): Reserved questions; they cost `spent`, which is below the target.
@@ -296,26 +254,20 @@ def calibrate(
     """
 
     def exact(sigma: float) -> float:
-        question = (sigma, q, steps, truncation, allocation)
-        return cost(merge([*before, question]), target_epsilon, delta, accountant, refine=False)
-
-    rough = None if allocation is None else allocation._replace(loss_step=4 * allocation.loss_step)
+        return cost(merge([*before, (sigma, q, steps, truncation)]), target_epsilon, delta, accountant, refine=False)
 
     def coarse(sigma: float) -> float:
-        question = (sigma, q, steps, truncation, rough)
-        return epsilon(merge([*before, question]), delta, "pld", 10 * interval_of(target_epsilon))
+        return epsilon(merge([*before, (sigma, q, steps, truncation)]), delta, "pld", 10 * interval_of(target_epsilon))
 
     # A sum of many small Gaussian losses has mu = q sqrt(T) / sigma, and epsilon is near mu sqrt(2 ln(1/delta)).
-    start, width = q * math.sqrt(-2 * steps * math.log(delta)) / (target_epsilon - spent), 4.0
-    if allocation is not None:  # a little less than by coins; far from there PLD_accounting is slow
-        coins = (q, steps * allocation.turns, target_epsilon, delta, accountant, spent, at_least)
-        start, width = 0.96 * calibrate(before, *coins), 1.02
+    start = q * math.sqrt(-2 * steps * math.log(delta)) / (target_epsilon - spent)
+    width = 4.0
     hopeless = (
         f"--accountant {accountant} finds no noise multiplier up to {MAX_NOISE_MULTIPLIER:g} that meets epsilon "
         f"{target_epsilon:g} at delta {delta:g}: raise --target_delta, or the bound (--target_epsilon, "
         f"--dataset_epsilon){'.' if accountant == 'rdp' else ', or give --accountant rdp.'}"
     )
-    if accountant == "pld" and (allocation or coarse(MAX_NOISE_MULTIPLIER) < target_epsilon):
+    if accountant == "pld" and coarse(MAX_NOISE_MULTIPLIER) < target_epsilon:
         start = smallest_noise(coarse, target_epsilon, start, hopeless, width=width, at_least=at_least, tolerance=2e-5)
         factor = coarse(start) / max(exact(start), 1e-12)
         if abs(factor - 1) > 4e-5:  # otherwise, at large epsilon, a second solution would be no better

@@ -23,13 +23,12 @@ from .ledger_file import (
     Bound,
     LedgerFile,
     ReleaseRows,
+    banded_rows,
     bounds_of,
     check_dataset_id,
     facts_of,
     plain_facts,
     same_stream,
-    steps_of_turns,
-    stream_rows,
 )
 from .ledger_row import LedgerRow, finite_number
 
@@ -153,14 +152,15 @@ class PrivacyLedger(LedgerCosts):
 
         Raises:
             BudgetExceeded: The total would exceed the target; nothing was written.
-            UsageError: The release has reserved steps with other bands, groups, turns or noise; or another release of
-                the data set gives its units their turns by the same key.
+            UsageError: The release has reserved steps with other bands, groups or noise.
             IntegrityError: Somebody else changed the file since this ledger's last write.
             OSError: The file cannot be written or synced; nothing is granted.
         """
         entry = self._entry(row)
-        if "first_step" in entry:
-            self._check_stream(row, entry)
+        if row.bands is not None and not all(same_stream(entry, other) for other in banded_rows(self._rows)[:1]):
+            raise UsageError(
+                f"{row.name!r} has other bands, groups or noise than earlier steps of this release: use the same."
+            )
         if not self._affords(self._composition([row])):
             broken = self._broken_bound(self._composition([row]))
             if self._within(self._composition([row])) and broken is not None:
@@ -180,28 +180,6 @@ class PrivacyLedger(LedgerCosts):
         if len(self._rows) == 1 and self.after_first_row is not None:
             self.after_first_row()
         return entry["id"]
-
-    def _check_stream(self, row: LedgerRow, entry: dict[str, Any]) -> None:
-        """Checks that steps with positions go on with the stream, and that turns are neither used up nor those of
-        another release."""
-        if not all(same_stream(entry, other) for other in stream_rows(self._rows)[:1]):
-            raise UsageError(
-                f"{row.name!r} has other bands, groups, turns or noise than earlier steps of this release: use the "
-                "same."
-            )
-        most = steps_of_turns(entry)
-        if most is None or row.allocation is None:
-            return
-        if entry["first_step"] + row.steps > most:
-            raise BudgetExceeded(
-                f"{row.steps} step(s) of {row.name!r} after {entry['first_step']} are more than the {most} in which "
-                "units have their turns; the question was not asked."
-            )
-        elsewhere = (
-            other["query"].get("participation_key_sha256") for each in self._file.others for other in each.rows
-        )
-        if row.allocation.key_sha256 in elsewhere:
-            raise UsageError("Another release of the data set gives its units their turns by this key: use a new one.")
 
     def executed(self, reservation: int, steps: int) -> None:
         """Records that a reservation ended after `steps` of its steps. Unused steps stay spent."""
@@ -226,18 +204,15 @@ class PrivacyLedger(LedgerCosts):
         writes the count to disk.
 
         Returns:
-            `int`: Id of the reservation. With bands or turns of units, the position of the step, from 0, among all
-            such steps that the release ever reserved, lost ones included. Modulo the bands, it is the group whose turn
-            it is.
+            `int`: Id of the reservation. With bands, the position of the step, from 0, among all steps with bands that
+            the release ever reserved, lost ones included. Modulo the bands, it is the group whose turn it is.
         """
         wanted = _identity(self._entry(row))
         number = next((n for n in reversed(self._open) if _identity(self._rows[n]) == wanted), None)
         if number is None:
             number = self.reserve(replace(row, steps=reserve_steps))
         entry = self._rows[number]
-        position: int | None = None
-        if "first_step" in entry:
-            position = entry["first_step"] + entry["steps_executed"]
+        position: int | None = None if row.bands is None else entry["first_step"] + entry["steps_executed"]
         entry["steps_executed"] += 1
         if entry["steps_executed"] == entry["steps_reserved"]:
             self.executed(number, entry["steps_executed"])

@@ -11,8 +11,8 @@ from ..errors import UsageError
 from ..words import ACCOUNTANTS
 from . import epsilon as accounting
 from .epsilon import Composition
-from .ledger_file import Bound, LedgerFile, next_step, plain_facts, questions_of, steps_of_turns, stream_rows
-from .ledger_row import ALLOCATED, NON_PRIVATE, STREAMS, Allocation, LedgerRow, sampled_row
+from .ledger_file import Bound, LedgerFile, banded_rows, next_step, plain_facts, questions_of
+from .ledger_row import BANDED, NON_PRIVATE, LedgerRow, sampled_row
 
 
 _ROUNDING = 1e-9
@@ -80,29 +80,26 @@ class LedgerCosts:
     def budget_shares(self) -> dict[str, float]:
         """Computes each stage's share of the composed RDP, at the optimal order for the target delta.
 
-        RDP is additive, so shares are too (FETA-Pro paper, Table 12). Truncated samples and turns of units, which RDP
-        does not support, count as plain Poisson sampling here.
+        RDP is additive, so shares are too (FETA-Pro paper, Table 12). Truncated Poisson sampling, which RDP does not
+        support, counts as plain Poisson sampling here.
         """
         shares: dict[str, float] = {}
         if self._rows:
-            composition = accounting.by_coins(self._composition())
+            composition = accounting.untruncated(self._composition())
             _, at = accounting.rdp_epsilon(composition, self.target_delta)
             total = accounting.rdp(composition)[at]
             for row in self._rows:
                 together, part = [row], 1.0
-                if row["mechanism"] in STREAMS:  # steps of all stages are counted together
-                    together = stream_rows(self._rows)
+                if row["mechanism"] == BANDED:  # steps of all stages are counted together
+                    together = banded_rows(self._rows)
                     part = row["steps_reserved"] / next_step(self._rows)
-                spent = part * accounting.rdp(accounting.by_coins(tuple(questions_of(together))))[at]
+                spent = part * accounting.rdp(accounting.untruncated(tuple(questions_of(together))))[at]
                 shares[row["stage"]] = shares.get(row["stage"], 0.0) + spent / total
         return shares
 
     def affordable_steps(self, row: LedgerRow, at_most: int) -> int:
         """Finds the largest n <= `at_most` such that all reserved rows, rows set aside and n steps of `row` meet the
-        target, and units have turns in them."""
-        turns = steps_of_turns(self._entry(row))
-        if turns is not None:
-            at_most = min(at_most, turns - next_step(self._rows))
+        target."""
 
         def too_dear(steps: int) -> bool:
             return not self._affords(self._composition([*self.set_aside, replace(row, steps=steps)]))
@@ -121,7 +118,6 @@ class LedgerCosts:
         truncated_batch_size: int | None = None,
         at_least: float = 1e-2,
         bands: int = 1,
-        allocation: Allocation | None = None,
     ) -> float:
         """Finds the smallest noise multiplier for which the rows so far, rows set aside and `steps` more steps meet
         the target.
@@ -135,7 +131,6 @@ class LedgerCosts:
             truncated_batch_size (`int`, *optional*): Maximum size of a Poisson sample.
             at_least (`float`): Smallest noise multiplier to return.
             bands (`int`): Number of groups that take turns.
-            allocation (`Allocation`, *optional*): Turns of the units; `sample_rate` and `steps` are theirs.
 
         Raises:
             UsageError: The rows so far use up the target, or one of `dataset_bounds`.
@@ -143,8 +138,6 @@ class LedgerCosts:
         # Comes first because it reports a wrong rate or number of steps.
         row = sampled_row("the remaining steps", 1.0, sample_rate, steps, truncated_batch_size)
         row = replace(row, steps=accounting.participations(row.steps, bands))
-        if allocation is not None:
-            row = replace(row, mechanism=ALLOCATED, sampling_probability=allocation.rate, query=allocation.facts)
         spent = self.epsilon(extra=self.set_aside)
         if not spent < self.target_epsilon:
             raise UsageError(
@@ -239,8 +232,7 @@ class LedgerCosts:
     ) -> float:
         (question,) = questions_of([self._entry(row)])
         return accounting.calibrate(
-            before, row.sampling_probability, question.steps, *bound, accountant, spent, at_least,
-            question.truncation, question.allocation,
+            before, row.sampling_probability, row.steps, *bound, accountant, spent, at_least, question.truncation,
         )  # fmt: skip
 
     def _entry(self, row: LedgerRow) -> dict[str, Any]:
@@ -258,8 +250,7 @@ class LedgerCosts:
             "query": plain_facts(row.query, f"The query facts of {row.name!r}"),
             "partition": row.partition,
             "state": "reserved",
-            **({} if row.bands is None else {"bands": row.bands}),
-            **({"first_step": next_step(self._rows)} if row.mechanism in STREAMS else {}),
+            **({} if row.bands is None else {"bands": row.bands, "first_step": next_step(self._rows)}),
         }
 
 

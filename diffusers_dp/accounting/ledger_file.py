@@ -19,8 +19,8 @@ from typing import Any, NamedTuple, TextIO
 
 from ..errors import IntegrityError, UsageError
 from ..files.journal import Journal
-from .epsilon import Question, Truncation, Turns, participations
-from .ledger_row import ALLOCATED, BANDED, NON_PRIVATE, STREAMS, Allocation, LedgerRow
+from .epsilon import Question, Truncation, participations
+from .ledger_row import BANDED, NON_PRIVATE, LedgerRow
 
 
 SCHEMA_VERSION = 2
@@ -36,7 +36,7 @@ _HEADER = {
     "target_delta",
 }
 _OURS = ("chain", "release_id")  # fields of the file, not of the question
-_STREAM = ("mechanism", "noise_multiplier", "sampling_probability", "bands", "query", "partition")
+_STREAM = ("noise_multiplier", "sampling_probability", "bands", "query", "partition")
 _MUTABLE = ("chain", "steps_executed", "state")
 
 
@@ -209,51 +209,38 @@ def check_dataset_id(name: str) -> str:
 
 
 def question_of(row: dict[str, Any]) -> Question:
-    """Converts a row whose steps are counted by themselves for the accountant."""
+    """Converts a row without bands for the accountant."""
     cap = row["truncated_batch_size"]
     truncation = None if cap is None else Truncation(cap, row["dataset_size"])
     return Question(row["noise_multiplier"], row["sampling_probability"], row["steps_reserved"], truncation)
 
 
 def questions_of(rows: Iterable[dict[str, Any]]) -> list[Question]:
-    """Converts all rows of one release for the accountant; steps with bands are counted by `participations`, and one
-    step in which units have turns costs as much as all."""
+    """Converts all rows of one release for the accountant; steps with bands are counted by `participations`."""
     questions, steps = [], dict[tuple[float, float, int], int]()
-    allocations = dict[Question, None]()
     for row in rows:
-        if row["mechanism"] == ALLOCATED:
-            turns = Turns.of(row["query"])
-            question = Question(row["noise_multiplier"], row["sampling_probability"], 1, None, turns)
-            allocations[question] = None
-        elif row["mechanism"] == BANDED:
+        if row["mechanism"] == BANDED:
             kind = (row["noise_multiplier"], row["sampling_probability"], row["bands"])
             steps[kind] = steps.get(kind, 0) + row["steps_reserved"]
         else:
             questions.append(question_of(row))
-    banded = [Question(sigma, q, participations(n, bands)) for (sigma, q, bands), n in steps.items()]
-    return [*questions, *banded, *allocations]
+    return questions + [Question(sigma, q, participations(n, bands)) for (sigma, q, bands), n in steps.items()]
 
 
-def stream_rows(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Returns the rows whose steps have positions; a release has at most one stream of these."""
-    return [row for row in rows if row["mechanism"] in STREAMS]
+def banded_rows(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Returns the rows with bands; a release has at most one stream of these."""
+    return [row for row in rows if row["mechanism"] == BANDED]
 
 
 def next_step(rows: Sequence[dict[str, Any]]) -> int:
-    """Counts the steps of the stream that a release has reserved: the position of the next one."""
-    last = next(iter(reversed(stream_rows(rows))), None)
+    """Counts the steps with bands that a release has reserved: the position of the next one."""
+    last = next((row for row in reversed(rows) if row["mechanism"] == BANDED), None)
     return 0 if last is None else last["first_step"] + last["steps_reserved"]
 
 
-def steps_of_turns(row: dict[str, Any]) -> int | None:
-    """Returns how many steps there are in which units have their turns, or `None` where they have none."""
-    allocation = Allocation.of(row["query"])
-    return None if allocation is None else allocation.turns * row.get("bands", 1)
-
-
 def same_stream(row: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Tells whether two rows of the stream have the same groups, turns and noise."""
-    return all(row.get(key) == other.get(key) for key in _STREAM)
+    """Tells whether two banded rows have the same groups and noise."""
+    return all(row[key] == other[key] for key in _STREAM)
 
 
 def facts_of(row: dict[str, Any]) -> dict[str, Any]:
@@ -331,7 +318,7 @@ def _usable(path: Path) -> Iterator[None]:
 def _check_row(row: dict[str, Any], release: ReleaseRows, path: Path) -> None:
     header, number = release.header, len(release.rows)
     try:
-        sigma, q, steps = question_of(row)[:3]
+        sigma, q, steps, _ = question_of(row)
         query, partition, cap = row["query"], row["partition"], row["truncated_batch_size"]
         LedgerRow(row["stage"], row["mechanism"], sigma, q, steps, query, partition, cap, row.get("bands"))
         sound = row["id"] == number and row["state"] in ("reserved", "executed")
@@ -346,14 +333,11 @@ def _check_row(row: dict[str, Any], release: ReleaseRows, path: Path) -> None:
 
 
 def _goes_on(row: dict[str, Any], before: Sequence[dict[str, Any]]) -> bool:
-    """Tells whether a row of the stream starts where the last one ended, with the same groups, turns and noise, and
-    goes no further than the turns; other rows must not have a position."""
-    if row["mechanism"] not in STREAMS:
+    """Tells whether a banded row starts where the last one ended, with the same groups and noise; other rows must not
+    have a position."""
+    if row["mechanism"] != BANDED:
         return not {"bands", "first_step"} & set(row)
-    most = steps_of_turns(row)
-    if most is not None and row["first_step"] + row["steps_reserved"] > most:
-        return False
-    return row["first_step"] == next_step(before) and all(same_stream(row, other) for other in stream_rows(before)[:1])
+    return row["first_step"] == next_step(before) and all(same_stream(row, other) for other in banded_rows(before)[:1])
 
 
 def _link(chain: str, line: dict[str, Any]) -> str:

@@ -11,10 +11,7 @@ from ..errors import UsageError
 
 
 NON_PRIVATE = "non_private"  # dp_accounting's name
-BANDED, ALLOCATED = "banded_gaussian", "allocated_gaussian"
-STREAMS = (BANDED, ALLOCATED)  # mechanisms whose steps have positions in one stream of a release
-#: Of grids of losses, for random allocations. The plan takes the finest one that takes seconds.
-LOSS_STEPS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4)
+BANDED = "banded_gaussian"
 DP_SGD, TEACHERS = "dp_sgd", "teachers"  # names of rows that have many steps
 IDS = ("path", "row", "column")
 LARGEST_SUM_OF_SQUARES = 1 + 1e-9  # of coefficients scaled to norm 1; any excess is more than rounding
@@ -88,70 +85,14 @@ class Bands:
 
 
 @dataclass(frozen=True)
-class Allocation:
-    """Random allocation: each unit takes part in exactly k of the t turns of its group, at random (Feldman and
-    Shenfeld 2026, arXiv 2602.17284). All of it is public but the key, which is not here.
-
-    Args:
-        turns (`int`): t, at least 2. Without bands these are all steps.
-        participations (`int`): k, from 1 to t - 1.
-        key_sha256 (`str`): SHA-256 of the secret key, in hexadecimal, see `randomness.keyed_hash.allocated_turns`.
-        ids (`str`, defaults to `"row"`): What an id is, see `Bands`.
-        loss_step (`float`, defaults to 0.1): Step of the grid on which losses are counted, one of `LOSS_STEPS`.
-
-    Raises:
-        UsageError: A value lies outside its range.
-    """
-
-    turns: int
-    participations: int
-    key_sha256: str
-    ids: str = "row"
-    loss_step: float = 0.1
-
-    def __post_init__(self) -> None:
-        whole = all(type(value) is int for value in (self.turns, self.participations))
-        if not whole or not 1 <= self.participations < self.turns:
-            raise UsageError(
-                f"A unit takes part in from 1 to t - 1 of its t turns, not in {self.participations!r} of "
-                f"{self.turns!r}: give another --max_train_steps or --train_batch_size."
-            )
-        keyed = isinstance(self.key_sha256, str) and re.fullmatch(r"[0-9a-f]{64}", self.key_sha256)
-        if not keyed or self.ids not in IDS or self.loss_step not in LOSS_STEPS:
-            raise UsageError("Turns of units need the SHA-256 of a key, the kind of ids, and a known grid of losses.")
-
-    @property
-    def rate(self) -> float:
-        """k / t: the rate at which a unit takes part in its turns."""
-        return self.participations / self.turns
-
-    @classmethod
-    def of(cls, query: dict) -> "Allocation | None":
-        """The one that the public facts of a row state; `None` where they state none."""
-        if "turns" not in query:
-            return None
-        names = ("turns", "participations", "participation_key_sha256", "ids", "loss_step")
-        return cls(*(query[name] for name in names))
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """What the public facts of a row state."""
-        return {
-            "turns": self.turns, "participations": self.participations, "participation_key_sha256": self.key_sha256,
-            "ids": self.ids, "loss_step": self.loss_step,
-        }  # fmt: skip
-
-
-@dataclass(frozen=True)
 class LedgerRow:
     """One question, before it is asked.
 
     Args:
         name (`str`): Stage that asks, for example `"central_images"`.
         mechanism (`str`): `"gaussian"` (all images), `"poisson_gaussian"` (a Poisson sample),
-            `"truncated_poisson_gaussian"` (at most `truncated_batch_size` images of it), `"banded_gaussian"` (a
-            sample of one of `bands` groups, which take turns) or `"allocated_gaussian"` (units whose turn it is, see
-            `Allocation`). `"non_private"` has no noise, and only
+            `"truncated_poisson_gaussian"` (at most `truncated_batch_size` images of it) or `"banded_gaussian"` (a
+            sample of one of `bands` groups, which take turns). `"non_private"` has no noise, and only
             `unprotected_ledger.UnprotectedLedger` accepts it.
         noise_multiplier (`float`): Standard deviation of the noise divided by the sensitivity; finite and above 0, or
             exactly 0 for `"non_private"`.
@@ -191,17 +132,12 @@ class LedgerRow:
                     )
         if not 0 < q <= 1:
             raise UsageError(f"The sampling probability of {self.name!r} must lie in (0, 1], not {q}.")
-        cap, bands, allocation = self.truncated_batch_size, self.bands, self.allocation
-        if self.mechanism != mechanism_of(q, cap, sigma, bands, allocation is not None):
+        cap, bands = self.truncated_batch_size, self.bands
+        if self.mechanism != mechanism_of(q, cap, sigma, bands):
             raise UsageError(
                 f"The mechanism of {self.name!r} is {self.mechanism!r} with sampling probability {q}: use 'gaussian' "
                 "for a sampling probability of 1, 'poisson_gaussian' below it, 'truncated_poisson_gaussian' with "
                 "a truncated batch size, and 'banded_gaussian' with bands."
-            )
-        if allocation is not None and (q != allocation.rate or cap is not None or "grid" in self.query):
-            raise UsageError(
-                f"{self.name!r} has a sampling probability of {q}: where units take part in exactly k of t turns it "
-                "is k / t, nothing is truncated, and noise is not exact."
             )
         if bands is not None:
             self._check_bands(q, bands)
@@ -217,18 +153,12 @@ class LedgerRow:
         if cap is not None:
             object.__setattr__(self, "truncated_batch_size", int(cap))
 
-    @property
-    def allocation(self) -> Allocation | None:
-        """Turns of the units, where each takes part in exactly k of them."""
-        return Allocation.of(self.query)
-
     def _check_bands(self, q: float, bands: int) -> None:
         """Checks that the public facts state the same bands and the rate of all units, and that nothing is
         truncated."""
         stated, rate = Bands.of(self.query), finite_number(self.query.get("sample_rate"), "The rate of all units")
-        same = stated is not None and stated.count == bands and isinstance(bands, int)
-        same = same and (bands * rate == q or self.mechanism == ALLOCATED and math.isclose(bands * rate, q))
-        if not same or self.mechanism not in STREAMS or self.truncated_batch_size is not None:
+        same = stated is not None and stated.count == bands and isinstance(bands, int) and bands * rate == q
+        if not same or self.mechanism != BANDED or self.truncated_batch_size is not None:
             raise UsageError(
                 f"{self.name!r} has {bands} bands, a sampling probability of {q} and a rate of {rate}: give as many "
                 "coefficients as bands, a probability of bands times the rate, and no truncated batch size."
@@ -245,21 +175,18 @@ def gradient_row(
     truncated_batch_size: int | None = None,
     facts: dict[str, int] | None = None,
     bands: Bands | None = None,
-    allocation: Allocation | None = None,
 ) -> LedgerRow:
     """Builds the ledger row of one step of DP-SGD; `sample_rate` is the rate q of all units, `facts` what the door
-    says of all its rows. With `allocation` q is k / t divided by the number of bands.
+    says of all its rows.
 
     Raises:
         UsageError: A value is outside its range; with bands, q times their number is above 1.
     """
     number = None if bands is None else bands.count
     probability = sample_rate if bands is None else bands.count * sample_rate
-    if allocation is not None and math.isclose(probability, allocation.rate):
-        probability = allocation.rate
     return LedgerRow(
         name=DP_SGD,
-        mechanism=mechanism_of(probability, truncated_batch_size, noise_multiplier, number, allocation is not None),
+        mechanism=mechanism_of(probability, truncated_batch_size, noise_multiplier, number),
         noise_multiplier=noise_multiplier,
         sampling_probability=probability,
         query={
@@ -269,7 +196,6 @@ def gradient_row(
             "noise_multiplicity": noise_multiplicity,
             **(facts or {}),
             **({} if bands is None else {"sample_rate": sample_rate, **bands.facts}),
-            **({} if allocation is None else allocation.facts),
         },
         truncated_batch_size=truncated_batch_size,
         bands=number,
@@ -356,13 +282,10 @@ def mechanism_of(
     truncated_batch_size: int | None = None,
     noise_multiplier: float = 1.0,
     bands: int | None = None,
-    allocated: bool = False,
 ) -> str:
-    """Names the mechanism: Gaussian on a Poisson sample or on units whose turn it is, or without noise."""
+    """Names the mechanism: Gaussian on a Poisson sample, or without noise."""
     if noise_multiplier == 0:
         return NON_PRIVATE
-    if allocated:
-        return ALLOCATED
     if bands is not None:
         return BANDED
     if truncated_batch_size is not None:

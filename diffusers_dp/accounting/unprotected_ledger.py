@@ -14,7 +14,7 @@ from pathlib import Path
 from ..errors import UsageError
 from .epsilon import Composition
 from .ledger import PrivacyLedger
-from .ledger_row import NON_PRIVATE, Allocation, LedgerRow
+from .ledger_row import NON_PRIVATE, LedgerRow
 
 
 class UnprotectedLedger(PrivacyLedger):
@@ -62,7 +62,6 @@ class UnprotectedLedger(PrivacyLedger):
         truncated_batch_size: int | None = None,
         at_least: float = 0.0,
         bands: int = 1,
-        allocation: Allocation | None = None,
     ) -> float:
         return 0.0
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..accounting.ledger import PrivacyLedger
-from ..accounting.ledger_row import DP_SGD, STREAMS, LedgerRow
+from ..accounting.ledger_row import DP_SGD, LedgerRow
 from ..commands.plan_picture import picture_of
 from ..data.images import public_facts
 from ..errors import DiffusersDPError, UsageError
@@ -35,7 +35,7 @@ def plan_of_receipt(receipt: dict[str, Any]) -> Plan:
                 raise KeyError(asked["stage"])
             rows[asked["stage"]] = LedgerRow(
                 asked["stage"], asked["mechanism"], asked["noise_multiplier"], asked["sampling_probability"],
-                asked["steps"], asked["query"] if asked["mechanism"] in STREAMS else {},
+                asked["steps"], asked["query"] if "bands" in asked else {},
                 truncated_batch_size=asked.get("truncated_batch_size"), bands=asked.get("bands"),
             )  # fmt: skip
         ledger = PrivacyLedger(

@@ -44,13 +44,12 @@ def check_same_run(folder: Path, receipt: dict[str, Any], tier: str, title: str,
             "normaliser": query.get("normaliser"),
             "noise multiplicity": query.get("noise_multiplicity"),
             "images per unit": query.get("max_images_per_unit"),
-            "turns of each unit": query.get("participations"),
         }
         row, asked = plan.rows["dp_sgd"], plan.rows["dp_sgd"].query
         audited = [
             title, plan.ledger.header["unit_of_privacy"], plan.ledger.num_images,
             row.sampling_probability, row.bands, row.truncated_batch_size, asked["clip_norm"], asked["normaliser"],
-            asked["noise_multiplicity"], asked.get("max_images_per_unit"), asked.get("participations"),
+            asked["noise_multiplicity"], asked.get("max_images_per_unit"),
         ]  # fmt: skip
         if tier == "mechanism":
             made["noise multiplier"] = event.get("noise_multiplier")

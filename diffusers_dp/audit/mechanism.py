@@ -15,7 +15,7 @@ from torch import nn
 
 from ..accounting.epsilon import truncated_batch_size
 from ..accounting.ledger import PrivacyLedger
-from ..accounting.ledger_row import Allocation, Bands
+from ..accounting.ledger_row import Bands
 from ..gradients.step import Gradients, RowLoss
 from ..randomness.private_generator import PrivateGenerator
 from ..runs.plan import Plan
@@ -46,8 +46,6 @@ class Mechanism:
         leaky_logs (`bool`): Whether the run keeps a leaky log.
         bands (`Bands`, *optional*): Bands of correlated noise; `sample_rate` is that of all units.
         exact (`bool`): `--noise exact`.
-        allocation (`Allocation`, *optional*): Turns of the units. In their place `question` has coins of the same
-            rate, see `turns.turn_checks`.
     """
 
     sample_rate: float
@@ -61,7 +59,6 @@ class Mechanism:
     leaky_logs: bool = False
     bands: Bands | None = None
     exact: bool = False
-    allocation: Allocation | None = None
 
     @classmethod
     def of(cls, plan: Plan, *, leaky_logs: bool = False) -> "Mechanism":
@@ -70,7 +67,7 @@ class Mechanism:
             query.get("sample_rate", row.sampling_probability), row.noise_multiplier, query["clip_norm"],
             query["normaliser"], query["noise_multiplicity"], row.truncated_batch_size is not None,
             plan.ledger.target_delta, query.get("max_images_per_unit"), leaky_logs, Bands.of(query),
-            "grid" in query, row.allocation,
+            "grid" in query,
         )  # fmt: skip
 
     def question(self, num_images: int, max_physical_batch_size: int) -> dict:

@@ -21,7 +21,6 @@ from .own_gradients import own_gradient_checks
 from .probes import parameter_noise_checks, sensitivity_checks
 from .report import Audit
 from .teachers import own_teacher_checks, teacher_runs
-from .turns import turn_checks
 
 
 DRAWS, QUICK_DRAWS = 500, 60
@@ -92,7 +91,6 @@ def audit_mechanism(
             "noise_multiplicity": mechanism.noise_multiplicity,
             "truncated_poisson": mechanism.truncated,
             **({} if mechanism.bands is None else {"noise_bands": mechanism.bands.count}),
-            **({} if mechanism.allocation is None else {"participation": "exactly"}),
             "delta": mechanism.delta,
             "stand_in_records": num_records,
             "num_canaries": num_records // 2,
@@ -114,8 +112,6 @@ def _probes(
         lambda: parameter_noise_checks(mechanism, own),
         lambda: cell_checks(mechanism, own, [cell_of(mechanism)] if quick else CELLS),
     ]
-    if mechanism.allocation is not None:
-        probes.append(lambda: turn_checks(mechanism))
     if model is not None:
         probes += [
             lambda: additivity_checks(mechanism, own, "the model", model_tolerance(bf16)),

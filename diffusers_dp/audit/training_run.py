@@ -35,7 +35,6 @@ from .mechanism import NOISE_SCALES, AuditedModel, Mechanism, flip_coins, stand_
 from .own_gradients import own_gradient_checks
 from .probes import parameter_noise_checks, sensitivity_checks
 from .report import Audit
-from .turns import turn_checks
 
 
 AUDIT_EPSILON = 2.0
@@ -175,7 +174,6 @@ class RunAudit:
             *additivity_checks(mechanism, stand_in(), "stand-in"),
             *additivity_checks(mechanism, model, "the model", model_tolerance(bf16)),
             *parameter_noise_checks(mechanism, model),
-            *([] if mechanism.allocation is None else turn_checks(mechanism)),
         ]
 
     def _ledger(self) -> PrivacyLedger:
@@ -185,11 +183,8 @@ class RunAudit:
         )  # fmt: skip
 
     def _train(self, door: WatchedImages, steps: int) -> None:
-        """The loop of every training, from a new model, in a folder that is thrown away. In the place of turns it has
-        coins, because fewer steps hold fewer turns; `turns.turn_checks` tries these."""
-        config = replace(
-            self.config, max_train_steps=steps, restart_slack=0, checkpointing_steps=steps, participation="poisson"
-        )
+        """The loop of every training, from a new model, in a folder that is thrown away."""
+        config = replace(self.config, max_train_steps=steps, restart_slack=0, checkpointing_steps=steps)
         sampling = self.sampling
         row = dp_sgd_row(config, self.plan, door.ledger)
         with tempfile.TemporaryDirectory() as temporary:

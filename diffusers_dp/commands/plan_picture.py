@@ -117,7 +117,7 @@ def _draw_curve(axes: "Axes", plan: Plan) -> None:
     assert planned is not None
     steps = sorted({round(planned.steps * part) for part in _PARTS})
     for accountant, style in (("pld", "-"), ("rdp", "--")):
-        if accountant == "rdp" and (planned.truncated_batch_size is not None or planned.allocation is not None):
+        if accountant == "rdp" and planned.truncated_batch_size is not None:
             continue
         epsilons = plan.epsilon_against_steps(steps, accountant)
         axes.plot(steps, epsilons, style, color="#4477aa", label=f"epsilon by {accountant.upper()}")

@@ -7,10 +7,6 @@ import re
 #: By the word as the page lists it: a pattern of its forms, and the explanation.
 TERMS: dict[str, tuple[str, str]] = {
     "accountant": (r"accountant", "Method that adds up the cost of all questions: PLD, RDP or PRV."),
-    "allocated gaussian": (
-        r"allocated gaussian",
-        "Question in which each unit takes part the same number of times, in turns that a secret key chooses.",
-    ),
     "audit": (r"audit\w*", "Attempt to break the program or the release, with a verdict. It proves no protection."),
     "banded gaussian": (
         r"banded gaussian", "Question to groups that take turns, answered with noise that is correlated over time."

@@ -12,7 +12,6 @@ from typing import Any, TypeVar, get_type_hints, overload
 from ..accounting.epsilon import truncated_batch_size
 from ..accounting.ledger_row import rate_of_coins
 from ..errors import UsageError
-from ..verify import MOST_TURNS
 from .advice import Situation
 from .automatic import AUTO, OF_A_NEW_MODEL, automatic
 from .command_line import nearest_flag, parser_of, value_type
@@ -49,8 +48,6 @@ class SamplingFacts:
         target_delta (`float`): delta of the guarantee.
         truncated_batch_size (`int`, *optional*): The most images of a step, with `--truncated_poisson`.
         images_per_unit (`int`): The most images of a unit in a step.
-        turns (`tuple[int, int]`, *optional*): With `--participation exactly`: turns of each group of
-            `--noise_bands`, and in how many of them a unit takes part.
     """
 
     num_units: int
@@ -60,7 +57,6 @@ class SamplingFacts:
     target_delta: float
     truncated_batch_size: int | None = None
     images_per_unit: int = 1
-    turns: tuple[int, int] | None = None
 
     @property
     def largest_batch_size(self) -> int:
@@ -315,38 +311,9 @@ def resolve(config: DPSGDConfig, num_units: int) -> SamplingFacts:
             f"{num_units:,} {config.unit_of_privacy}s, fewer than the {expected:g} that a step expects: give at most "
             f"{math.floor(1 / sample_rate)}, auto, or a smaller --{flag}."
         )
-    turns = None
-    if config.participation == "exactly":
-        turns = _turns(config, sample_rate)
-        sample_rate = turns[1] / config.max_train_steps
-        expected = sample_rate * num_units
-        normaliser = max(1, round(expected))
     delta = target_delta(config, num_units)
     cap = truncated_batch_size(num_units, sample_rate) if config.truncated_poisson and sample_rate < 1 else None
-    return SamplingFacts(num_units, sample_rate, normaliser, expected, delta, cap, config.images_per_unit, turns)
-
-
-def _turns(config: DPSGDConfig, sample_rate: float) -> tuple[int, int]:
-    """t and k: turns of each group, and the whole number of them that comes closest to the sample rate."""
-    bands = int(config.noise_bands)
-    turns, participations = config.max_train_steps // bands, round(sample_rate * config.max_train_steps)
-    flag = "train_batch_size" if config.sample_rate is None else "sample_rate"
-    if not participations:
-        raise UsageError(
-            f"--participation exactly gives a {config.unit_of_privacy} {sample_rate * config.max_train_steps:.2g} "
-            f"turns in --max_train_steps {config.max_train_steps}, which rounds to none: raise it or --{flag}."
-        )
-    if turns > MOST_TURNS:
-        raise UsageError(
-            f"--participation exactly with {turns} turns takes too long to count: give at most {MOST_TURNS}, by a "
-            "lower --max_train_steps or a higher --noise_bands."
-        )
-    if participations >= turns:
-        raise UsageError(
-            f"--participation exactly gives a {config.unit_of_privacy} {participations} turns, and a group has "
-            f"{turns}: it saves nothing where all of them are taken; lower --{flag} or --noise_bands."
-        )
-    return turns, participations
+    return SamplingFacts(num_units, sample_rate, normaliser, expected, delta, cap, config.images_per_unit)
 
 
 def sampling_of(config: TrainingConfig, num_units: int) -> SamplingFacts | None:

@@ -52,13 +52,6 @@ class DPSGDFlags:
         "like the model stay in memory.",
         rare=True, choices=("1", "auto", "4", "8", "16"),
     )  # fmt: skip
-    participation: str = flag(
-        "poisson",
-        "Who takes part in a step of DP-SGD: 'poisson' draws each image anew, 'exactly' lets a secret key give each "
-        "image the same number of steps, which needs less noise (with 16 bands a tenth less at epsilon 10, 6 % at "
-        "1). The batch is rounded to fit, and the first step costs as much as all.",
-        rare=True, choices=("poisson", "exactly"),
-    )  # fmt: skip
     noise_multiplicity: int = flag(
         6, "K: draws of diffusion time and noise per image, averaged before its gradient is clipped."
     )
@@ -126,25 +119,6 @@ class DPSGDFlags:
             raise UsageError(
                 f"--noise_bands {self.noise_bands} and --truncated_poisson exclude each other: correlated noise has "
                 "no proof for truncated samples; leave one of them out."
-            )
-        if self.participation == "exactly":
-            self._check_turns()
-
-    def _check_turns(self) -> None:
-        """Checks that all images can have the same number of turns, which is fixed before the first step."""
-        for name, value, reason in (
-            ("truncated_poisson", self.truncated_poisson, "no sample is drawn that could be cut; leave it out"),
-            ("restart_slack", self.restart_slack, "all steps are paid for at the first one; leave it out"),
-            ("noise_bands", self.noise_bands == "auto" and "auto", "turns need a number of groups; give 4, 8 or 16"),
-        ):
-            if value:
-                said = "" if value is True else f" {value}"
-                raise UsageError(f"--participation exactly and --{name}{said} exclude each other: {reason}.")
-        bands = int(self.noise_bands)
-        if self.max_train_steps % bands:
-            raise UsageError(
-                f"--participation exactly needs as many turns for each of --noise_bands {bands} groups: give "
-                f"--max_train_steps {max(1, round(self.max_train_steps / bands)) * bands}."
             )
 
 

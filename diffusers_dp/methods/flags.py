@@ -301,8 +301,6 @@ class DPSGDConfig(LoopFlags, TrainingConfig):
                 f"--noise_bands {self.noise_bands} and --target_epsilon inf exclude each other: without noise nothing "
                 "is correlated; leave one of them out."
             )
-        if self.participation == "exactly":
-            self._check_exactly()
         if self.is_exact and (self.unit_column is not None or self.truncated_poisson):
             other = "unit_column" if self.unit_column is not None else "truncated_poisson"
             raise UsageError(
@@ -315,21 +313,6 @@ class DPSGDConfig(LoopFlags, TrainingConfig):
                 f"--max_images_per_unit {self.images_per_unit} is more than --max_physical_batch_size {size}, and a "
                 "unit is never split: lower the one or raise the other."
             )
-
-    def _check_exactly(self) -> None:
-        for flag, wrong, reason in (
-            (
-                f"accountant {self.accountant}", self.accountant != "pld",
-                "only pld counts turns of images; give --accountant pld",
-            ),
-            ("noise exact", self.is_exact, "the proof to the bit is of coins; leave one of them out"),
-            (
-                f"target_epsilon {self.target_epsilon}", not self.has_guarantee,
-                "without noise there is nothing to save; leave one of them out",
-            ),
-        ):  # fmt: skip
-            if wrong:
-                raise UsageError(f"--participation exactly and --{flag} exclude each other: {reason}.")
 
     def _check_truncated(self) -> None:
         reason = None

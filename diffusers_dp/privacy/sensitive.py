@@ -8,7 +8,6 @@ a row to the ledger. `map` returns a door to the outputs of a public encoder.
 
 import contextlib
 import functools
-import hashlib
 import math
 import os
 from collections.abc import Iterator, Sequence
@@ -25,7 +24,6 @@ from ..accounting.ledger_row import (
     COEFFICIENT_STEPS,
     NO_EXACT_LATENTS,
     STEPS,
-    Allocation,
     Bands,
     LedgerRow,
     Shares,
@@ -44,7 +42,7 @@ from ..gradients.parts import widened
 from ..gradients.step import Gradients, PhysicalBatch, RowLoss, add_rounded_noise
 from ..gradients.supported import check_model
 from ..randomness.banded_noise import BandedNoise, BandedSums, whole_coefficients
-from ..randomness.keyed_hash import allocated_turns, digests_of, group_of, has_id
+from ..randomness.keyed_hash import digests_of, group_of, has_id
 from ..randomness.leaky_log import LeakyLog
 from ..randomness.private_generator import PrivateGenerator
 from .full_rows import full_size, in_full_rows
@@ -78,8 +76,6 @@ class SensitiveImages(Door):
         image_shape (`tuple[int, int, int]`): The declared, public (C, H, W).
         ledger (`PrivacyLedger`): The one that every answer is charged to, **before** an image is read.
         exact (`bool`, defaults to `False`): `--noise exact`: sums and noise are whole numbers, see `gradients.grid`.
-        participation_key (`bytes`, *optional*): Secret key by which units get their turns, of the ledger's release
-            alone; needed for steps with an `Allocation`.
         class_names (`list[str]`, *optional*): The declared, public label set; `None` for unlabelled images.
         units (`np.ndarray` of int64, shape `[n]`, *optional*): Unit of each image, from 0 on; by default each image is
             one.
@@ -119,7 +115,6 @@ class SensitiveImages(Door):
         device: torch.device | str = "cpu",
         processes: Processes | None = None,
         exact: bool = False,
-        participation_key: bytes | None = None,
     ):
         capacity = num_images if capacity is None else capacity
         if len(images) > capacity:
@@ -166,8 +161,6 @@ class SensitiveImages(Door):
         self._tried: tuple[object, object, object] = (None, None, None)  # model and loss
         self._tried_how: object = None
         self._groups: tuple[Bands, list[torch.Tensor]] | None = None
-        self._participation_key = participation_key
-        self._turns: tuple[Allocation, np.ndarray] | None = None
         self._refused = False
 
     def __reduce__(self):
@@ -226,7 +219,6 @@ class SensitiveImages(Door):
             units=None if self._units is None else self._units.numpy(), num_units=self.num_units,
             ids=self._ids, capacity=self._capacity, max_images_per_unit=self.max_images_per_unit,
             leaky_log=self._leaky_log, device=self.device, processes=self.processes, exact=self._exact,
-            participation_key=self._participation_key,
         )  # fmt: skip
 
     def noisy_sum(
@@ -368,7 +360,6 @@ class SensitiveImages(Door):
         reserve_steps: int = 1,
         truncated_batch_size: int | None = None,
         bands: Bands | None = None,
-        allocation: Allocation | None = None,
     ) -> Gradients:
         """One noisy sum of clipped gradients over a Poisson sample, divided by a public constant: the gradient of
         DP-SGD. It takes one step of an open reservation **before** an image is read.
@@ -391,28 +382,25 @@ class SensitiveImages(Door):
                 every step has as many rows.
             bands (`Bands`, *optional*): Groups of units take turns. Each unit of the group of the step's position in
                 the ledger is sampled at the rate bq. The noise is correlated over the steps (`BandedNoise`).
-            allocation (`Allocation`, *optional*): No sample is drawn: each unit takes part in exactly k of the t turns
-                of its group, which follow from the secret key and its own id.
 
         Returns:
             `dict[str, torch.Tensor]`: Parameter name to noisy gradient.
 
         Raises:
-            BudgetExceeded: The step would exceed the budget, or all turns are over; nothing was looked at.
+            BudgetExceeded: The step would exceed the budget; nothing was looked at.
             UsageError: bq is above 1, samples with bands are to be truncated, or the release has other bands.
             UsageError: The model or the loss keeps something between calls; no answer was given. With `exact`, the
                 gradient of an image follows the images beside it; nothing was spent.
             UnsupportedModel: The model has no exact gradients per image (`check_model`); nothing was spent.
             ValueError: Samples of units or with held-out images are to be truncated, or groups are to follow from
-                anything but the ids of units. With `exact`, there are units of several images, truncated samples or
-                turns of units. Turns are asked for by another key than the door's, or two units have one id.
+                anything but the ids of units. With `exact`, there are units of several images, or truncated samples.
         """
         self._refuse_shut()
         sample_rate = rate_of_coins(sample_rate) if self._exact else sample_rate
         row = gradient_row(
             max_grad_norm=max_grad_norm, noise_multiplier=noise_multiplier, sample_rate=sample_rate,
             normaliser=normaliser, noise_multiplicity=noise_multiplicity, truncated_batch_size=truncated_batch_size,
-            bands=bands, facts=self._facts, allocation=allocation,
+            bands=bands, facts=self._facts,
         )  # fmt: skip
         if self._exact:
             if self._units is not None or truncated_batch_size is not None:
@@ -425,15 +413,11 @@ class SensitiveImages(Door):
             raise ValueError("Truncated Poisson samples are of N images at most.")
         if bands is not None and (bands.group_key is None or self._units is not None and self._ids is None):
             raise ValueError("Groups of units follow from a public key and the ids of the units.")
-        if allocation is not None:
-            self._deal_turns(allocation)
         check_model(model)
         kept = self._state_of(model, row_loss, noise_multiplicity, max_physical_batch_size)
         position = self._ledger.take_step(row, reserve_steps=reserve_steps)
         generator = self._generator
-        if allocation is not None:
-            sample = self._units_of_turn(allocation, bands, position)
-        elif bands is not None:
+        if bands is not None:
             members = self._members(bands, position % bands.count)
             sample = members[poisson_sample(len(members), row.sampling_probability, generator)]
         elif truncated_batch_size is None:
@@ -593,45 +577,15 @@ class SensitiveImages(Door):
         """Units of this process in a group, ascending. A unit that is not there is in no group: how large one is, is
         private, and nothing follows from it. The groups are formed once."""
         if self._groups is None or self._groups[0] != bands:
-            units, digests = self._named_units()
-            groups = group_of(digests, bands.count, str(bands.group_key))
+            ids = self._ids
+            if ids is None:  # see `data.shares.share_of`
+                ids = digests_of(row * self.processes.count + self.processes.index for row in range(len(self._images)))
+            units = np.arange(len(ids)) if self._units is None else self._units.numpy()
+            named = has_id(ids)  # a record without an id has the number of some unit, and is none of its images
+            units, first = np.unique(units[named], return_index=True)
+            groups = group_of(ids[named][first], bands.count, str(bands.group_key))
             self._groups = bands, [torch.from_numpy(units[groups == each]) for each in range(bands.count)]
         return self._groups[1][group]
-
-    def _named_units(self) -> tuple[np.ndarray, np.ndarray]:
-        """Units of this process that have an id, ascending, and its digest."""
-        ids = self._ids
-        if ids is None:  # see `data.shares.share_of`
-            ids = digests_of(row * self.processes.count + self.processes.index for row in range(len(self._images)))
-        units = np.arange(len(ids)) if self._units is None else self._units.numpy()
-        named = has_id(ids)  # a record without an id has the number of some unit, and is none of its images
-        units, first = np.unique(units[named], return_index=True)
-        return units, ids[named][first]
-
-    def _deal_turns(self, allocation: Allocation) -> None:
-        """Chooses the turns of each unit, once, before a step is taken."""
-        key = self._participation_key
-        if key is None or hashlib.sha256(key).hexdigest() != allocation.key_sha256:
-            raise ValueError("Units have their turns by another key than this door's.")
-        if self._units is not None and self._ids is None:
-            raise ValueError("Turns of units follow from the ids of the units.")
-        if self._exact:
-            raise ValueError("The proof to the bit has coins, and no turns of units.")
-        if self._turns is None or self._turns[0] != allocation:
-            units, digests = self._named_units()
-            # A unit that is not there has none.
-            turns = np.full((self._own_units, allocation.participations), -1, dtype=np.int32)
-            turns[units] = allocated_turns(digests, key, allocation.turns, allocation.participations)
-            self._turns = allocation, turns
-
-    def _units_of_turn(self, allocation: Allocation, bands: Bands | None, position: int) -> torch.Tensor:
-        """Units of this process whose turn a step is, ascending. How many they are is private."""
-        assert self._turns is not None
-        if bands is None:
-            return torch.from_numpy(np.flatnonzero((self._turns[1] == position).any(1)))
-        members = self._members(bands, position % bands.count)
-        its_turn = (self._turns[1][members.numpy()] == position // bands.count).any(1)
-        return members[torch.from_numpy(its_turn)]
 
     def _batches(self, sample: torch.Tensor, size: int, generator: PrivateGenerator) -> Iterator[PhysicalBatch]:
         """The drawn records for a gradient, `size` at a time and in the clear, for the door's own methods alone."""

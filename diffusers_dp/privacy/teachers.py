@@ -19,7 +19,7 @@ import torch
 from torch import nn
 from torch.func import functional_call, grad, stack_module_state, vmap
 
-from ..accounting.ledger_row import Allocation, Bands, Shares, teachers_row
+from ..accounting.ledger_row import Bands, Shares, teachers_row
 from ..errors import UsageError
 from ..files.sealed_folder import clear_replaced, find_replaced, open_sealed, seal
 from ..gradients.step import Gradients, clip_factors
@@ -175,7 +175,6 @@ class Teachers(Door):
         reserve_steps: int = 1,
         truncated_batch_size: int | None = None,
         bands: Bands | None = None,
-        allocation: Allocation | None = None,
     ) -> Gradients:
         """One round: every teacher learns on its share, judges the student's inputs, and the clipped vectors are
         added up, with noise, and divided by a public constant. It takes one step of an open reservation **before** an
@@ -204,8 +203,7 @@ class Teachers(Door):
         """
         door, teaching = self._door, self.teaching
         door._refuse_shut()
-        sampled = sample_rate != 1 or truncated_batch_size is not None or allocation is not None
-        if sampled or bands is not None or noise_multiplicity != 1:
+        if sample_rate != 1 or truncated_batch_size is not None or bands is not None or noise_multiplicity != 1:
             raise ValueError("Teachers answer for all shares in each round: nothing is sampled or correlated.")
         if row_loss is not teaching or door._exact:
             raise ValueError("Teachers answer with the teaching that they were made with, and not with exact noise.")

@@ -11,7 +11,7 @@ import numpy as np
 
 
 DIGEST = np.dtype("V16")  # of an id; two ids of one digest do not occur by chance
-KEY_BYTES, SECRET_BYTES = 16, 32
+KEY_BYTES = 16
 _HELD_OUT = b"held out images "  # public and fixed: the same images in every run, whatever --seed is
 
 
@@ -56,38 +56,6 @@ def group_of(digests: np.ndarray, num_groups: int, key: str) -> np.ndarray:
     return ((_hashed(digests, bytes.fromhex(key)) >> np.uint64(32)) * np.uint64(num_groups) >> np.uint64(32)).astype(
         np.int64
     )
-
-
-def allocated_turns(digests: np.ndarray, key: bytes, turns: int, participations: int) -> np.ndarray:
-    """Chooses k of the t turns of each unit, by Floyd's method on words of 128 bits: BLAKE2b of its digest and a
-    counter, under the key. To anyone without the key each choice is uniform and independent of all others, but for
-    a probability below `n k t 2^-128`.
-
-    Args:
-        digests (`np.ndarray` of `DIGEST`, shape `[n]`): See `digests_of`; all different.
-        key (`bytes`): Secret; 32 of them.
-        turns, participations (`int`): t and k, with k below t.
-
-    Returns:
-        `np.ndarray` of int64, shape `[n, k]`: From 0 to t - 1, no two alike in a row.
-
-    Raises:
-        ValueError: Two units have one digest, whose turns would tell of each other.
-    """
-    if len(np.unique(digests)) != len(digests):
-        raise ValueError("Two units have one id: give each its own.")
-    chosen = np.empty((len(digests), participations), dtype=np.int64)
-    for row, digest in enumerate(digests.tolist()):
-        taken: set[int] = set()
-        for place, last in enumerate(range(turns - participations, turns)):
-            if place % 4 == 0:
-                content = digest + place.to_bytes(8, "little")
-                words = hashlib.blake2b(content, key=key, digest_size=64).digest()
-            word = int.from_bytes(words[16 * (place % 4) :][:16], "little")
-            found = word * (last + 1) >> 128
-            taken.add(last if found in taken else found)
-        chosen[row] = sorted(taken)
-    return chosen
 
 
 def is_held_out(digests: np.ndarray, number: int, total: int) -> np.ndarray:

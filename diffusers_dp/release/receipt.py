@@ -18,11 +18,10 @@ from typing import Any
 from .. import __version__
 from ..accounting.epsilon import RDP_ORDERS
 from ..accounting.ledger import PrivacyLedger
-from ..accounting.ledger_row import ALLOCATED, STEPS
+from ..accounting.ledger_row import STEPS
 from ..errors import UsageError
 from ..files.canonical import canonical_json
 from ..methods.method import PROVEN, Method
-from ..verify import needs_pld
 from ..words import CARD_NAME, CLAIMS_VERSION, LOWERED_STATUS, MOST_EVENTS, RECEIPT_NAME
 
 
@@ -41,10 +40,6 @@ ASSUMPTIONS = (
     "The number of {unit}s and the label set are public, and so is all else that `privacy_receipt.json` lists under "
     "`public_facts`.",
     "Choices made by looking at the sensitive images, such as tuned hyper-parameters, are not priced.",
-)
-TURNS_ASSUMPTION = (
-    "The key that gave each {unit} its turns stayed secret and served this release alone; BLAKE2b under it, and the "
-    "key behind its SHA-256, cannot be told from chance."
 )
 PUBLIC_INPUTS_ASSUMPTION = (
     "What {is_else}listed under `public_inputs` was public and made without the sensitive images; the guarantee "
@@ -146,16 +141,13 @@ def build_receipt(record: RunRecord, *, files: list[dict[str, str]], rng: dict[s
     return {
         "schema_version": SCHEMA_VERSION,
         "library": {"name": "diffusers_dp", "version": __version__, "source_sha256": hash_source()},
-        "versions": {
-            name: version(name)
-            for name in ("dp_accounting", "opacus", "torch", *(["PLD_accounting"] if has_turns(ledger) else []))
-        },
+        "versions": {name: version(name) for name in ("dp_accounting", "opacus", "torch")},
         "created_utc": datetime.now(timezone.utc).date().isoformat(),
         **accounting_facts(ledger),
         "claimed_epsilon": _claims(ledger),
         "claims_version": CLAIMS_VERSION,
         "status": LOWERED_STATUS if record.leaky_outputs else status,
-        "assumptions": _assumptions(unit, public_inputs, exact, has_turns(ledger)),
+        "assumptions": _assumptions(unit, public_inputs, exact),
         "dataset": _dataset(ledger),
         "public_inputs": list(public_inputs),
         "resumes": [{"step": step, "fresh_entropy": True} for step in record.resumes],
@@ -228,14 +220,8 @@ def is_exact(ledger: PrivacyLedger) -> bool:
     return bool(ledger.rows) and all(row["query"].get("grid") == STEPS for row in rows)
 
 
-def has_turns(ledger: PrivacyLedger) -> bool:
-    """Whether units took part in exactly k of their turns, also in the releases that come before this one."""
-    rows = [*ledger.rows, *(row for prior in ledger.prior_releases for row in prior["events"])]
-    return any(row["mechanism"] == ALLOCATED for row in rows)
-
-
-def _assumptions(unit: str, public_inputs: Sequence[dict[str, Any]], exact: bool, turns: bool) -> list[str]:
-    texts = (EXACT_ASSUMPTION if exact else FLOAT_ASSUMPTION, *ASSUMPTIONS, *([TURNS_ASSUMPTION] if turns else []))
+def _assumptions(unit: str, public_inputs: Sequence[dict[str, Any]], exact: bool) -> list[str]:
+    texts = (EXACT_ASSUMPTION if exact else FLOAT_ASSUMPTION, *ASSUMPTIONS)
     found = [_unit_assumption(unit), *(text.format(unit=unit) for text in texts)]
     unknown = [origin for origin in public_inputs if origin.get("saw_training_images") == "unknown"]
     releases = [origin for origin in public_inputs if "epsilon" in origin]
@@ -272,7 +258,7 @@ def _claims(ledger: PrivacyLedger) -> dict[str, dict[str, Any]]:
     claims: dict[str, dict[str, Any]] = {
         "pld": {"epsilon": pld, "value_discretization_interval": ledger.pld_interval()}
     }
-    if not needs_pld(ledger.rows):  # otherwise RDP has no bound
+    if all(row.get("truncated_batch_size") is None for row in ledger.rows):  # otherwise RDP has no bound
         claims["rdp"] = {
             "epsilon": ledger.epsilon("rdp"),
             "orders": list(RDP_ORDERS),

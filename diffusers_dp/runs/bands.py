@@ -119,10 +119,8 @@ def refuse_another_listing(known: str, found: str, ledger: PrivacyLedger) -> Non
     Raises:
         UsageError: The images have other ids, and steps with bands have been reserved.
     """
-    kept = ("group_key", "turns")
-    if known != found and any(name in row["query"] for row in ledger.rows for name in kept):
+    if known != found and any("group_key" in row["query"] for row in ledger.rows):
         raise UsageError(
-            "The images have other ids than when this run began, and --noise_bands, --participation or --num_teachers "
-            "keeps each in the group of its id: give the same files and columns, or start again in another "
-            "--output_dir."
+            "The images have other ids than when this run began, and --noise_bands or --num_teachers keeps each in "
+            "the group of its id: give the same files and columns, or start again in another --output_dir."
         )

@@ -140,7 +140,6 @@ def run_dp_sgd(
                 reserve_steps=min(together - step % together, last_step - step),
                 truncated_batch_size=row.truncated_batch_size,
                 bands=bands,
-                allocation=row.allocation,
             )
             if trained.backward is not None:
                 trained.backward(gradients)

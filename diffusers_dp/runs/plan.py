@@ -15,7 +15,6 @@ from ..accounting.ledger import PrivacyLedger
 from ..accounting.ledger_row import (
     DP_SGD,
     TEACHERS,
-    Allocation,
     Bands,
     LedgerRow,
     Shares,
@@ -38,7 +37,6 @@ from .bands import chosen_bands, describe_bands, refuse_other_groups
 from .identity import read_identity
 from .plan_table import bound_in_words, limits_in_words, others_in_words, signals_in_words, table_of_rows
 from .run_ledger import new_ledger
-from .turns import chosen_allocation, describe_turns, refuse_other_participation, refuse_other_turns
 from .verifiable import refuse_unverifiable
 
 
@@ -61,8 +59,6 @@ class Plan:
         noise_errors (`dict[int, float]`): With `--noise_bands`, how much noise reaches the weights with each number of
             bands that was looked at, see `chosen_bands`.
         exact (`bool`): `--noise exact`.
-        participation_key (`bytes`, *optional*): A fresh secret key for `--participation exactly`.
-        noise_by_coins (`float`): With that flag, the noise multiplier that Poisson sampling would need.
     """
 
     sampling: SamplingFacts | None
@@ -71,8 +67,6 @@ class Plan:
     queries: tuple[Query, ...] = ()
     noise_errors: dict[int, float] = field(default_factory=dict)
     exact: bool = False
-    participation_key: bytes | None = field(default=None, repr=False)
-    noise_by_coins: float = 0.0
 
     @property
     def step(self) -> LedgerRow | None:
@@ -96,8 +90,7 @@ class Plan:
         bands = describe_bands(self.rows, self.noise_errors, self.unit) if self.noise_errors else []
         signals = signals_in_words(self.ledger, self.rows, self.queries)
         noise = [EXACT_IN_WORDS] if self.exact else []
-        turns = describe_turns(self.rows[DP_SGD], self.noise_by_coins, self.unit) if self.noise_by_coins else []
-        asked = [*table_of_rows(self.ledger, self.rows), *noise, *bands, *turns]
+        asked = [*table_of_rows(self.ledger, self.rows), *noise, *bands]
         return "\n".join([*asked, *about_delta, *limits_in_words(self.ledger), *signals])
 
     @property
@@ -152,12 +145,9 @@ class Plan:
 
     @property
     def noise_against_independent(self) -> float:
-        """How much noise reaches the weights, as a part of what independent noise on Poisson samples of the same cost
-        would be."""
-        row = self.rows[DP_SGD]
-        chosen = row.bands or 1
-        saved = row.noise_multiplier / self.noise_by_coins if self.noise_by_coins else 1.0
-        return saved * (self.noise_errors[chosen] / self.noise_errors[1] if chosen > 1 else 1.0)
+        """How much noise reaches the weights, as a part of what independent noise of the same cost would be."""
+        chosen = self.rows[DP_SGD].bands or 1
+        return self.noise_errors[chosen] / self.noise_errors[1] if chosen > 1 else 1.0
 
     @property
     def noise_of_a_step(self) -> float:
@@ -208,23 +198,19 @@ def plan_run(config: TrainingConfig, facts: PublicFacts) -> Plan:
             ) from None
     later = _rows_of_the_rest(rest, ledger) | {row.name: row for row in ledger.set_aside}
     errors: dict[int, float] = {}
-    key, by_coins = None, 0.0
     if (steps := config.dp_sgd) is not None and sampling is not None:
         workload = Workload(steps.max_train_steps, steps.lr_scheduler, steps.lr_warmup_steps, steps.ema_decay)
         bands, errors = chosen_bands(
             steps.bands, ledger, sample_rate=sampling.sample_rate, counted_steps=steps.counted_steps,
             workload=workload, ids=facts.ids,
         )  # fmt: skip
-        groups, allocation = bands or _new_shares(steps, facts.ids), None
-        if sampling.turns is not None:
-            allocation, key, by_coins = chosen_allocation(ledger, sampling, bands, facts.ids)
-        later |= _dp_sgd_rows(steps, ledger, sampling, groups, allocation)
+        later |= _dp_sgd_rows(steps, ledger, sampling, bands or _new_shares(steps, facts.ids))
     for row in later.values():
         ledger.reserve(row)
     rows |= later
     if ledger.has_guarantee:
         refuse_unverifiable(ledger, config.queries)
-    return Plan(sampling, rows, ledger, config.queries, errors, config.is_exact, key, by_coins)
+    return Plan(sampling, rows, ledger, config.queries, errors, config.is_exact)
 
 
 def _refuse_one_name(config: TrainingConfig) -> None:
@@ -269,15 +255,10 @@ def _query_row(query: Query, ledger: PrivacyLedger) -> LedgerRow:
 
 
 def _dp_sgd_rows(
-    config: DPSGDConfig,
-    ledger: PrivacyLedger,
-    sampling: SamplingFacts,
-    groups: Bands | Shares | None,
-    allocation: Allocation | None,
+    config: DPSGDConfig, ledger: PrivacyLedger, sampling: SamplingFacts, groups: Bands | Shares | None
 ) -> dict[str, LedgerRow]:
     """DP-SGD or teachers, with the noise that what is left asks for, and their slack."""
-    sigma = _calibrated(config, ledger, sampling, groups, allocation)
-    step = _step(config, sampling, sigma, groups, allocation)
+    step = _step(config, sampling, _calibrated(config, ledger, sampling, groups), groups)
     rows = {step.name: replace(step, steps=config.max_train_steps)}
     if config.restart_slack:
         rows["restart_slack"] = replace(step, name="restart_slack", steps=config.restart_slack)
@@ -291,16 +272,12 @@ def _new_shares(config: DPSGDConfig, ids: str) -> Shares | None:
 
 
 def _calibrated(
-    config: DPSGDConfig,
-    ledger: PrivacyLedger,
-    sampling: SamplingFacts,
-    groups: Bands | Shares | None,
-    allocation: Allocation | None,
+    config: DPSGDConfig, ledger: PrivacyLedger, sampling: SamplingFacts, groups: Bands | Shares | None
 ) -> float:
     number = groups.count if isinstance(groups, Bands) else 1
     return ledger.calibrate(
         number * sampling.sample_rate, config.counted_steps, truncated_batch_size=sampling.truncated_batch_size,
-        bands=number, allocation=allocation,
+        bands=number,
     )  # fmt: skip
 
 
@@ -310,18 +287,13 @@ def dp_sgd_row(config: DPSGDConfig, plan: Plan, ledger: PrivacyLedger) -> Ledger
 
     Raises:
         IntegrityError: The earlier start had another clip norm, noise multiplicity or sampling.
-        UsageError: It had other bands or another `--participation`.
+        UsageError: It had other bands.
     """
     sampling = plan.sampling
     assert sampling is not None  # of a `DPSGDConfig`
     earlier, groups = _earlier(config, ledger), groups_of_run(config, plan, ledger)
-    refuse_other_participation(config.participation, ledger)
-    allocation = None
-    if config.participation == "exactly" and plan.step is not None:
-        allocation = Allocation.of(earlier["query"] if earlier else plan.step.query)
-        refuse_other_turns(allocation, sampling.turns)
-    sigma = earlier["noise_multiplier"] if earlier else _calibrated(config, ledger, sampling, groups, allocation)
-    row = _step(config, sampling, sigma, groups, allocation)
+    sigma = earlier["noise_multiplier"] if earlier else _calibrated(config, ledger, sampling, groups)
+    row = _step(config, sampling, sigma, groups)
     if earlier:
         _check_same(earlier, row)
     return row
@@ -345,13 +317,7 @@ def _earlier(config: DPSGDConfig, ledger: PrivacyLedger) -> dict[str, Any] | Non
     return next((row for row in reversed(ledger.rows) if row["stage"] == name), None)
 
 
-def _step(
-    config: DPSGDConfig,
-    sampling: SamplingFacts,
-    sigma: float,
-    groups: Bands | Shares | None,
-    allocation: Allocation | None,
-) -> LedgerRow:
+def _step(config: DPSGDConfig, sampling: SamplingFacts, sigma: float, groups: Bands | Shares | None) -> LedgerRow:
     if isinstance(groups, Shares):
         return teachers_row(
             groups, clip_norm=config.answer_norm, noise_multiplier=sigma, normaliser=sampling.normaliser,
@@ -366,7 +332,6 @@ def _step(
         truncated_batch_size=sampling.truncated_batch_size,
         facts=config.facts_of_rows,
         bands=groups,
-        allocation=allocation,
     )
 
 

@@ -45,7 +45,6 @@ from .plan import Plan, dp_sgd_row, groups_of_run
 from .run_ledger import new_ledger
 from .stages import StageTable
 from .trackers import Tracker
-from .turns import participation_key, refuse_other_participation
 
 
 if TYPE_CHECKING:
@@ -110,7 +109,6 @@ class TrainingRun(Generic[Config]):
         if config.dp_sgd is not None:
             self._keep_groups(config.dp_sgd)
         refuse_other_noise(self.ledger.rows, config.is_exact)
-        key = processes.on_first(lambda: participation_key(private, self.plan.participation_key, self.ledger))
         self.identity.keep_training_facts(config.training_facts, began=bool(self.ledger.rows))
         if self.ledger.rows:
             self.identity.resumes.append(
@@ -135,15 +133,14 @@ class TrainingRun(Generic[Config]):
             class_names=self.facts.class_names, units=arrays.units, num_units=self.facts.declared_units,
             ids=arrays.ids, capacity=self.facts.capacity,
             max_images_per_unit=config.images_per_unit, leaky_log=leaky_log, device=processes.device,
-            processes=processes, exact=config.is_exact, participation_key=key,
+            processes=processes, exact=config.is_exact,
         )  # fmt: skip
 
     def _keep_groups(self, config: DPSGDConfig) -> None:
-        """With `--noise_bands` or `--participation exactly`, and for teachers, an image is in one group for as long as
-        the release asks. Raises `UsageError`."""
+        """With `--noise_bands`, and for teachers, an image is in one group for as long as the release asks. Raises
+        `UsageError`."""
         refuse_other_groups(config.bands, config.num_shares, self.ledger)
-        refuse_other_participation(config.participation, self.ledger)
-        if config.bands != 1 or config.num_shares is not None or config.participation == "exactly":
+        if config.bands != 1 or config.num_shares is not None:
             found = self.processes.on_first(lambda: listing_of(config.data, self.facts))
             refuse_another_listing(self.identity.listing, found, self.ledger)
             self.identity.listing = found

@@ -53,7 +53,7 @@ def _check_claims(ledger: PrivacyLedger, facts: dict[str, Any]) -> None:
         claims["pld"] = 0.0
     elif max(distances)[0] <= ledger.target_delta:
         claims["pld"] = ledger.epsilon("pld")
-    if not verify.needs_pld(facts["events"]):
+    if all(event["truncated_batch_size"] is None for event in facts["events"]):
         claims["rdp"] = ledger.epsilon("rdp")
     for accountant, claim in claims.items():
         if not 0 < claim < verify.LARGEST_CLAIM:

@@ -130,7 +130,7 @@ def test_other_rows_of_a_release_take_no_turns():
 def test_a_second_stream_is_refused(other):
     ledger = in_memory()
     ledger.take_step(banded_row(4), reserve_steps=3)
-    with pytest.raises(UsageError, match="other bands, groups, turns or noise"):
+    with pytest.raises(UsageError, match="other bands, groups or noise"):
         ledger.take_step(other)
     assert len(ledger.rows) == 1 and ledger.take_step(banded_row(4)) == 1
 

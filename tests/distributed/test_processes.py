@@ -25,7 +25,6 @@ from diffusers_dp.distributed.shared_ledger import SharedLedger
 from diffusers_dp.errors import Interrupted, ProcessLost, UsageError
 from diffusers_dp.methods.config import load_config
 from diffusers_dp.methods.method_flags import DPDMConfig
-from diffusers_dp.randomness.keyed_hash import allocated_turns, digests_of
 from diffusers_dp.verify import verify
 from support import forked
 from support.bands import matrix
@@ -47,7 +46,6 @@ from support.processes_worker import (
     measure,
 )
 from support.runs import independent_epsilon, load, read_ledger, status, write_images, write_public
-from support.turns import KEY
 
 
 class Found(dict):
@@ -179,9 +177,6 @@ def test_groups_and_correlated_noise_are_those_of_one_process(found, count):
         for step, taken in enumerate(each["turns"]["taken"].numpy()):
             assert np.array_equal(np.flatnonzero(taken > 0.5), np.flatnonzero(groups == step % BANDS.count))
         assert_same(each["turns"]["noise"], found[count][0]["turns"]["noise"], rtol=0, atol=0)
-        exactly, turns = each["turns"]["exactly"].numpy() > 0.5, allocated_turns(digests_of(range(40)), KEY, 6, 2)
-        expected = [set(turns[image] * BANDS.count + groups[image]) for image in range(40)]
-        assert [set(np.flatnonzero(exactly[:, image])) for image in range(40)] == expected, "by one key"
     white = matrix(BANDS.coefficients, [6]) @ found[count][0]["turns"]["noise"].double().numpy() / SIGMA
     assert white.std(1) == pytest.approx(np.ones(6), rel=0.03)
     assert np.abs(np.corrcoef(white) - np.eye(6)).max() < 6 / white.shape[1] ** 0.5

@@ -24,7 +24,6 @@ from .faults_of_strangers import STRANGERS
 from .faults_of_sums import CLIPPING, DIVISORS, ENGINE_FAULTS, LARGE_SUMS
 from .faults_of_teachers import TEACHERS
 from .faults_of_totals import FORGED, RESUMED, TOTALS
-from .faults_of_turns import TURNS
 from .faults_of_units import RELEASES, UNITS
 from .faults_of_votes import EVOLVED
 
@@ -39,7 +38,6 @@ FAULTS = (
     *RANDOM_SOURCE,
     *SAMPLES,
     *BANDS,
-    *TURNS,
     *IMAGES,
     *CLIPPING,
     *ENGINE_FAULTS,

@@ -38,8 +38,8 @@ ATTACKS = (
     Fault(
         "bounds on attacks: executed steps count, reserved ones do not",
         BOUNDS,
-        'Question(sigma, q, event["steps_reserved"], truncation',
-        'Question(sigma, q, event.get("steps_executed", 1), truncation',
+        'event["sampling_probability"], event["steps_reserved"], truncation',
+        'event["sampling_probability"], event.get("steps_executed", 1), truncation',
         (f"{TESTS}test_events_become_questions",),
     ),
 )

@@ -72,8 +72,8 @@ LEDGER_FAULTS = (
     Fault(
         "calibration forgets what was asked before",
         COSTS,
-        "            before, row.sampling_probability, question.steps,",
-        "            (), row.sampling_probability, question.steps,",
+        "            before, row.sampling_probability, row.steps,",
+        "            (), row.sampling_probability, row.steps,",
         ("runs/test_planning.py::test_dp_sgd_gets_what_the_queries_left",),
     ),
     Fault(
@@ -107,12 +107,10 @@ LEDGER_FAULTS = (
     Fault(
         "a truncated step's row does not say so",
         ROW,
-        "        mechanism=mechanism_of(probability, truncated_batch_size, noise_multiplier, number, "
-        "allocation is not None),\n        noise_multiplier=noise_multiplier,\n        "
-        "sampling_probability=probability,\n        query={",
-        "        mechanism=mechanism_of(probability, None, noise_multiplier, number, "
-        "allocation is not None),\n        noise_multiplier=noise_multiplier,\n        "
-        "sampling_probability=probability,\n        query={",
+        "        mechanism=mechanism_of(probability, truncated_batch_size, noise_multiplier, number),\n        "
+        "noise_multiplier=noise_multiplier,\n        sampling_probability=probability,\n        query={",
+        "        mechanism=mechanism_of(probability, None, noise_multiplier, number),\n        "
+        "noise_multiplier=noise_multiplier,\n        sampling_probability=probability,\n        query={",
         ("privacy/test_noise.py::test_the_ledger_says_what_a_step_did",),
         "        truncated_batch_size=truncated_batch_size,\n        bands=number,\n    )\n",
         "        bands=number,\n    )\n",

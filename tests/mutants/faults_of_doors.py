@@ -235,9 +235,9 @@ UNSEEN = (
     Fault(
         "one key for the steps of a reservation",
         DOOR,
-        "        generator = self._generator\n        if allocation is not None:",
+        "        generator = self._generator\n        if bands is not None:",
         "        if position % reserve_steps == 0:\n            self._key = os.urandom(16)\n"
-        "        generator = PrivateGenerator(self._key)\n        if allocation is not None:",
+        "        generator = PrivateGenerator(self._key)\n        if bands is not None:",
         (f"{OF_A_RUN}the_noise_of_each_step_is_its_own", f"{OF_A_RUN}the_sample_of_each_step_is_its_own"),
     ),
     Fault(

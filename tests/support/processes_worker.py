@@ -37,14 +37,13 @@ from support.bands import bands_of
 from support.doors import Noiseless, put
 from support.noise_questions import NOISE_CELLS, noise_of
 from support.releases import make_unet
-from support.turns import KEY, allocation_of
 
 
 SHAPE = (1, 4, 4)
 SIGMA, CLIP_NORM, NORMALISER, RATE = 2.0, 0.5, 4.0, 0.3
 LARGE = 2.0**27  # in float32 the next number is 16 away
 CUT_IMAGES, CUT_SIZE, CUT_REPEATS = 40, 20, 400
-BANDS, ALLOCATION = bands_of(4), allocation_of(6, 2)
+BANDS = bands_of(4)
 
 
 def make_arrays(count, units=False):
@@ -67,11 +66,11 @@ def make_door(processes, arrays, num_images, num_units=None, ledger=None, **opti
     )  # fmt: skip
 
 
-def make_ledger(processes, num_images, target_epsilon=1e15, accountant="rdp"):
+def make_ledger(processes, num_images, target_epsilon=1e15):
     return shared_ledger(
         processes,
         lambda: PrivacyLedger(
-            None, target_epsilon=target_epsilon, target_delta=1e-5, num_images=num_images, accountant=accountant
+            None, target_epsilon=target_epsilon, target_delta=1e-5, num_images=num_images, accountant="rdp"
         ),
     )
 
@@ -251,16 +250,6 @@ def who_takes_turns(processes):
         door.noisy_gradient(sums, one_hot_loss, **question)["weight"].flatten()
         for _ in range(2 * BANDS.count)
     ])}  # fmt: skip
-    exactly = make_door(
-        processes, arrays, 40, ledger=make_ledger(processes, 40, accountant="pld"), participation_key=KEY
-    )
-    exactly._generator = Noiseless()
-    question |= {"allocation": ALLOCATION, "sample_rate": ALLOCATION.rate / BANDS.count, "reserve_steps": 1}
-    found["exactly"] = torch.stack([
-        exactly.noisy_gradient(sums, one_hot_loss, **question)["weight"].flatten()
-        for _ in range(ALLOCATION.turns * BANDS.count)
-    ])  # fmt: skip
-    question |= {"allocation": None, "sample_rate": 1 / BANDS.count, "reserve_steps": 8}
     arrays.readable[:] = False
     door, wide = make_door(processes, arrays, 40, ledger=ledger), nn.Linear(40, 512)
     answers = [door.noisy_gradient(wide, one_hot_loss, **question) for _ in range(6)]
