@@ -116,18 +116,19 @@ class Runner:
             minutes (`Path`): File of the minutes of each command.
 
         Raises:
-            Stopped: A command failed.
+            Stopped: A command failed, or fewer images were scored than were asked for.
         """
         folder = minutes.parent
         self._call([*COMMAND, "verify", str(release)], minutes, "verify", core)
         images = release if (release / "data").is_dir() else drawn
-        if images == drawn and not (drawn / "README.md").exists():
+        drawn_here = images == drawn
+        if drawn_here and not is_whole(drawn):
             sample = ["sample", str(release), *filled(case.draw, self.places), "--num_images", str(case.num_images)]
             sample += ["--output_dir", str(drawn), "--seed", str(case.seed)]  # last, so that they cannot be changed
             self._call([*COMMAND, *sample], minutes, "draw", core)
         if case.upscale:
             small, images = images, folder / f"large_{case.key}"
-            if not (images / "README.md").exists():
+            if not is_whole(images):
                 large = ["upscale", str(small), *filled(case.upscale, self.places), "--output_dir", str(images)]
                 self._call([*COMMAND, *large], minutes, "upscale", core)
         score = [sys.executable, str(HERE / "scorer.py"), str(images), "--real", self.places[case.data]]
@@ -136,6 +137,8 @@ class Runner:
             score += ["--most_images", str(self.most_images)]
         scored = self._call(score, minutes, "score", core)
         numbers = json.loads(scored.splitlines()[-1])
+        if drawn_here and numbers["num_drawn"] != min(case.num_images, self.most_images or case.num_images):
+            raise Stopped(f"{numbers['num_drawn']:,} of {case.num_images:,} images were scored: remove {images}")
         receipt = json.loads((release / RECEIPT).read_text(encoding="utf-8"))
         if not self.keep_images:
             for made in (drawn, folder / f"large_{case.key}"):
@@ -144,7 +147,7 @@ class Runner:
             "key": case.key, "case": case.name, "method": case.method, "recipe": case.recipe, "data": case.data,
             "epsilon": case.epsilon, "seed": case.seed, "flags": " ".join(case.flags), "draw": " ".join(case.draw),
             **({"upscale": " ".join(case.upscale)} if case.upscale else {}),
-            **numbers,
+            **({"num_asked": case.num_images} if drawn_here else {}), **numbers,
             "epsilon_spent": claimed_epsilon(receipt), "delta": receipt["delta"], **proof_of(receipt, case),
             "receipt_sha256": digest_of(release / RECEIPT),
             "machine": machine(),
@@ -195,6 +198,12 @@ class Runner:
             said = log.read_text(errors="replace").strip().splitlines() or ["nothing"]
             raise Stopped(f"{stage} ended with exit code {process.returncode} and said: {said[-1]}")
         return output
+
+
+def is_whole(folder: Path) -> bool:
+    """Whether a folder holds as many shards as their names tell: README.md is written before the images are drawn."""
+    names = [path.name for path in folder.glob("data/train-*-of-*.parquet")]
+    return bool(names) and len(names) == int(names[0].removesuffix(".parquet").rpartition("-")[2])
 
 
 def minutes_in(file: Path) -> dict[str, float]:

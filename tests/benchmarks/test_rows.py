@@ -5,6 +5,7 @@ import json
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from importlib import import_module
 
 import datasets
@@ -272,7 +273,7 @@ def test_an_entrant_cannot_draw_more_images_than_others(rows, tmp_path, monkeypa
 
     def call(self, command, minutes, stage, core, seconds=None):
         called.append(command)
-        return "{}"
+        return '{"num_drawn": 5000}'
 
     monkeypatch.setattr(rows.Runner, "_call", call)
     (tmp_path / "privacy_receipt.json").write_text(json.dumps({
@@ -287,6 +288,38 @@ def test_an_entrant_cannot_draw_more_images_than_others(rows, tmp_path, monkeypa
     counts = dict(zip(sample, sample[1:], strict=False))  # as the command reads it: the last one counts
     assert (counts["--num_images"], counts["--seed"]) == ("5000", "0")
     assert score[score.index("--most_images") + 1] == "5000"
+
+
+@pytest.mark.parametrize("shards", [[], [1], [0, 1], [0, 1, 2]])
+def test_an_interrupted_drawing_is_finished_before_it_is_scored(rows, tmp_path, monkeypatch, shards):
+    """Its card, its first shard and, with several processes, its last one may be there before others."""
+    called = []
+    drawn = tmp_path / "drawn"
+    (drawn / "data").mkdir(parents=True)
+    for name in ("README.md", "sampling_parameters.json", *(f"data/train-{i:05d}-of-00003.parquet" for i in shards)):
+        (drawn / name).touch()
+
+    def call(self, command, minutes, stage, core, seconds=None):
+        called.append(stage)
+        return json.dumps({"num_drawn": 1500 if stage == "score" and complete else 1000})
+
+    monkeypatch.setattr(rows.Runner, "_call", call)
+    (tmp_path / "privacy_receipt.json").write_text(json.dumps({
+        "accountant": "pld", "claimed_epsilon": {"pld": {"epsilon": 1}}, "delta": 0, "status": "proven",
+        "public_inputs": [],
+    }))  # fmt: skip
+    case, runner = (
+        rows.Case("a", "", "d", 10.0, 0, num_images=1500),
+        rows.Runner({"d": "there"}, tmp_path, rows.RESULTS),
+    )
+    draw = partial(runner.row_of, tmp_path, case, drawn, tmp_path / "minutes.json", None)
+    complete = False
+    with pytest.raises(rows.Stopped, match="1,000 of 1,500"):
+        draw()
+    assert called == ["verify", *["draw"] * (len(shards) < 3), "score"]
+    complete = True
+    row = draw()
+    assert (row["num_asked"], row["num_drawn"]) == (1500, 1500)
 
 
 def test_a_case_that_fails_leaves_no_row_and_others_go_on(rows, tmp_path, monkeypatch):
