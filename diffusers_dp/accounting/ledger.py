@@ -1,8 +1,8 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """The ledger: every question to the sensitive images, and their total cost.
 
-Each run has one `PrivacyLedger`. A question (a `LedgerRow`) is written and synced to disk *before* it is asked, and
-refused if the total would exceed the target. Reserved steps count as spent, executed or not; a crash can therefore
+Each run has one `PrivacyLedger`. A question (a `LedgerRow`) is written and synced to disk *before* its noise is drawn,
+steps of DP-SGD before an image is read, and refused if the total would exceed the target. Reserved steps count as spent, executed or not; a crash can therefore
 waste budget but never hide any.
 
 Neighbouring data sets differ in **one image that is zeroed out**; the number of images and the label set are public.
@@ -148,7 +148,7 @@ class PrivacyLedger(LedgerCosts):
     # Asking.
 
     def reserve(self, row: LedgerRow) -> int:
-        """Writes a question to disk, durably, and returns its id. Only then may the question be asked.
+        """Writes a question to disk, durably, and returns its id. Only then may it be answered.
 
         Raises:
             BudgetExceeded: The total would exceed the target; nothing was written.
@@ -156,6 +156,15 @@ class PrivacyLedger(LedgerCosts):
             IntegrityError: Somebody else changed the file since this ledger's last write.
             OSError: The file cannot be written or synced; nothing is granted.
         """
+        entry = self.refuse_unaffordable(row)
+        self._file.append(entry)
+        self._open.append(entry["id"])
+        if len(self._rows) == 1 and self.after_first_row is not None:
+            self.after_first_row()
+        return entry["id"]
+
+    def refuse_unaffordable(self, row: LedgerRow) -> dict[str, Any]:
+        """Raises what `reserve` would raise about the row, and writes nothing; returns the row as JSON."""
         entry = self._entry(row)
         if row.bands is not None and not all(same_stream(entry, other) for other in banded_rows(self._rows)[:1]):
             raise UsageError(
@@ -175,11 +184,7 @@ class PrivacyLedger(LedgerCosts):
                 f"{row.steps} step(s) of {row.name!r} would bring epsilon to {self.epsilon(extra=[row]):.6g}, over "
                 f"the target {self.target_epsilon:g} ({self.epsilon():.6g} is spent); the question was not asked."
             )
-        self._file.append(entry)
-        self._open.append(entry["id"])
-        if len(self._rows) == 1 and self.after_first_row is not None:
-            self.after_first_row()
-        return entry["id"]
+        return entry
 
     def executed(self, reservation: int, steps: int) -> None:
         """Records that a reservation ended after `steps` of its steps. Unused steps stay spent."""

@@ -58,5 +58,5 @@ class SharedLedger(PrivacyLedger):
     epsilon_by_stage, budget_shares = _asked("epsilon_by_stage"), _asked("budget_shares")
     calibrate, calibrate_gaussian = _asked("calibrate"), _asked("calibrate_gaussian")
     affordable_steps = _asked("affordable_steps")
-    reserve, executed = _asked("reserve"), _asked("executed")
+    refuse_unaffordable, reserve, executed = _asked("refuse_unaffordable"), _asked("reserve"), _asked("executed")
     take_step, flush_executed = _asked("take_step"), _asked("flush_executed")

@@ -45,6 +45,7 @@ from ..randomness.banded_noise import BandedNoise, BandedSums, whole_coefficient
 from ..randomness.keyed_hash import digests_of, group_of, has_id
 from ..randomness.leaky_log import LeakyLog
 from ..randomness.private_generator import PrivateGenerator
+from .charged_pass import charged_pass
 from .full_rows import full_size, in_full_rows
 from .kept_state import Door, KeptState
 from .separate_records import Features, features_of_zeros, try_loss, with_steady_bits
@@ -74,7 +75,8 @@ class SensitiveImages(Door):
         capacity (`int`, *optional*): The most images that there can be, where they may be a few more than N because
             others are held out by their ids. Defaults to N.
         image_shape (`tuple[int, int, int]`): The declared, public (C, H, W).
-        ledger (`PrivacyLedger`): The one that every answer is charged to, **before** an image is read.
+        ledger (`PrivacyLedger`): The one that every answer is charged to, **before** its noise is drawn; steps before
+            an image is read.
         exact (`bool`, defaults to `False`): `--noise exact`: sums and noise are whole numbers, see `gradients.grid`.
         class_names (`list[str]`, *optional*): The declared, public label set; `None` for unlabelled images.
         units (`np.ndarray` of int64, shape `[n]`, *optional*): Unit of each image, from 0 on; by default each image is
@@ -306,11 +308,10 @@ class SensitiveImages(Door):
                     processes=self.processes,
                 )  # fmt: skip
             kept.refuse_public(f"The features of {name!r}")
-        reservation = self._ledger.reserve(row)
         generator = self._generator
-        noise, length = (generator.rounded_normal, STEPS) if self._exact else (generator.normal, clip_norm)
-        answers = []
-        for _ in range(repeats):
+
+        def exact_sum() -> torch.Tensor:
+            """Of one sample, over the records of this process."""
             total = widened(blank.new_zeros(num_rows, blank.shape[1]))  # an empty sample has this shape too
             sample = poisson_sample(self._own_units, sample_rate, generator)
             batches = self._batches_of_records(sample, size, generator, device)
@@ -337,11 +338,22 @@ class SensitiveImages(Door):
                     labels = torch.zeros(len(images), dtype=torch.long, device=device)
                 # By batches: fewer roundings follow each other.
                 total += torch.zeros_like(total).index_add_(0, labels.to(total.device), widened(rows))
+            return total
+
+        def exact_sums() -> list[torch.Tensor]:
+            totals = [exact_sum() for _ in range(repeats)]
+            self._refuse_kept(kept)
+            return totals
+
+        totals, reservation = charged_pass(self._ledger, row, self.processes, exact_sums)
+        noise, length = (generator.rounded_normal, STEPS) if self._exact else (generator.normal, clip_norm)
+        answers = []
+        while totals:
+            total = totals.pop(0)
             if self.processes.is_first:
                 total = total + noise(total.shape, noise_multiplier * length, total.device)
             total = self.processes.sum({name: total})[name] * (clip_norm / length)
             answers.append(total.to(self.device, torch.float32))  # with all of its noise
-        self._refuse_kept(kept)
         answer = torch.stack(answers)
         self._ledger.executed(reservation, repeats)
         return answer

@@ -107,7 +107,7 @@ def memory_of_questions(queries: Sequence[Query], image_shape: Sequence[int], nu
     for query in queries:
         values = (query.num_values or 0) * (image_shape[0] if query.by_channel else 1)
         at_once = min(AT_ONCE, max(1, VALUES_AT_ONCE // max(values, pixels)))
-        answer = 8 * ANSWERS * values * (num_classes if query.by_label else 1)
+        answer = 8 * (ANSWERS + query.repeats - 1) * values * (num_classes if query.by_label else 1)
         most = max(most, answer + 4 * at_once * (COPIES * values + pixels))
     return most + num_made * pixels * 5  # of whole numbers, and of real ones before
 

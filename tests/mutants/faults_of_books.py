@@ -4,15 +4,56 @@
 from .fault import ACCOUNTING, COSTS, DOOR, LEDGER, LEDGER_FILE, PRIOR_RELEASE, ROW, SCRIPT, STEP, Fault
 
 
+CHARGED, PASS = "diffusers_dp/privacy/charged_pass.py", "privacy/test_charged_pass.py::test_"
+
 LEDGER_FAULTS = (
     Fault(
         "a question's row is written after the answer",
         DOOR,
-        "        reservation = self._ledger.reserve(row)\n        generator = self._generator\n",
-        "        generator = self._generator\n",
-        ("privacy/test_sensitive.py::test_the_row_is_written_before_an_image_is_read",),
+        "        totals, reservation = charged_pass(self._ledger, row, self.processes, exact_sums)\n",
+        "        totals = exact_sums()\n",
+        (f"{PASS}gate_pass_row_and_noise_follow_each_other", f"{PASS}the_row_is_on_disk_before_noise_is_drawn"),
         "        self._ledger.executed(reservation, repeats)",
         "        self._ledger.executed(self._ledger.reserve(row), repeats)",
+    ),
+    Fault(
+        "a question's row is written before the pass over the images",
+        CHARGED,
+        "        seen = look()\n",
+        "        reservation = ledger.reserve(row)\n        seen = look()\n",
+        (f"{PASS}gate_pass_row_and_noise_follow_each_other",),
+        "        failed = processes.any(failed)\n        reservation = ledger.reserve(row)\n",
+        "        failed = processes.any(failed)\n",
+    ),
+    Fault(
+        "an error within the pass is not charged",
+        CHARGED,
+        "        seen = look()\n        failed = False\n    finally:\n        failed = processes.any(failed)\n"
+        "        reservation = ledger.reserve(row)\n",
+        "        seen = look()\n        failed = processes.any(False)\n        reservation = ledger.reserve(row)\n"
+        "    finally:\n        pass\n",
+        (f"{PASS}an_error_within_the_pass_is_charged_and_nothing_is_drawn",),
+    ),
+    Fault(
+        "an error within the pass of another process is answered",
+        CHARGED,
+        "    if failed:\n",
+        "    if failed is None:\n",
+        (f"{PASS}a_process_that_is_killed_costs_nothing_and_one_that_fails_the_question",),
+    ),
+    Fault(
+        "the row is written while other processes still look",
+        CHARGED,
+        "        failed = processes.any(failed)\n        reservation = ledger.reserve(row)\n",
+        "        reservation = ledger.reserve(row)\n        failed = processes.any(failed)\n",
+        (f"{PASS}a_process_that_is_killed_costs_nothing_and_one_that_fails_the_question",),
+    ),
+    Fault(
+        "images are looked at before the budget",
+        CHARGED,
+        "    ledger.refuse_unaffordable(row)\n",
+        "",
+        ("privacy/test_sensitive.py::test_a_question_over_the_budget_is_not_asked",),
     ),
     Fault(
         "a step is taken after the images were looked at",

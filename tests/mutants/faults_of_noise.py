@@ -368,7 +368,9 @@ SAMPLES = (
         "one sample for all repeats of a question",
         DOOR,
         "            sample = poisson_sample(self._own_units, sample_rate, generator)\n            batches =",
-        "            sample = sample if answers else poisson_sample(self._own_units, sample_rate, generator)\n"
+        "            sample = vars(row).get('sample')\n"
+        "            if sample is None:\n"
+        "                sample = vars(row)['sample'] = poisson_sample(self._own_units, sample_rate, generator)\n"
         "            batches =",
         ("privacy/test_noise.py::test_an_answer_draws_one_sample_and_one_noise_each_time_it_is_asked",),
     ),

@@ -127,8 +127,8 @@ KEPT_STATE = (
     Fault(
         "features may keep something of images",
         DOOR,
-        "        self._refuse_kept(kept)\n        answer = torch.stack",
-        "        answer = torch.stack",
+        "            self._refuse_kept(kept)\n            return totals",
+        "            return totals",
         (f"{OF_KEPT}test_features_that_keep_something_are_refused",),
     ),
     Fault(

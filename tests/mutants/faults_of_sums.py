@@ -462,8 +462,8 @@ DIVISORS = (
         "        reservation = self._ledger.reserve(row)\n"
         "        with torch.no_grad(), _secret_torch_draws(self.device):\n            blank",
         ("privacy/test_separate_records.py::test_features_that_mix_records_are_refused",),
-        "        reservation = self._ledger.reserve(row)\n        generator = self._generator\n",
-        "        generator = self._generator\n",
+        "        totals, reservation = charged_pass(self._ledger, row, self.processes, exact_sums)\n",
+        "        totals = exact_sums()\n",
     ),
     Fault(
         "an image is added to every class",

@@ -191,13 +191,11 @@ def seen_by_a_question(door):
     seen = []
 
     def note(x, _):
-        if ledger.rows:  # before, random records are tried
-            seen.append((x * 255).round().long().flatten(1) @ torch.tensor([256, 1]))
+        seen.append((x * 255).round().long().flatten(1) @ torch.tensor([256, 1]))
         return x.flatten(1)
 
-    ledger = make_ledger(RECORDS)
-    ask(door, note, sample_rate=RATE, repeats=STEPS, ledger=ledger, generator=PrivateGenerator(KEY))
-    return seen
+    ask(door, note, sample_rate=RATE, repeats=STEPS, ledger=make_ledger(RECORDS), generator=PrivateGenerator(KEY))
+    return seen[-STEPS:]  # before, random records are tried
 
 
 def seen_by_steps(door):

@@ -212,14 +212,6 @@ class Witness:
         return pixels(x)
 
 
-@pytest.mark.usefixtures("watching")
-def test_the_row_is_written_before_an_image_is_read():
-    witness = Witness(make_ledger())
-    ask(make_door(), witness, ledger=witness.ledger)
-    assert witness.seen and all(rows == [("question", "reserved", 0)] for rows in witness.seen)
-    assert [(row["state"], row["query"]["clip_norm"]) for row in witness.ledger.rows] == [("executed", 1.0)]
-
-
 def test_a_question_over_the_budget_is_not_asked():
     witness = Witness(make_ledger(target_epsilon=0.1))
     generator = PrivateGenerator(KEY)
@@ -227,17 +219,6 @@ def test_a_question_over_the_budget_is_not_asked():
         ask(make_door(), witness, ledger=witness.ledger, generator=generator)
     assert not witness.seen and not witness.ledger.rows
     assert torch.equal(generator.normal((3,), 1.0), PrivateGenerator(KEY).normal((3,), 1.0))  # nothing was drawn
-
-
-def test_a_question_that_fails_stays_spent():
-    ledger = make_ledger()
-
-    def broken(x, _):
-        return pixels(x) if not ledger.rows else 1 / 0
-
-    with pytest.raises(ZeroDivisionError):
-        ask(make_door(), broken, ledger=ledger)
-    assert [row["state"] for row in ledger.rows] == ["reserved"]
 
 
 # The two queries of FETA-Pro. Under the same noise, what a dataset adds to an empty one is the sum without noise.
