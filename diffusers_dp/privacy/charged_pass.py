@@ -13,9 +13,7 @@ from ..errors import ProcessLost
 T = TypeVar("T")
 
 
-def charged_pass(
-    ledger: PrivacyLedger, row: LedgerRow, processes: Processes, look: Callable[[], T]
-) -> tuple[T, int]:
+def charged_pass(ledger: PrivacyLedger, row: LedgerRow, processes: Processes, look: Callable[[], T]) -> tuple[T, int]:
     """
     Looks at the images, and writes the row of the question once the exact sums of all processes are in memory.
 

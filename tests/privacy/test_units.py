@@ -181,11 +181,11 @@ def test_which_images_of_a_unit_are_looked_at_is_drawn_anew():
 
 def batches_of(door, **changes):
     """What a question sees, batch by batch."""
-    seen, ledger = [], make_ledger()
+    seen, tried, ledger = [], [], make_ledger()
     refuse = ledger.refuse_unaffordable
 
-    def granted(row):  # before, random records are tried
-        seen.clear()
+    def granted(row):
+        tried.append(len(seen))
         return refuse(row)
 
     def watch(x, labels):
@@ -194,7 +194,8 @@ def batches_of(door, **changes):
 
     ledger.refuse_unaffordable = granted
     ask(door, watch, ledger=ledger, **changes)
-    return seen
+    assert len(seen) > tried[0]
+    return seen[tried[0] :]  # before, random records are tried
 
 
 @pytest.mark.usefixtures("watching")
