@@ -2,8 +2,8 @@
 """The ledger: every question to the sensitive images, and their total cost.
 
 Each run has one `PrivacyLedger`. A question (a `LedgerRow`) is written and synced to disk *before* its noise is drawn,
-steps of DP-SGD before an image is read, and refused if the total would exceed the target. Reserved steps count as spent, executed or not; a crash can therefore
-waste budget but never hide any.
+a step of DP-SGD before an image is read, and both are refused if the total would exceed the target. Reserved steps
+count as spent, executed or not; a crash can therefore waste budget but never hide any.
 
 Neighbouring data sets differ in **one image that is zeroed out**; the number of images and the label set are public.
 `ledger_costs.py` adds up the rows, and `epsilon.py` computes the numbers. Nothing here loads torch.
