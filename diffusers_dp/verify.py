@@ -825,8 +825,8 @@ def _wrong_query(event: dict[str, Any], facts: dict[str, Any], strict: bool) -> 
     query = event.get("query", {})
     if not isinstance(query, dict) or strict and not {"sensitivity", "clip_norm"} <= set(query):
         return "it does not say its sensitivity, and what is clipped to which norm"
-    if strict and not {"partition", "truncated_batch_size"} <= set(event):
-        return "it does not say whether classes are parallel, or samples truncated"
+    if strict and "partition" not in event:
+        return "it does not say whether classes are parallel"
     if not _whole(query.get("noise_multiplicity", 1), 1):
         return "its noise multiplicity is no whole number above 0"
     sizes = [query[name] for name in ("sensitivity", "clip_norm", "normaliser") if name in query]
@@ -876,8 +876,6 @@ def _wrong_grid(event: dict[str, Any], query: dict[str, Any], facts: dict[str, A
         return f"with whole numbers its clip norm is its sensitivity, of {CLIP_STEPS} steps"
     if event.get("sampling_probability", 1) * COIN % 1:
         return "no coin of 53 bits falls with its sampling probability"
-    if event.get("truncated_batch_size") is not None:
-        return "the proof with whole numbers has no truncated samples"
     gradient = event.get("stage") == "dp_sgd" or "noise_multiplicity" in query
     if gradient and ("max_images_per_unit" in query or "num_units" in facts):
         return "the proof with whole numbers has no gradients of units of several images"
@@ -943,20 +941,18 @@ def _wrong_bands(event: dict[str, Any]) -> str | None:
 
 
 def _wrong(event: dict[str, Any], num_images: Any) -> str | None:
-    keys = ("noise_multiplier", "sampling_probability", "truncated_batch_size", "steps_reserved", "steps_executed")
+    keys = ("noise_multiplier", "sampling_probability", "steps_reserved", "steps_executed")
     values: list[Any] = [event.get(key) for key in keys]
-    sigma, q, cap, steps, executed = values
+    sigma, q, steps, executed = values
     if not _between(sigma, *NOISE):
         return f"a noise multiplier must lie between {NOISE[0]:g} and {NOISE[1]:g}"
     if not (_between(q, 0, 1) or q == 1 and not isinstance(q, bool)):
         return "a sampling probability must lie above 0 and not above 1"
     if not _whole(steps, 1) or not _whole(executed, 0) or executed > steps:
         return "steps must be whole, and no more executed than reserved"
-    known = {"gaussian": q == 1 and cap is None, "poisson_gaussian": q < 1 and cap is None}
-    known["truncated_poisson_gaussian"] = q < 1 and _whole(cap, 1)
-    known[BANDED] = cap is None
+    known = {"gaussian": q == 1, "poisson_gaussian": q < 1, BANDED: True}
     if not known.get(str(event.get("mechanism")), False):
-        return "its mechanism does not fit its sampling probability and truncation"
+        return "its mechanism does not fit its sampling probability"
     if not _whole(event.get("dataset_size"), 1) or event["dataset_size"] != num_images:
         return "its data set has another size than the public facts say"
     if event["mechanism"] == BANDED:
@@ -994,11 +990,7 @@ def check_claims(receipt: dict[str, Any]) -> Iterator[str]:
     if not _between(interval, *INTERVALS):
         yield f"PLD's interval must lie between {INTERVALS[0]:g} and {INTERVALS[1]:g}."
         return
-    unknown = sorted(set(stated) - {"pld"})
-    if unknown and any(event.get("truncated_batch_size") is not None for event in receipt["events"]):
-        yield f"Only PLD can count truncated Poisson samples, but the receipt claims epsilon by {unknown[0].upper()}."
-        return
-    if _claims_version(receipt) > 2 and not _accountants_of(receipt) <= set(stated):
+    if _claims_version(receipt) > 2 and not {"pld", "rdp", accountant} <= set(stated):
         yield "The receipt does not claim epsilon by the accountants that its version claims it by."
         return
     numbers = isinstance(orders, list) and all(_between(order, 1, LARGEST_ORDER + 1) for order in orders)
@@ -1019,12 +1011,6 @@ def check_claims(receipt: dict[str, Any]) -> Iterator[str]:
     if main > target + _rounding(receipt):
         yield f"The claimed epsilon {main:.8g} exceeds the receipt's own target {target:.8g}."
     yield from _check_dataset(receipt)
-
-
-def _accountants_of(receipt: dict[str, Any]) -> set[str]:
-    """Those by which the library claims epsilon: PLD, RDP where it can count the events, and the run's own."""
-    truncated = any(event.get("truncated_batch_size") is not None for event in receipt["events"])
-    return {"pld", receipt["accountant"], *([] if truncated else ["rdp"])}
 
 
 def _compare(found: str, computed: float, claim: float, interval: float, slack: float) -> Iterator[str]:
@@ -1050,8 +1036,7 @@ def grid_of(receipt: dict[str, Any], events: list[dict[str, Any]], interval: flo
     Raises:
         `ValueError`: PLD would take too long, or more memory than there is.
     """
-    plain = [{**event, "truncated_batch_size": None} for event in events]
-    rough = epsilon({"delta": receipt["delta"], "events": plain})
+    rough = epsilon({"delta": receipt["delta"], "events": events})
     if not rough < MOST_EPSILON:
         raise ValueError(f"it is about {rough:.3g}, and this is no guarantee")
     slack = max(TOLERANCE, 10 * rough / GRID)
@@ -1061,7 +1046,7 @@ def grid_of(receipt: dict[str, Any], events: list[dict[str, Any]], interval: flo
         raise ValueError(f"PLD's interval {interval:.3g} is coarser than any ledger's")
     else:
         slack = _slack(receipt, interval)
-    widest = 2 * epsilon({"delta": 1e-15, "events": plain})
+    widest = 2 * epsilon({"delta": 1e-15, "events": events})
     if not _work(events, widest, interval) < MOST_WORK:
         raise ValueError(f"it takes too much computing at PLD's interval {interval:.3g}")
     return interval, slack
@@ -1091,10 +1076,10 @@ def _versions(receipt: dict[str, Any]) -> tuple[str, str]:
 def _work(events: list[dict[str, Any]], widest: float, interval: float) -> float:
     """What PLD costs, measured with dp_accounting 0.6: the grid of each kind of event, and the convolution of all."""
     work, most = 0.0, 0.0
-    for sigma, q, cap, _ in _kinds(events):
+    for sigma, _ in _kinds(events):
         points = (20 / sigma + 1 / sigma**2) / interval  # losses within ten standard deviations
         most = max(most, points)
-        work += 15_000 + (8 if cap is not None else 2) * points
+        work += 15_000 + 2 * points
     return work + len(_kinds(events)) * (widest / interval + 4 * most) / 16
 
 
@@ -1178,13 +1163,9 @@ def epsilon(
     adjacency = dp.NeighboringRelation.REPLACE_SPECIAL
     accountant: Any = RdpAccountant(orders, adjacency) if interval is None else PLDAccountant(adjacency, interval)
     # In the ledger's order, for sums of floats depend on it.
-    added = _kinds(counted(receipt["events"]))
-    kinds = [(*kind[:2], steps, kind[2:] if kind[2] else ()) for kind, steps in added.items()]
-    for sigma, q, steps, truncation in sorted(kinds):
+    for (sigma, q), steps in sorted(_kinds(counted(receipt["events"])).items()):
         question: dp.DpEvent = dp.GaussianDpEvent(sigma)
-        if truncation:
-            question = dp.TruncatedSubsampledGaussianDpEvent(truncation[1], q, truncation[0], sigma)
-        elif q < 1:
+        if q < 1:
             question = dp.PoissonSampledDpEvent(q, question)
         accountant.compose(question, steps)
     if interval is not None:
@@ -1282,9 +1263,7 @@ def _kinds(events: list[dict[str, Any]]) -> dict[tuple[Any, ...], int]:
     """Steps of equal questions together: the cost does not depend on how they were reserved."""
     kinds: dict[tuple[Any, ...], int] = {}
     for event in events:
-        cap = event.get("truncated_batch_size")
-        size = event.get("dataset_size") if cap else None
-        parts = (event.get("noise_multiplier"), event.get("sampling_probability"), cap, size)
+        parts = (event.get("noise_multiplier"), event.get("sampling_probability"))
         kind = tuple(part if isinstance(part, (int, float)) else None for part in parts)
         steps = event.get("steps_reserved")
         kinds[kind] = kinds.get(kind, 0) + (steps if isinstance(steps, int) else 0)

@@ -9,7 +9,7 @@ sensitive images, through `SensitiveImages`; each step is in the ledger first. S
 gradient has its direction. The network then learns from them, and is drawn anew from time to time.
 
 Stages (Chen et al. 2022, Private Set Generation, Algorithm 1): noisy gradients -> release/. The one loop of DP-SGD
-runs them, so checkpoints, resuming and truncated samples are those of every method.
+runs them, so checkpoints and resuming are those of every method.
 """
 
 from dataclasses import replace

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 from ..verify import counted, counted_together, grid_of
-from .epsilon import Composition, Question, Truncation, composed, merge, quiet_absl
+from .epsilon import Composition, Question, composed, merge, quiet_absl
 
 
 #: Shares of unused units that are accused, at which a release is judged.
@@ -65,9 +65,7 @@ def composition_of(events: Iterable[dict[str, Any]]) -> Composition:
 
 
 def _question(event: dict[str, Any]) -> Question:
-    size = event.get("truncated_batch_size")
-    truncation = None if size is None else Truncation(size, event["dataset_size"])
-    return Question(event["noise_multiplier"], event["sampling_probability"], event["steps_reserved"], truncation)
+    return Question(event["noise_multiplier"], event["sampling_probability"], event["steps_reserved"])
 
 
 @lru_cache(maxsize=256)

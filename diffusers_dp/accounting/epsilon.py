@@ -27,20 +27,12 @@ if TYPE_CHECKING:
     from dp_accounting.pld import PLDAccountant
 
 
-class Truncation(NamedTuple):
-    """Reduces a Poisson sample of more than `batch_size` of `num_images` images to a random `batch_size` of them."""
-
-    batch_size: int
-    num_images: int
-
-
 class Question(NamedTuple):
     """A Gaussian mechanism of sensitivity 1, applied `steps` times, each time to a Poisson sample."""
 
     noise_multiplier: float
     sampling_probability: float
     steps: int
-    truncation: Truncation | None = None
 
 
 Composition = tuple[Question, ...]  # see `merge`
@@ -70,31 +62,16 @@ def merge(questions: Iterable[tuple]) -> Composition:
     Args:
         questions (iterable of `Question`): Questions, or tuples of their fields.
     """
-    steps: dict[tuple[float, float, Truncation | None], int] = {}
-    for sigma, q, n, truncation in (Question(*question) for question in questions):
-        steps[sigma, q, truncation] = steps.get((sigma, q, truncation), 0) + n
-    merged = [Question(sigma, q, n, truncation) for (sigma, q, truncation), n in steps.items()]
-    return tuple(sorted(merged, key=lambda question: (*question[:3], question.truncation or ())))
+    steps: dict[tuple[float, float], int] = {}
+    for sigma, q, n in questions:
+        steps[sigma, q] = steps.get((sigma, q), 0) + n
+    return tuple(sorted(Question(*kind, n) for kind, n in steps.items()))
 
 
-def truncated_batch_size(num_images: int, sample_rate: float) -> int:
-    """Returns a size that a Poisson sample almost never exceeds: `qN + 5 sqrt(qN (1 - q))`, rounded up, at most N.
-
-    At five standard deviations truncation costs almost nothing for large batches: 5e-6 at epsilon 0.915 (4,096
-    expected of 55,000, 2,014 steps). Small batches are skewed and cost more: epsilon 2.06 becomes 2.13 (64 expected of
-    60,000, sigma 0.6, 1,000 steps).
-    """
+def largest_sample(num_images: int, sample_rate: float) -> int:
+    """Returns a size that a Poisson sample almost never exceeds: `qN + 5 sqrt(qN (1 - q))`, rounded up, at most N."""
     expected = num_images * sample_rate
     return min(num_images, math.ceil(expected + 5 * math.sqrt(expected * (1 - sample_rate))))
-
-
-def is_truncated(composition: Composition) -> bool:
-    return any(question.truncation for question in composition)
-
-
-def untruncated(composition: Composition) -> Composition:
-    """Replaces truncated by plain Poisson sampling. It costs a little less, so use it as a scale, never as a claim."""
-    return merge(question._replace(truncation=None) for question in composition)
 
 
 def to_event(composition: Composition) -> "DpEvent":
@@ -102,11 +79,9 @@ def to_event(composition: Composition) -> "DpEvent":
     import dp_accounting as dp
 
     events = []
-    for sigma, q, n, truncation in composition:
+    for sigma, q, n in composition:
         event: DpEvent = dp.GaussianDpEvent(sigma)
-        if truncation is not None:
-            event = dp.TruncatedSubsampledGaussianDpEvent(truncation.num_images, q, truncation.batch_size, sigma)
-        elif q != 1:
+        if q != 1:
             event = dp.PoissonSampledDpEvent(q, event)
         events.append(dp.SelfComposedDpEvent(event, n))
     return dp.ComposedDpEvent(events)
@@ -147,25 +122,20 @@ def epsilon(composition: Composition, delta: float, accountant: str = "pld", int
             (at 1e-4) or 6 (at 1e-5). Beyond epsilon 1000 all three return RDP's bound.
 
     Raises:
-        UsageError: The accountant is RDP or PRV and the sampling is truncated, which neither supports; or delta is too
-            small for PRV (about 1e-14). PLD returns infinity there.
+        UsageError: Delta is too small for PRV (about 1e-14). PLD returns infinity there.
     """
     if not composition:
         return 0.0
-    if is_truncated(composition) and accountant != "pld":
-        raise UsageError(
-            f"{accountant} cannot count truncated Poisson sampling; give --accountant pld.", field="accountant"
-        )
     if accountant == "rdp":
         return rdp_epsilon(composition, delta)[0]
     rough = _rough(composition, delta)
     if not rough <= MOST_EPSILON:
-        return math.inf if is_truncated(composition) else rough
+        return rough
     if accountant == "prv":
         from opacus.accountants import PRVAccountant  # loads torch
 
         prv = PRVAccountant()
-        prv.history = [question[:3] for question in composition]
+        prv.history = list(composition)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # log(0) where q = 1, and RDP orders that only size its grid
             try:
@@ -224,7 +194,7 @@ def _refined(composition: Composition, target_epsilon: float, delta: float) -> f
 
 def _rough(composition: Composition, delta: float) -> float:
     """Computes RDP's epsilon at few orders, to size PLD's grid."""
-    return rdp_epsilon(untruncated(composition), delta, QUICK_ORDERS)[0]
+    return rdp_epsilon(composition, delta, QUICK_ORDERS)[0]
 
 
 def calibrate(
@@ -236,10 +206,9 @@ def calibrate(
     accountant: str,
     spent: float,
     at_least: float,
-    truncation: Truncation | None = None,
 ) -> float:
-    """Finds the smallest noise multiplier of (q, steps, truncation) that meets the target together with `before`, to
-    1e-4, from above.
+    """Finds the smallest noise multiplier of (q, steps) that meets the target together with `before`, to 1e-4, from
+    above.
 
     PLD usually needs two calls at full resolution. A grid ten times coarser is off by a slowly varying factor.
     Therefore solve on it, measure the factor at the solution, solve for the corrected target, and only then check at
@@ -254,10 +223,10 @@ def calibrate(
     """
 
     def exact(sigma: float) -> float:
-        return cost(merge([*before, (sigma, q, steps, truncation)]), target_epsilon, delta, accountant, refine=False)
+        return cost(merge([*before, (sigma, q, steps)]), target_epsilon, delta, accountant, refine=False)
 
     def coarse(sigma: float) -> float:
-        return epsilon(merge([*before, (sigma, q, steps, truncation)]), delta, "pld", 10 * interval_of(target_epsilon))
+        return epsilon(merge([*before, (sigma, q, steps)]), delta, "pld", 10 * interval_of(target_epsilon))
 
     # A sum of many small Gaussian losses has mu = q sqrt(T) / sigma, and epsilon is near mu sqrt(2 ln(1/delta)).
     start = q * math.sqrt(-2 * steps * math.log(delta)) / (target_epsilon - spent)

@@ -34,8 +34,7 @@ from .ledger_row import LedgerRow, finite_number
 
 
 _IDENTITY = (
-    "stage", "mechanism", "noise_multiplier", "sampling_probability", "truncated_batch_size", "query", "partition",
-    "bands",
+    "stage", "mechanism", "noise_multiplier", "sampling_probability", "query", "partition", "bands",
 )  # fmt: skip
 
 

@@ -80,12 +80,11 @@ class LedgerCosts:
     def budget_shares(self) -> dict[str, float]:
         """Computes each stage's share of the composed RDP, at the optimal order for the target delta.
 
-        RDP is additive, so shares are too (FETA-Pro paper, Table 12). Truncated Poisson sampling, which RDP does not
-        support, counts as plain Poisson sampling here.
+        RDP is additive, so shares are too (FETA-Pro paper, Table 12).
         """
         shares: dict[str, float] = {}
         if self._rows:
-            composition = accounting.untruncated(self._composition())
+            composition = self._composition()
             _, at = accounting.rdp_epsilon(composition, self.target_delta)
             total = accounting.rdp(composition)[at]
             for row in self._rows:
@@ -93,7 +92,7 @@ class LedgerCosts:
                 if row["mechanism"] == BANDED:  # steps of all stages are counted together
                     together = banded_rows(self._rows)
                     part = row["steps_reserved"] / next_step(self._rows)
-                spent = part * accounting.rdp(accounting.untruncated(tuple(questions_of(together))))[at]
+                spent = part * accounting.rdp(accounting.merge(questions_of(together)))[at]
                 shares[row["stage"]] = shares.get(row["stage"], 0.0) + spent / total
         return shares
 
@@ -115,7 +114,6 @@ class LedgerCosts:
         sample_rate: float,
         steps: int,
         *,
-        truncated_batch_size: int | None = None,
         at_least: float = 1e-2,
         bands: int = 1,
     ) -> float:
@@ -128,7 +126,6 @@ class LedgerCosts:
         Args:
             sample_rate (`float`): Poisson sampling probability, in (0, 1]; with bands, that within a group.
             steps (`int`): Number of steps.
-            truncated_batch_size (`int`, *optional*): Maximum size of a Poisson sample.
             at_least (`float`): Smallest noise multiplier to return.
             bands (`int`): Number of groups that take turns.
 
@@ -136,7 +133,7 @@ class LedgerCosts:
             UsageError: The rows so far use up the target, or one of `dataset_bounds`.
         """
         # Comes first because it reports a wrong rate or number of steps.
-        row = sampled_row("the remaining steps", 1.0, sample_rate, steps, truncated_batch_size)
+        row = sampled_row("the remaining steps", 1.0, sample_rate, steps)
         row = replace(row, steps=accounting.participations(row.steps, bands))
         spent = self.epsilon(extra=self.set_aside)
         if not spent < self.target_epsilon:
@@ -230,10 +227,7 @@ class LedgerCosts:
     def _calibrate(
         self, before: Composition, row: LedgerRow, bound: Bound, spent: float, at_least: float, accountant: str
     ) -> float:
-        (question,) = questions_of([self._entry(row)])
-        return accounting.calibrate(
-            before, row.sampling_probability, row.steps, *bound, accountant, spent, at_least, question.truncation,
-        )  # fmt: skip
+        return accounting.calibrate(before, row.sampling_probability, row.steps, *bound, accountant, spent, at_least)
 
     def _entry(self, row: LedgerRow) -> dict[str, Any]:
         self._check_noise(row)
@@ -244,7 +238,6 @@ class LedgerCosts:
             "noise_multiplier": row.noise_multiplier,
             "sampling_probability": row.sampling_probability,
             "dataset_size": self.num_images,
-            "truncated_batch_size": row.truncated_batch_size,
             "steps_reserved": row.steps,
             "steps_executed": 0,
             "query": plain_facts(row.query, f"The query facts of {row.name!r}"),

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TextIO
 
 from ..errors import IntegrityError, UsageError
 from ..files.journal import Journal
-from .epsilon import Question, Truncation, participations
+from .epsilon import Question, participations
 from .ledger_row import BANDED, NON_PRIVATE, LedgerRow
 
 
@@ -210,9 +210,7 @@ def check_dataset_id(name: str) -> str:
 
 def question_of(row: dict[str, Any]) -> Question:
     """Converts a row without bands for the accountant."""
-    cap = row["truncated_batch_size"]
-    truncation = None if cap is None else Truncation(cap, row["dataset_size"])
-    return Question(row["noise_multiplier"], row["sampling_probability"], row["steps_reserved"], truncation)
+    return Question(row["noise_multiplier"], row["sampling_probability"], row["steps_reserved"])
 
 
 def questions_of(rows: Iterable[dict[str, Any]]) -> list[Question]:
@@ -318,9 +316,7 @@ def _usable(path: Path) -> Iterator[None]:
 def _check_row(row: dict[str, Any], release: ReleaseRows, path: Path) -> None:
     header, number = release.header, len(release.rows)
     try:
-        sigma, q, steps, _ = question_of(row)
-        query, partition, cap = row["query"], row["partition"], row["truncated_batch_size"]
-        LedgerRow(row["stage"], row["mechanism"], sigma, q, steps, query, partition, cap, row.get("bands"))
+        LedgerRow(row["stage"], row["mechanism"], *question_of(row), row["query"], row["partition"], row.get("bands"))
         sound = row["id"] == number and row["state"] in ("reserved", "executed")
         sound = sound and 0 <= row["steps_executed"] <= row["steps_reserved"]
         sound = sound and row["dataset_size"] == header["num_images"]

@@ -90,8 +90,7 @@ class LedgerRow:
 
     Args:
         name (`str`): Stage that asks, for example `"central_images"`.
-        mechanism (`str`): `"gaussian"` (all images), `"poisson_gaussian"` (a Poisson sample),
-            `"truncated_poisson_gaussian"` (at most `truncated_batch_size` images of it) or `"banded_gaussian"` (a
+        mechanism (`str`): `"gaussian"` (all images), `"poisson_gaussian"` (a Poisson sample) or `"banded_gaussian"` (a
             sample of one of `bands` groups, which take turns). `"non_private"` has no noise, and only
             `unprotected_ledger.UnprotectedLedger` accepts it.
         noise_multiplier (`float`): Standard deviation of the noise divided by the sensitivity; finite and above 0, or
@@ -101,7 +100,6 @@ class LedgerRow:
         steps (`int`): Number of times that the question is asked.
         query (`dict`): Public facts only, for example sensitivity or clip norm, normaliser, parameters.
         partition (`str`, *optional*): `"label"` if asked once per class in parallel (an image has one class).
-        truncated_batch_size (`int`, *optional*): Maximum size of a Poisson sample.
         bands (`int`, *optional*): Number b of groups that take turns, at least 2. `query` states their `Bands`.
 
     Raises:
@@ -115,7 +113,6 @@ class LedgerRow:
     steps: int = 1
     query: dict = field(default_factory=dict)
     partition: str | None = None
-    truncated_batch_size: int | None = None
     bands: int | None = None
 
     def __post_init__(self) -> None:
@@ -132,36 +129,26 @@ class LedgerRow:
                     )
         if not 0 < q <= 1:
             raise UsageError(f"The sampling probability of {self.name!r} must lie in (0, 1], not {q}.")
-        cap, bands = self.truncated_batch_size, self.bands
-        if self.mechanism != mechanism_of(q, cap, sigma, bands):
+        if self.mechanism != mechanism_of(q, sigma, self.bands):
             raise UsageError(
                 f"The mechanism of {self.name!r} is {self.mechanism!r} with sampling probability {q}: use 'gaussian' "
-                "for a sampling probability of 1, 'poisson_gaussian' below it, 'truncated_poisson_gaussian' with "
-                "a truncated batch size, and 'banded_gaussian' with bands."
+                "for a sampling probability of 1, 'poisson_gaussian' below it, and 'banded_gaussian' with bands."
             )
-        if bands is not None:
-            self._check_bands(q, bands)
-        if cap is not None and (not isinstance(cap, numbers.Integral) or cap < 1 or q == 1):
-            raise UsageError(
-                f"The truncated batch size of {self.name!r} must be a whole number above 0, with a sampling "
-                f"probability below 1, not {cap!r} with {q}."
-            )
+        if self.bands is not None:
+            self._check_bands(q, self.bands)
         if not isinstance(self.steps, numbers.Integral) or self.steps < 1:
             raise UsageError(f"The steps of {self.name!r} must be a whole number above 0, not {self.steps!r}.")
         for key, value in (("noise_multiplier", sigma), ("sampling_probability", q), ("steps", int(self.steps))):
             object.__setattr__(self, key, value)  # converted to Python's numbers because numpy's are not JSON
-        if cap is not None:
-            object.__setattr__(self, "truncated_batch_size", int(cap))
 
     def _check_bands(self, q: float, bands: int) -> None:
-        """Checks that the public facts state the same bands and the rate of all units, and that nothing is
-        truncated."""
+        """Checks that the public facts state the same bands and the rate of all units."""
         stated, rate = Bands.of(self.query), finite_number(self.query.get("sample_rate"), "The rate of all units")
         same = stated is not None and stated.count == bands and isinstance(bands, int) and bands * rate == q
-        if not same or self.mechanism != BANDED or self.truncated_batch_size is not None:
+        if not same or self.mechanism != BANDED:
             raise UsageError(
                 f"{self.name!r} has {bands} bands, a sampling probability of {q} and a rate of {rate}: give as many "
-                "coefficients as bands, a probability of bands times the rate, and no truncated batch size."
+                "coefficients as bands, and a probability of bands times the rate."
             )
 
 
@@ -172,7 +159,6 @@ def gradient_row(
     sample_rate: float,
     normaliser: float,
     noise_multiplicity: int,
-    truncated_batch_size: int | None = None,
     facts: dict[str, int] | None = None,
     bands: Bands | None = None,
 ) -> LedgerRow:
@@ -186,7 +172,7 @@ def gradient_row(
     probability = sample_rate if bands is None else bands.count * sample_rate
     return LedgerRow(
         name=DP_SGD,
-        mechanism=mechanism_of(probability, truncated_batch_size, noise_multiplier, number),
+        mechanism=mechanism_of(probability, noise_multiplier, number),
         noise_multiplier=noise_multiplier,
         sampling_probability=probability,
         query={
@@ -197,7 +183,6 @@ def gradient_row(
             **(facts or {}),
             **({} if bands is None else {"sample_rate": sample_rate, **bands.facts}),
         },
-        truncated_batch_size=truncated_batch_size,
         bands=number,
     )
 
@@ -258,7 +243,7 @@ def teachers_row(
     sensitivity = 2 * clip_norm if votes is None else math.sqrt(2 * votes)
     return LedgerRow(
         name=TEACHERS,
-        mechanism=mechanism_of(1.0, noise_multiplier=noise_multiplier),
+        mechanism=mechanism_of(1.0, noise_multiplier),
         noise_multiplier=noise_multiplier,
         query={
             "sensitivity": sensitivity, "clip_norm": clip_norm, "normaliser": normaliser, "noise_multiplicity": 1,
@@ -267,29 +252,17 @@ def teachers_row(
     )  # fmt: skip
 
 
-def sampled_row(
-    name: str, noise_multiplier: float, sample_rate: float, steps: int, truncated_batch_size: int | None = None
-) -> LedgerRow:
+def sampled_row(name: str, noise_multiplier: float, sample_rate: float, steps: int) -> LedgerRow:
     """Builds the ledger row of a question whose public facts are not stated yet: for plans and for calibration."""
-    return LedgerRow(
-        name, mechanism_of(sample_rate, truncated_batch_size, noise_multiplier), noise_multiplier, sample_rate, steps,
-        truncated_batch_size=truncated_batch_size,
-    )  # fmt: skip
+    return LedgerRow(name, mechanism_of(sample_rate, noise_multiplier), noise_multiplier, sample_rate, steps)
 
 
-def mechanism_of(
-    sampling_probability: float,
-    truncated_batch_size: int | None = None,
-    noise_multiplier: float = 1.0,
-    bands: int | None = None,
-) -> str:
+def mechanism_of(sampling_probability: float, noise_multiplier: float = 1.0, bands: int | None = None) -> str:
     """Names the mechanism: Gaussian on a Poisson sample, or without noise."""
     if noise_multiplier == 0:
         return NON_PRIVATE
     if bands is not None:
         return BANDED
-    if truncated_batch_size is not None:
-        return "truncated_poisson_gaussian"
     return "gaussian" if sampling_probability == 1 else "poisson_gaussian"
 
 

@@ -59,7 +59,6 @@ class UnprotectedLedger(PrivacyLedger):
         sample_rate: float,
         steps: int,
         *,
-        truncated_batch_size: int | None = None,
         at_least: float = 0.0,
         bands: int = 1,
     ) -> float:

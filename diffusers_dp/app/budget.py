@@ -36,7 +36,7 @@ def plan_of_receipt(receipt: dict[str, Any]) -> Plan:
             rows[asked["stage"]] = LedgerRow(
                 asked["stage"], asked["mechanism"], asked["noise_multiplier"], asked["sampling_probability"],
                 asked["steps"], asked["query"] if "bands" in asked else {},
-                truncated_batch_size=asked.get("truncated_batch_size"), bands=asked.get("bands"),
+                bands=asked.get("bands"),
             )  # fmt: skip
         ledger = PrivacyLedger(
             None,
@@ -57,10 +57,7 @@ def plan_of_receipt(receipt: dict[str, Any]) -> Plan:
         return Plan(None, rows, ledger)
     sample_rate = last.query.get("sample_rate", last.sampling_probability)
     batch = ledger.num_images * sample_rate
-    sampling = SamplingFacts(
-        ledger.num_images, sample_rate, max(1, math.floor(batch)), batch, ledger.target_delta,
-        last.truncated_batch_size,
-    )  # fmt: skip
+    sampling = SamplingFacts(ledger.num_images, sample_rate, max(1, math.floor(batch)), batch, ledger.target_delta)
     return Plan(sampling, rows, ledger)
 
 

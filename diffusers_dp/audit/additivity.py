@@ -123,7 +123,7 @@ def noiseless_sum(
     )  # fmt: skip
     door._generator = FaultyNoise(0.0)
     question = mechanism.question(number, number) | {
-        "max_grad_norm": max_grad_norm, "sample_rate": 1.0, "truncated_batch_size": None, "bands": None,
+        "max_grad_norm": max_grad_norm, "sample_rate": 1.0, "bands": None,
         "noise_multiplier": 1e3,  # off, and cheap to count
         "noise_multiplicity": min(mechanism.noise_multiplicity, MOST_DRAWS),
     }  # fmt: skip

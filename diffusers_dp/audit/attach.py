@@ -39,7 +39,6 @@ def check_same_run(folder: Path, receipt: dict[str, Any], tier: str, title: str,
             f"number of {plan.unit}s": event.get("dataset_size"),
             "sample rate": event.get("sampling_probability"),
             "bands": event.get("bands"),
-            "truncated batch size": event.get("truncated_batch_size"),
             "clip norm": query.get("clip_norm"),
             "normaliser": query.get("normaliser"),
             "noise multiplicity": query.get("noise_multiplicity"),
@@ -48,7 +47,7 @@ def check_same_run(folder: Path, receipt: dict[str, Any], tier: str, title: str,
         row, asked = plan.rows["dp_sgd"], plan.rows["dp_sgd"].query
         audited = [
             title, plan.ledger.header["unit_of_privacy"], plan.ledger.num_images,
-            row.sampling_probability, row.bands, row.truncated_batch_size, asked["clip_norm"], asked["normaliser"],
+            row.sampling_probability, row.bands, asked["clip_norm"], asked["normaliser"],
             asked["noise_multiplicity"], asked.get("max_images_per_unit"),
         ]  # fmt: skip
         if tier == "mechanism":

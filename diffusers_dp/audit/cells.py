@@ -1,6 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The noise of every way to ask the door: images or units, plain or truncated samples, with the leaky log or without,
-for a step, a query and the question about a finished model.
+"""The noise of every way to ask the door: images or units, with the leaky log or without, for a step, a
+query and the question about a finished model.
 
 No record can be read, so that an answer is its noise, from the real generator. A fault in one branch of the code shows
 in one cell only.
@@ -27,7 +27,7 @@ from ..randomness.keyed_hash import digests_of
 from ..randomness.leaky_log import LeakyLog
 from .bands import whitened
 from .checks import Check, random_check, std_check
-from .mechanism import ANY_EPSILON, QUICK_NOISE, STAND_IN_SHAPE, AuditedModel, Mechanism
+from .mechanism import ANY_EPSILON, STAND_IN_SHAPE, AuditedModel, Mechanism
 
 
 NUM_RECORDS = 4
@@ -40,17 +40,15 @@ STAND_IN_CLASSES = ("a", "b", "c")
 
 @dataclass(frozen=True)
 class Cell:
-    """One way to ask. Truncated samples and whole numbers are of images alone.
+    """One way to ask. Whole numbers are of images alone.
 
     Args:
         units (`bool`): Whether units have several images.
-        truncated (`bool`): Truncated Poisson samples.
         leaky (`bool`): `--leaky_logs`.
         exact (`bool`): `--noise exact`.
     """
 
     units: bool = False
-    truncated: bool = False
     leaky: bool = False
     exact: bool = False
 
@@ -58,19 +56,18 @@ class Cell:
     def name(self) -> str:
         words = (
             "units" if self.units else "images",
-            "truncated" * self.truncated,
             "leaky log" * self.leaky,
             "exact" * self.exact,
         )
         return ", ".join(filter(None, words))
 
 
-CELLS = tuple(Cell(*flags) for flags in itertools.product((False, True), repeat=4) if sum(flags) - flags[2] < 2)
+CELLS = tuple(Cell(*flags) for flags in itertools.product((False, True), repeat=3) if not flags[0] or not flags[2])
 
 
 def cell_of(mechanism: Mechanism) -> Cell:
     """A run's own."""
-    return Cell(mechanism.max_images_per_unit is not None, mechanism.truncated, mechanism.leaky_logs, mechanism.exact)
+    return Cell(mechanism.max_images_per_unit is not None, mechanism.leaky_logs, mechanism.exact)
 
 
 def cell_checks(mechanism: Mechanism, audited: AuditedModel, cells: Sequence[Cell]) -> list[Check]:
@@ -98,23 +95,18 @@ def noise_of_cell(
 ) -> Iterator[tuple[str, list[Gradients], float]]:
     """Each question's name, its answers, and the standard deviation that they should have."""
     sigma, clip_norm = mechanism.noise_multiplier, mechanism.max_grad_norm
-    if cell.truncated:  # PLD, which alone counts such samples, is slow where there is little noise
-        sigma = max(sigma, QUICK_NOISE)
     with tempfile.TemporaryDirectory() as folder:
         log = LeakyLog(Path(folder), clip_norm) if cell.leaky else None
         door = blank_door(audited.image_shape, audited.class_names, cell, log, audited.device)
-        bands = None if cell.truncated else mechanism.bands
+        bands = mechanism.bands
         question = mechanism.question(NUM_RECORDS, NUM_RECORDS) | {
             "noise_multiplier": sigma, "sample_rate": 0.5 if bands is None else 0.5 / bands.count, "bands": bands,
-            "truncated_batch_size": 2 if cell.truncated else None,
             "noise_multiplicity": min(mechanism.noise_multiplicity, 2), "reserve_steps": ASKS,
         }  # fmt: skip
         answers = [_part(door.noisy_gradient(audited.model, audited.row_loss, **question)) for _ in range(ASKS)]
         if bands is not None:
             answers = _whitened(answers, bands)
         yield "a step", answers, sigma * clip_norm / mechanism.normaliser
-        if cell.truncated:  # is for steps
-            return
         door = blank_door(STAND_IN_SHAPE, STAND_IN_CLASSES, cell, log)
         answer = door.noisy_sum(
             lambda x, _: x.new_zeros(len(x), QUERY_VALUES), clip_norm=clip_norm, noise_multiplier=sigma,
@@ -156,16 +148,13 @@ def blank_door(
         units = {"units": np.arange(NUM_RECORDS), "num_units": NUM_RECORDS, "ids": digests_of(range(NUM_RECORDS))}
     return SensitiveImages(
         images, labels, np.zeros(NUM_RECORDS, dtype=bool), num_images=NUM_RECORDS, image_shape=image_shape,
-        ledger=ledger_of(cell), class_names=class_names, leaky_log=leaky_log, device=device, exact=cell.exact,
+        ledger=ledger_of(), class_names=class_names, leaky_log=leaky_log, device=device, exact=cell.exact,
         **units,
     )  # fmt: skip
 
 
-def ledger_of(cell: Cell) -> PrivacyLedger:
-    return PrivacyLedger(
-        None, target_epsilon=ANY_EPSILON, target_delta=1e-5, num_images=NUM_RECORDS,
-        accountant="pld" if cell.truncated else "rdp",
-    )  # fmt: skip
+def ledger_of() -> PrivacyLedger:
+    return PrivacyLedger(None, target_epsilon=ANY_EPSILON, target_delta=1e-5, num_images=NUM_RECORDS, accountant="rdp")
 
 
 def untrained_judge(image_shape: tuple[int, ...], class_names: tuple[str, ...] | None) -> Judge:

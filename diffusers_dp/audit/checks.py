@@ -58,7 +58,6 @@ class Declared:
         normaliser (`float`): The divisor.
         noise_multiplicity (`int`): K.
         epsilon, delta (`float`): What T steps are said to cost.
-        truncated_batch_size (`int`, *optional*): The most records of a sample.
         bands (`Bands`, *optional*): Bands of correlated noise; T is then a multiple of their number.
     """
 
@@ -71,7 +70,6 @@ class Declared:
     noise_multiplicity: int
     epsilon: float
     delta: float
-    truncated_batch_size: int | None = None
     bands: Bands | None = None
 
     @property
@@ -169,7 +167,7 @@ def sampler_checks(watch: Watch, declared: Declared, visible: np.ndarray) -> lis
     ]
     turn = np.arange(len(watch.batch_sizes))
     batch_sizes, present = np.array(watch.batch_sizes), np.arange(declared.num_images)
-    if declared.truncated_batch_size is not None or watch.filled:  # with blanks: only who is seen tells
+    if watch.filled:  # with blanks: only who is seen tells
         batch_sizes, present = np.array([len(sample) for sample in watch.samples]), visible
     population = np.full(len(turn), len(present))  # of each step: all, or the group whose turn it is
     if declared.bands is not None:
@@ -184,10 +182,6 @@ def sampler_checks(watch: Watch, declared: Declared, visible: np.ndarray) -> lis
             exact_check("sampler: batches that are not all whose turn it is", others, 0),
             exact_check("sampler: fewest steps of a record", counts.min(), steps),
         ]
-    if declared.truncated_batch_size is not None:
-        checks.append(
-            exact_check("sampler: largest batch", max(watch.batch_sizes, default=0), declared.truncated_batch_size)
-        )
     total, trials = int(counts.sum()), steps * len(visible)
     rate = 2 * min(stats.binom.cdf(total, trials, q), stats.binom.sf(total - 1, trials, q))
     return checks + [

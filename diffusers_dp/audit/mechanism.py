@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from torch import nn
 
-from ..accounting.epsilon import truncated_batch_size
 from ..accounting.ledger import PrivacyLedger
 from ..accounting.ledger_row import Bands
 from ..gradients.step import Gradients, RowLoss
@@ -40,7 +39,6 @@ class Mechanism:
 
     Args:
         sample_rate, noise_multiplier, max_grad_norm, normaliser, noise_multiplicity: q, sigma, C, divisor and K.
-        truncated (`bool`): Truncated Poisson sampling.
         delta (`float`): delta of the claim.
         max_images_per_unit (`int`, *optional*): Where a unit has several images.
         leaky_logs (`bool`): Whether the run keeps a leaky log.
@@ -53,7 +51,6 @@ class Mechanism:
     max_grad_norm: float
     normaliser: float
     noise_multiplicity: int
-    truncated: bool
     delta: float
     max_images_per_unit: int | None = None
     leaky_logs: bool = False
@@ -65,7 +62,7 @@ class Mechanism:
         row, query = plan.rows["dp_sgd"], plan.rows["dp_sgd"].query
         return cls(
             query.get("sample_rate", row.sampling_probability), row.noise_multiplier, query["clip_norm"],
-            query["normaliser"], query["noise_multiplicity"], row.truncated_batch_size is not None,
+            query["normaliser"], query["noise_multiplicity"],
             plan.ledger.target_delta, query.get("max_images_per_unit"), leaky_logs, Bands.of(query),
             "grid" in query,
         )  # fmt: skip
@@ -79,7 +76,6 @@ class Mechanism:
             "normaliser": self.normaliser,
             "noise_multiplicity": self.noise_multiplicity,
             "max_physical_batch_size": max_physical_batch_size,
-            "truncated_batch_size": truncated_batch_size(num_images, self.sample_rate) if self.truncated else None,
             "bands": self.bands,
         }
 
@@ -89,11 +85,10 @@ class Mechanism:
         return self.sample_rate if self.bands is None else self.bands.count * self.sample_rate
 
     def ledger(self, num_images: int) -> PrivacyLedger:
-        """One that only counts; by RDP where that can, for PLD takes a second where epsilon is large."""
+        """One that only counts; by RDP, because PLD takes a second where epsilon is large."""
         return PrivacyLedger(
-            None, target_epsilon=ANY_EPSILON, target_delta=self.delta, num_images=num_images,
-            accountant="pld" if self.truncated else "rdp",
-        )  # fmt: skip
+            None, target_epsilon=ANY_EPSILON, target_delta=self.delta, num_images=num_images, accountant="rdp"
+        )
 
 
 def size_of_audit(mechanism: Mechanism, quick: bool) -> tuple[int, list[int]]:
@@ -113,8 +108,6 @@ def canary_runs(
 ) -> list[Outcome]:
     """Canaries through the door, honest, with the noise off and with the noise halved; see `checks.judge`. All three
     are held against what the honest run is said to cost."""
-    if quick and mechanism.truncated:  # PLD, which alone counts such samples, is slow where there is little noise
-        mechanism = replace(mechanism, noise_multiplier=max(QUICK_NOISE, mechanism.noise_multiplier))
     num_records, lengths = size_of_audit(mechanism, quick)
     num_canaries = num_records // 2
     taken, readable = flip_coins(num_records, num_canaries)
@@ -134,12 +127,10 @@ def canary_runs(
         for _ in range(steps):
             door.noisy_gradient(model, stand_in_loss, reserve_steps=lengths[0], **question)
         if noise_scale == 1:
-            claim = ledger.epsilon(None if quick or mechanism.truncated else "pld")
+            claim = ledger.epsilon(None if quick else "pld")
         declared = Declared(
             steps, num_records, mechanism.sample_rate, mechanism.noise_multiplier, mechanism.max_grad_norm,
-            mechanism.normaliser, mechanism.noise_multiplicity,
-            claim, mechanism.delta,
-            question["truncated_batch_size"], mechanism.bands,
+            mechanism.normaliser, mechanism.noise_multiplicity, claim, mechanism.delta, mechanism.bands,
         )  # fmt: skip
         outcome = judge(watch, declared, taken, np.flatnonzero(readable), noise_scale)
         outcomes.append(replace(outcome, checks=[*ledger_checks(ledger, mechanism, steps), *outcome.checks]))

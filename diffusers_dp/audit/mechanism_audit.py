@@ -89,7 +89,6 @@ def audit_mechanism(
             "max_grad_norm": mechanism.max_grad_norm,
             "normaliser": mechanism.normaliser,
             "noise_multiplicity": mechanism.noise_multiplicity,
-            "truncated_poisson": mechanism.truncated,
             **({} if mechanism.bands is None else {"noise_bands": mechanism.bands.count}),
             "delta": mechanism.delta,
             "stand_in_records": num_records,

@@ -28,9 +28,7 @@ NUM_RECORDS = len(ADVERSARIES) + 2
 MOST_DRAWS = 32  # K of a probe
 
 
-def sensitivity(
-    mechanism: Mechanism, audited: AuditedModel, noise_multiplicity: int, physical: int, cap: int | None
-) -> float:
+def sensitivity(mechanism: Mechanism, audited: AuditedModel, noise_multiplicity: int, physical: int) -> float:
     """The largest `||sum(D) - sum(D')||` over D' with one unit zeroed out, in clip norms, without noise and under the
     same draws. A unit is a record, or two where the run has units of several images.
 
@@ -39,7 +37,6 @@ def sensitivity(
 
     Args:
         physical (`int`): Records at a time.
-        cap (`int`, *optional*): Truncated Poisson sampling to so many.
     """
     key, per_unit = bytes(range(KEY_BYTES)), mechanism.max_images_per_unit
     images = np.random.default_rng(0).integers(0, 256, (NUM_RECORDS, *audited.image_shape), dtype=np.uint8)
@@ -68,7 +65,7 @@ def sensitivity(
     ledger = mechanism.ledger(num_units)
     question = {**mechanism.question(NUM_RECORDS, physical), "noise_multiplicity": noise_multiplicity}
     question["noise_multiplier"] = 1e3  # the noise is off, and little of it is dear to count
-    question |= {"sample_rate": 1.0 if cap is None else 1 - 1e-9, "truncated_batch_size": cap, "bands": None}
+    question |= {"sample_rate": 1.0, "bands": None}
 
     def answer(missing: int | None) -> torch.Tensor:
         door = SensitiveImages(
@@ -97,10 +94,7 @@ def sensitivity_checks(mechanism: Mechanism, audited: AuditedModel, *, tight: bo
     settings = [(min(k, 4), 2)]
     if thorough:
         settings = [(draws, size) for draws in sorted({1, k}) for size in (1, 3, NUM_RECORDS)]
-    caps: list[int | None] = [None]
-    if mechanism.truncated and mechanism.max_images_per_unit is None:
-        caps += [NUM_RECORDS - 3, NUM_RECORDS + 2] if thorough else [NUM_RECORDS - 3]
-    found = [sensitivity(mechanism, audited, draws, size, cap) for draws, size in settings for cap in caps]
+    found = [sensitivity(mechanism, audited, draws, size) for draws, size in settings]
     worst = math.nan if any(math.isnan(value) for value in found) else max(found)
     kind = "stand-in" if tight else "the model"
     checks = [Check(f"sensitivity of {kind}, in C", worst, 1.0, None, worst <= 1 + ROUNDING)]
@@ -121,7 +115,7 @@ def parameter_noise_checks(mechanism: Mechanism, audited: AuditedModel) -> list[
         units = {"units": np.arange(2), "num_units": 2}
     answers: list[Gradients] = []
     for sample_rate in (1.0, 1e-9, 1e-9):
-        small = replace(mechanism, sample_rate=sample_rate, truncated=False, bands=None)
+        small = replace(mechanism, sample_rate=sample_rate, bands=None)
         door = SensitiveImages(
             blanks, labels, np.zeros(2, dtype=bool), num_images=2, image_shape=audited.image_shape,
             ledger=small.ledger(2), class_names=audited.class_names, device=audited.device, exact=mechanism.exact,

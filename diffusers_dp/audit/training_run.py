@@ -211,7 +211,7 @@ class RunAudit:
         declared = Declared(
             steps, sampling.num_units, sampling.sample_rate, last["noise_multiplier"], self.config.max_grad_norm,
             sampling.normaliser, self.config.noise_multiplicity, ledger.epsilon(), sampling.target_delta,
-            sampling.truncated_batch_size, self.bands,
+            self.bands,
         )  # fmt: skip
         return declared, checks
 

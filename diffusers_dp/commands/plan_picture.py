@@ -117,8 +117,6 @@ def _draw_curve(axes: "Axes", plan: Plan) -> None:
     assert planned is not None
     steps = sorted({round(planned.steps * part) for part in _PARTS})
     for accountant, style in (("pld", "-"), ("rdp", "--")):
-        if accountant == "rdp" and planned.truncated_batch_size is not None:
-            continue
         epsilons = plan.epsilon_against_steps(steps, accountant)
         axes.plot(steps, epsilons, style, color="#4477aa", label=f"epsilon by {accountant.upper()}")
     axes.axhline(target, color="#aa3377", linewidth=1, label=f"target epsilon {target:g}")

@@ -63,9 +63,6 @@ TERMS: dict[str, tuple[str, str]] = {
     "signature": (r"sign(?:ed|ature|atures|er)", "Proof that the holder of a key vouches for a file."),
     "synthetic": (r"synthetic", "Drawn by a model, and not taken by a camera."),
     "true-positive rate": (r"true[- ]positive\w*", "Share of the used units that an attack finds."),
-    "truncated poisson gaussian": (
-        r"truncated poisson gaussian", "Noisy answer about a Poisson sample that is cut to a largest size."
-    ),
     "unit": (r"units?", "What is protected as a whole: one image, or all images of one person."),
     "VALID, INCONCLUSIVE": (
         r"valid|inconclusive", "Verdicts of an audit. VALID: it notices two versions that were broken on purpose, and "

@@ -1,7 +1,7 @@
 from .out_of_memory import FittingParts
 from .per_example import per_example_gradients
 from .physical_batch import largest_physical_batch
-from .sampling import poisson_sample, truncate
+from .sampling import poisson_sample
 from .step import add_noise, clip_factors, clipped_gradient_sum
 from .supported import check_model
 from .tuning import tune
@@ -16,6 +16,5 @@ __all__ = [
     "largest_physical_batch",
     "per_example_gradients",
     "poisson_sample",
-    "truncate",
     "tune",
 ]

@@ -21,7 +21,7 @@ RESERVE = 6
 def blank_images(
     number: int, image_shape: Sequence[int], labelled: bool, device: torch.device
 ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
-    """Blank images, labels of the first class, and which images count: all but one, as in a truncated sample."""
+    """Blank images, labels of the first class, and which images count: all but one."""
     labels = torch.zeros(number, dtype=torch.long, device=device) if labelled else None
     return torch.zeros(number, *image_shape, device=device), labels, torch.arange(number, device=device) > 0
 

@@ -1,4 +1,4 @@
-"""Poisson samples of units, and what truncates them."""
+"""Poisson samples of units."""
 
 import numpy as np
 import torch
@@ -35,21 +35,3 @@ def poisson_sample(num_records: int, sample_rate: float, generator: PrivateGener
         taken = generator.uniform(min(_CHUNK, num_records - start)) < sample_rate
         chunks.append(start + np.flatnonzero(taken))
     return torch.from_numpy(np.concatenate(chunks))
-
-
-def truncate(sample: torch.Tensor, batch_size: int, generator: PrivateGenerator) -> torch.Tensor:
-    """Cuts a sample down to a uniformly random `batch_size` of its records (truncated Poisson sampling).
-
-    Args:
-        sample (`torch.LongTensor`): Ascending indices, from `poisson_sample`.
-        batch_size (`int`): The most that may remain.
-        generator (`PrivateGenerator`): The private source of randomness. How much is drawn from it depends on the
-            sample's size.
-
-    Returns:
-        `torch.LongTensor`: Ascending indices, at most `batch_size`.
-    """
-    if len(sample) <= batch_size:
-        return sample
-    kept = generator.uniform(len(sample)).argsort()[:batch_size]
-    return sample[torch.from_numpy(kept)].sort().values

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints, overload
 
-from ..accounting.epsilon import truncated_batch_size
+from ..accounting.epsilon import largest_sample
 from ..accounting.ledger_row import rate_of_coins
 from ..errors import UsageError
 from .advice import Situation
@@ -46,7 +46,6 @@ class SamplingFacts:
         normaliser (`int`): The constant that divides a sum of clipped gradients.
         expected_batch_size (`float`): qN.
         target_delta (`float`): delta of the guarantee.
-        truncated_batch_size (`int`, *optional*): The most images of a step, with `--truncated_poisson`.
         images_per_unit (`int`): The most images of a unit in a step.
     """
 
@@ -55,13 +54,12 @@ class SamplingFacts:
     normaliser: int
     expected_batch_size: float
     target_delta: float
-    truncated_batch_size: int | None = None
     images_per_unit: int = 1
 
     @property
     def largest_batch_size(self) -> int:
-        """The number of images that a step hardly ever exceeds, or never with `--truncated_poisson`."""
-        return truncated_batch_size(self.num_units, self.sample_rate) * self.images_per_unit
+        """The number of images that a step hardly ever exceeds."""
+        return largest_sample(self.num_units, self.sample_rate) * self.images_per_unit
 
 
 @overload
@@ -312,8 +310,7 @@ def resolve(config: DPSGDConfig, num_units: int) -> SamplingFacts:
             f"{math.floor(1 / sample_rate)}, auto, or a smaller --{flag}."
         )
     delta = target_delta(config, num_units)
-    cap = truncated_batch_size(num_units, sample_rate) if config.truncated_poisson and sample_rate < 1 else None
-    return SamplingFacts(num_units, sample_rate, normaliser, expected, delta, cap, config.images_per_unit)
+    return SamplingFacts(num_units, sample_rate, normaliser, expected, delta, config.images_per_unit)
 
 
 def sampling_of(config: TrainingConfig, num_units: int) -> SamplingFacts | None:

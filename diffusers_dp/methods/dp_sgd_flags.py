@@ -39,12 +39,6 @@ class DPSGDFlags:
         "the gradient sum is divided by floor(qN).",
         rare=True, **RATE,
     )  # fmt: skip
-    truncated_poisson: bool = flag(
-        False,
-        "Cut Poisson samples down to qN + 5 standard deviations and fill smaller ones up with blanks: every step has "
-        "the same shape; costs next to nothing from some hundred images a step on, and epsilon where there are fewer.",
-        rare=True,
-    )
     noise_bands: str = flag(
         "1",
         "Steps over which DP-SGD's noise is correlated, so that it cancels in their sum: 1 | 4 | 8 | 16, or 'auto' "
@@ -115,11 +109,6 @@ class DPSGDFlags:
             if self.precision == "fp16":
                 reason = "needs loss scaling, which changes gradients before they are clipped"
             raise UsageError(f"--mixed_precision {self.precision} {reason}; give bf16 or no.")
-        if self.truncated_poisson and self.noise_bands != "1":
-            raise UsageError(
-                f"--noise_bands {self.noise_bands} and --truncated_poisson exclude each other: correlated noise has "
-                "no proof for truncated samples; leave one of them out."
-            )
 
 
 @dataclass

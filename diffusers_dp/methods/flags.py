@@ -289,8 +289,6 @@ class DPSGDConfig(LoopFlags, TrainingConfig):
         return int(self.noise_bands)
 
     def check(self) -> None:
-        if self.truncated_poisson:
-            self._check_truncated()
         if self.bands is not None and self.bands > self.max_train_steps:
             raise UsageError(
                 f"--noise_bands {self.bands} is more than --max_train_steps {self.max_train_steps}: a band for each "
@@ -301,11 +299,10 @@ class DPSGDConfig(LoopFlags, TrainingConfig):
                 f"--noise_bands {self.noise_bands} and --target_epsilon inf exclude each other: without noise nothing "
                 "is correlated; leave one of them out."
             )
-        if self.is_exact and (self.unit_column is not None or self.truncated_poisson):
-            other = "unit_column" if self.unit_column is not None else "truncated_poisson"
+        if self.is_exact and self.unit_column is not None:
             raise UsageError(
-                f"--noise exact and --{other} exclude each other in DP-SGD, whose proof to the bit needs batches of a "
-                "public shape, of one image a unit: give --noise float, or leave the other out."
+                "--noise exact and --unit_column exclude each other in DP-SGD, whose proof to the bit needs batches "
+                "of a public shape, of one image a unit: give --noise float, or leave the other out."
             )
         size = self.physical_batch_size
         if self.unit_column is not None and size is not None and size < self.images_per_unit:
@@ -313,20 +310,6 @@ class DPSGDConfig(LoopFlags, TrainingConfig):
                 f"--max_images_per_unit {self.images_per_unit} is more than --max_physical_batch_size {size}, and a "
                 "unit is never split: lower the one or raise the other."
             )
-
-    def _check_truncated(self) -> None:
-        reason = None
-        if self.accountant != "pld":
-            reason = f"accountant {self.accountant} exclude each other; only pld counts such samples."
-        elif self.validation_size:
-            reason = (
-                "validation_size exclude each other: the cost of a truncated sample needs the exact number of images, "
-                "and images are held out by their ids; leave one of them out."
-            )
-        elif self.unit_column is not None:
-            reason = "unit_column exclude each other: units have no common number of images."
-        if reason is not None:
-            raise UsageError(f"--truncated_poisson and --{reason}")
 
 
 @dataclass

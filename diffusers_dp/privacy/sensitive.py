@@ -18,7 +18,6 @@ import numpy as np
 import torch
 from torch import nn
 
-from ..accounting import epsilon as accounting
 from ..accounting.ledger import PrivacyLedger
 from ..accounting.ledger_row import (
     COEFFICIENT_STEPS,
@@ -36,7 +35,7 @@ from ..data.mapped import Encode, map_images
 from ..data.picked_images import PickedImages, stored_images, tensor_of
 from ..distributed.processes import Processes
 from ..errors import UsageError
-from ..gradients import FittingParts, add_noise, clip_factors, clipped_gradient_sum, poisson_sample, truncate
+from ..gradients import FittingParts, add_noise, clip_factors, clipped_gradient_sum, poisson_sample
 from ..gradients.grid import ROWS, clip_steps, on_grid, refuse_too_much_noise
 from ..gradients.parts import widened
 from ..gradients.step import Gradients, PhysicalBatch, RowLoss, add_rounded_noise
@@ -370,7 +369,6 @@ class SensitiveImages(Door):
         noise_multiplicity: int,
         max_physical_batch_size: int,
         reserve_steps: int = 1,
-        truncated_batch_size: int | None = None,
         bands: Bands | None = None,
     ) -> Gradients:
         """One noisy sum of clipped gradients over a Poisson sample, divided by a public constant: the gradient of
@@ -389,9 +387,6 @@ class SensitiveImages(Door):
             noise_multiplicity (`int`): K rows per image, averaged before clipping.
             max_physical_batch_size (`int`): Images at a time; changes memory, never the answer.
             reserve_steps (`int`, defaults to 1): Steps to reserve at once when no reservation is open.
-            truncated_batch_size (`int`, *optional*): Truncated Poisson sampling: a larger sample is cut down to a
-                random part of this size, and a smaller one filled up with blank images that do not count, so that
-                every step has as many rows.
             bands (`Bands`, *optional*): Groups of units take turns. Each unit of the group of the step's position in
                 the ledger is sampled at the rate bq. The noise is correlated over the steps (`BandedNoise`).
 
@@ -400,29 +395,25 @@ class SensitiveImages(Door):
 
         Raises:
             BudgetExceeded: The step would exceed the budget; nothing was looked at.
-            UsageError: bq is above 1, samples with bands are to be truncated, or the release has other bands.
+            UsageError: bq is above 1, or the release has other bands.
             UsageError: The model or the loss keeps something between calls; no answer was given. With `exact`, the
                 gradient of an image follows the images beside it; nothing was spent.
             UnsupportedModel: The model has no exact gradients per image (`check_model`); nothing was spent.
-            ValueError: Samples of units or with held-out images are to be truncated, or groups are to follow from
-                anything but the ids of units. With `exact`, there are units of several images, or truncated samples.
+            ValueError: Groups are to follow from anything but the ids of units. With `exact`, there are units of
+                several images.
         """
         self._refuse_shut()
         sample_rate = rate_of_coins(sample_rate) if self._exact else sample_rate
         row = gradient_row(
             max_grad_norm=max_grad_norm, noise_multiplier=noise_multiplier, sample_rate=sample_rate,
-            normaliser=normaliser, noise_multiplicity=noise_multiplicity, truncated_batch_size=truncated_batch_size,
-            bands=bands, facts=self._facts,
+            normaliser=normaliser, noise_multiplicity=noise_multiplicity, bands=bands,
+            facts=self._facts,
         )  # fmt: skip
         if self._exact:
-            if self._units is not None or truncated_batch_size is not None:
+            if self._units is not None:
                 raise ValueError("The proof to the bit needs batches of a public shape, of one image a unit.")
             refuse_too_much_noise(noise_multiplier, STEPS * (1 if bands is None else COEFFICIENT_STEPS))
             whole_coefficients(() if bands is None else bands.coefficients)
-        if truncated_batch_size is not None and self._units is not None:
-            raise ValueError("Truncated Poisson samples are of images, not of units of several.")
-        if truncated_batch_size is not None and self._capacity > self._num_images:
-            raise ValueError("Truncated Poisson samples are of N images at most.")
         if bands is not None and (bands.group_key is None or self._units is not None and self._ids is None):
             raise ValueError("Groups of units follow from a public key and the ids of the units.")
         check_model(model)
@@ -432,10 +423,8 @@ class SensitiveImages(Door):
         if bands is not None:
             members = self._members(bands, position % bands.count)
             sample = members[poisson_sample(len(members), row.sampling_probability, generator)]
-        elif truncated_batch_size is None:
-            sample = poisson_sample(self._own_units, sample_rate, generator)
         else:
-            sample = self._truncated_sample(sample_rate, truncated_batch_size, generator)
+            sample = poisson_sample(self._own_units, sample_rate, generator)
         size = full_size(max_physical_batch_size) if self._exact else max_physical_batch_size
         batches = self._batches(sample, size, generator)
         batches = in_full_rows(batches, size) if self._exact else batches
@@ -572,18 +561,6 @@ class SensitiveImages(Door):
         """What the public facts of every row state."""
         units = {} if self._units is None else {"max_images_per_unit": self.max_images_per_unit}
         return units | ({"grid": STEPS} if self._exact else {})
-
-    def _truncated_sample(self, sample_rate: float, batch_size: int, generator: PrivateGenerator) -> torch.Tensor:
-        """This process's part of a sample of all images, which the first process draws and cuts: shares that each
-        process cut by itself would be another mechanism, with another epsilon. Blanks fill the part up to a size that
-        it hardly ever exceeds."""
-        drawn = self.processes.on_first(
-            lambda: truncate(poisson_sample(self.num_units, sample_rate, generator), batch_size, generator)
-        )
-        index, count = self.processes.index, self.processes.count
-        own = drawn[drawn % count == index] // count  # see `data.shares.share_of`
-        blanks = max(0, accounting.truncated_batch_size(batch_size, 1 / count) - len(own))
-        return torch.cat([own, torch.full((blanks,), self.num_units)])  # no record has this index
 
     def _members(self, bands: Bands, group: int) -> torch.Tensor:
         """Units of this process in a group, ascending. A unit that is not there is in no group: how large one is, is

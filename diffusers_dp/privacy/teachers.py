@@ -173,7 +173,6 @@ class Teachers(Door):
         noise_multiplicity: int,
         max_physical_batch_size: int,
         reserve_steps: int = 1,
-        truncated_batch_size: int | None = None,
         bands: Bands | None = None,
     ) -> Gradients:
         """One round: every teacher learns on its share, judges the student's inputs, and the clipped vectors are
@@ -199,11 +198,11 @@ class Teachers(Door):
             BudgetExceeded: The round would exceed the budget; no image was read.
             UsageError: The teaching draws random numbers, keeps something between calls, or returns no vector for
                 each input.
-            ValueError: The round is to be sampled, truncated, correlated or exact; or the teaching is another one.
+            ValueError: The round is to be sampled, correlated or exact; or the teaching is another one.
         """
         door, teaching = self._door, self.teaching
         door._refuse_shut()
-        if sample_rate != 1 or truncated_batch_size is not None or bands is not None or noise_multiplicity != 1:
+        if sample_rate != 1 or bands is not None or noise_multiplicity != 1:
             raise ValueError("Teachers answer for all shares in each round: nothing is sampled or correlated.")
         if row_loss is not teaching or door._exact:
             raise ValueError("Teachers answer with the teaching that they were made with, and not with exact noise.")

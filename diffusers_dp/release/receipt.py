@@ -125,8 +125,8 @@ def build_receipt(record: RunRecord, *, files: list[dict[str, str]], rng: dict[s
             state.
 
     Returns:
-        `dict`: JSON object. `claimed_epsilon` has epsilon by PLD, by RDP (unless a Poisson sample was truncated) and
-        by the run's accountant; `claims_version` selects the rule by which `verify` checks them.
+        `dict`: JSON object. `claimed_epsilon` has epsilon by PLD, by RDP and by the run's accountant;
+        `claims_version` selects the rule by which `verify` checks them.
 
     Raises:
         UsageError: The method or the run has no guarantee, so nothing can be claimed.
@@ -256,13 +256,9 @@ def _dataset(ledger: PrivacyLedger) -> dict[str, Any] | None:
 def _claims(ledger: PrivacyLedger) -> dict[str, dict[str, Any]]:
     pld = ledger.epsilon("pld")
     claims: dict[str, dict[str, Any]] = {
-        "pld": {"epsilon": pld, "value_discretization_interval": ledger.pld_interval()}
+        "pld": {"epsilon": pld, "value_discretization_interval": ledger.pld_interval()},
+        "rdp": {"epsilon": ledger.epsilon("rdp"), "orders": list(RDP_ORDERS)},
     }
-    if all(row.get("truncated_batch_size") is None for row in ledger.rows):  # otherwise RDP has no bound
-        claims["rdp"] = {
-            "epsilon": ledger.epsilon("rdp"),
-            "orders": list(RDP_ORDERS),
-        }
     if ledger.accountant == "prv":
         claims["prv"] = {"epsilon": ledger.epsilon("prv")}
     return claims

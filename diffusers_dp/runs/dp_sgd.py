@@ -138,7 +138,6 @@ def run_dp_sgd(
                 noise_multiplicity=row.query["noise_multiplicity"],
                 max_physical_batch_size=physical_batch_size,
                 reserve_steps=min(together - step % together, last_step - step),
-                truncated_batch_size=row.truncated_batch_size,
                 bands=bands,
             )
             if trained.backward is not None:

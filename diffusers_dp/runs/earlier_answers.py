@@ -62,7 +62,7 @@ def _charged(
         if row["stage"] == stage:
             paid = LedgerRow(
                 stage, row["mechanism"], row["noise_multiplier"], row["sampling_probability"], row["steps_reserved"],
-                row["query"], row["partition"], row["truncated_batch_size"],
+                row["query"], row["partition"],
             )  # fmt: skip
             ledger.executed(ledger.reserve(paid), row["steps_executed"])
     return taken

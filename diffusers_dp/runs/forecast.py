@@ -109,8 +109,7 @@ def forecast(
         return _forecast_of_teachers(facts, trained, shares, row, device, settings, stages, count)
     multiplicity = row.query["noise_multiplicity"]
     shape, labelled = trained.row_shape or facts.image_shape, facts.class_names is not None
-    images = sampling.truncated_batch_size or sampling.expected_batch_size * sampling.images_per_unit
-    images = max(1, math.ceil(images / count))
+    images = max(1, math.ceil(sampling.expected_batch_size * sampling.images_per_unit / count))
 
     def step(number: int) -> None:
         total = blank_step(

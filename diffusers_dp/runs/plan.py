@@ -275,10 +275,7 @@ def _calibrated(
     config: DPSGDConfig, ledger: PrivacyLedger, sampling: SamplingFacts, groups: Bands | Shares | None
 ) -> float:
     number = groups.count if isinstance(groups, Bands) else 1
-    return ledger.calibrate(
-        number * sampling.sample_rate, config.counted_steps, truncated_batch_size=sampling.truncated_batch_size,
-        bands=number,
-    )  # fmt: skip
+    return ledger.calibrate(number * sampling.sample_rate, config.counted_steps, bands=number)
 
 
 def dp_sgd_row(config: DPSGDConfig, plan: Plan, ledger: PrivacyLedger) -> LedgerRow:
@@ -329,7 +326,6 @@ def _step(config: DPSGDConfig, sampling: SamplingFacts, sigma: float, groups: Ba
         sample_rate=sampling.sample_rate,
         normaliser=sampling.normaliser,
         noise_multiplicity=config.noise_multiplicity,
-        truncated_batch_size=sampling.truncated_batch_size,
         facts=config.facts_of_rows,
         bands=groups,
     )
@@ -339,8 +335,8 @@ def _check_same(earlier: dict[str, Any], row: LedgerRow) -> None:
     before = {**earlier["query"], **earlier}
     now = {**row.query, **asdict(row)}
     for key in (
-        "grid", "sampling_probability", "truncated_batch_size", "clip_norm", "normaliser", "noise_multiplicity",
-        "max_images_per_unit", "votes",
+        "grid", "sampling_probability", "clip_norm", "normaliser", "noise_multiplicity", "max_images_per_unit",
+        "votes",
     ):  # fmt: skip
         if before.get(key) != now.get(key):
             raise IntegrityError(
@@ -371,9 +367,9 @@ def _left_of_dataset(config: TrainingConfig, ledger: PrivacyLedger, sampling: Sa
     if not ledger.dataset_bounds:
         return config.target_epsilon
     if config.dp_sgd is not None and sampling is not None:
-        cap, steps = sampling.truncated_batch_size, config.dp_sgd.counted_steps
-        sigma = ledger.calibrate(sampling.sample_rate, steps, truncated_batch_size=cap)
-        alone = [sampled_row(DP_SGD, sigma, sampling.sample_rate, steps, cap)]
+        steps = config.dp_sgd.counted_steps
+        sigma = ledger.calibrate(sampling.sample_rate, steps)
+        alone = [sampled_row(DP_SGD, sigma, sampling.sample_rate, steps)]
     elif rest:
         alone = list(_rows_of_the_rest(rest, ledger).values())
     else:  # what is asked is given, and fits or does not

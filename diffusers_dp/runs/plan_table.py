@@ -41,9 +41,6 @@ def table_of_rows(ledger: PrivacyLedger, rows: Mapping[str, LedgerRow]) -> list[
         )
     if "restart_slack" in rows:
         lines.append("restart_slack: steps of DP-SGD that are taken, and spent, only in the place of lost ones")
-    cap = rows["dp_sgd"].truncated_batch_size if "dp_sgd" in rows else None
-    if cap is not None:
-        lines.append(f"dp_sgd: never more than {cap} images a step, smaller samples filled up with blanks")
     if not ledger.has_guarantee:
         lines.append(
             "NO GUARANTEE: epsilon is infinite, for nothing gets noise (--target_epsilon inf), N "

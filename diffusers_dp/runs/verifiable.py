@@ -46,15 +46,13 @@ def refuse_unverifiable(ledger: PrivacyLedger, queries: Sequence[Query]) -> None
 
 def _check_claims(ledger: PrivacyLedger, facts: dict[str, Any]) -> None:
     delta = f"--target_delta {ledger.target_delta:g}"
-    claims = {ledger.accountant: ledger.epsilon()}
+    claims = {ledger.accountant: ledger.epsilon(), "rdp": ledger.epsilon("rdp")}
     own = verify.counted(facts["events"])
     distances = [(_distance(event), event["steps_reserved"]) for event in own]
     if sum(distance * steps for distance, steps in distances) <= ledger.target_delta:
         claims["pld"] = 0.0
     elif max(distances)[0] <= ledger.target_delta:
         claims["pld"] = ledger.epsilon("pld")
-    if all(event["truncated_batch_size"] is None for event in facts["events"]):
-        claims["rdp"] = ledger.epsilon("rdp")
     for accountant, claim in claims.items():
         if not 0 < claim < verify.LARGEST_CLAIM:
             problem = (

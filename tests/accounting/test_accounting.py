@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diffusers_dp.accounting import epsilon as accounting
-from diffusers_dp.accounting.epsilon import Question, Truncation
 from diffusers_dp.errors import UsageError
 
 
@@ -34,10 +33,6 @@ def calibrate(q, steps, *, before=(), target=1.0, delta=1e-5, accountant="pld", 
     composition = accounting.merge(before)
     spent = accounting.cost(composition, target, delta, accountant)
     return accounting.calibrate(composition, q, steps, target, delta, accountant, spent, at_least)
-
-
-def truncated(cap, sigma=15, q=4096 / N, steps=2014):
-    return Question(sigma, q, steps, Truncation(cap, N))
 
 
 # Published epsilons.
@@ -139,28 +134,10 @@ def test_rounding_below_zero_is_not_epsilon_zero():
     assert {value for value, known in zip(found, exact.rdp, strict=True) if known <= 0} == {math.inf}
 
 
-# Truncated Poisson sampling.
-
-
-def test_truncated_poisson_samples_cost_what_is_published():  # R10
-    plain = cost([(15, 4096 / N, 2014)], delta=FETA_DELTA)
-    assert plain == pytest.approx(0.915076, abs=2e-4)
-    for cap, epsilon in ((4300, 0.91890), (4400, 0.915081), (4500, 0.915076), (4200, 1.22)):
-        found = cost([truncated(cap)], delta=FETA_DELTA)
-        assert found == pytest.approx(epsilon, abs=2e-4 if cap > 4200 else 5e-3)
-        assert found >= plain - 1e-8  # the last digits of a convolution are those of the processor
-
-
-def test_the_default_truncation_is_five_standard_deviations():
+def test_a_sample_is_almost_never_above_five_standard_deviations():
     q = 4096 / N
-    assert accounting.truncated_batch_size(N, q) == math.ceil(4096 + 5 * math.sqrt(4096 * (1 - q))) == 4404
-    assert accounting.truncated_batch_size(100, 0.9) == 100  # never more than there are
-
-
-@pytest.mark.parametrize("accountant", ["rdp", "prv"])
-def test_nobody_but_pld_counts_truncated_samples(accountant):
-    with pytest.raises(UsageError, match="--accountant"):
-        cost([truncated(4400, steps=2)], accountant=accountant)
+    assert accounting.largest_sample(N, q) == math.ceil(4096 + 5 * math.sqrt(4096 * (1 - q))) == 4404
+    assert accounting.largest_sample(100, 0.9) == 100  # never more than there are
 
 
 # Published noise.

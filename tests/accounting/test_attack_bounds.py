@@ -17,7 +17,7 @@ from diffusers_dp.accounting.attack_bounds import (
     composition_of,
     largest_success,
 )
-from diffusers_dp.accounting.epsilon import Question, Truncation, composed, merge
+from diffusers_dp.accounting.epsilon import Question, composed, merge
 from diffusers_dp.audit.bounds import gaussian_delta
 from diffusers_dp.release.plain_words import of_thousand
 from diffusers_dp.verify import counted
@@ -135,12 +135,9 @@ def test_a_receipt_is_recomputed_from_all_its_events(name):
 
 
 def test_events_become_questions():
-    truncated = {"noise_multiplier": 2.0, "sampling_probability": 0.1, "steps_reserved": 3, "truncated_batch_size": 9,
-                 "dataset_size": 50}  # fmt: skip
-    plain = {**truncated, "truncated_batch_size": None, "sampling_probability": 1}
-    assert composition_of([plain, truncated, plain]) == (
-        Question(2.0, 0.1, 3, Truncation(9, 50)), Question(2.0, 1, 6)
-    )  # fmt: skip
+    sampled = {"noise_multiplier": 2.0, "sampling_probability": 0.1, "steps_reserved": 3, "dataset_size": 50}
+    plain = {**sampled, "sampling_probability": 1}
+    assert composition_of([plain, sampled, plain]) == (Question(2.0, 0.1, 3), Question(2.0, 1, 6))
 
 
 def test_groups_that_take_turns_and_earlier_releases_count(banded_receipt):

@@ -225,7 +225,7 @@ def test_rows_that_contradict_their_bands_are_refused():
     right = banded_row(4)
     for wrong in (
         {"bands": 3}, {"bands": None}, {"sampling_probability": 0.05}, {"mechanism": "poisson_gaussian"},
-        {"truncated_batch_size": 400}, {"query": {}}, {"noise_multiplier": 0.0},
+        {"query": {}}, {"noise_multiplier": 0.0},
     ):  # fmt: skip
         with pytest.raises(UsageError):
             replace(right, **wrong)

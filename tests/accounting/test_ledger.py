@@ -27,49 +27,6 @@ def in_memory(history=(), *, target=1e3, delta=1e-5, accountant="pld"):
     return ledger
 
 
-# Truncated Poisson sampling.
-
-
-def truncated_row(cap, sigma=15.0, q=4096 / 55000, steps=2014):
-    return LedgerRow("dp_sgd", "truncated_poisson_gaussian", sigma, q, steps, truncated_batch_size=cap)
-
-
-def test_calibration_counts_the_truncation(tmp_path):
-    ledger = on_disk(tmp_path)
-    sigma = ledger.calibrate(0.1, 100, truncated_batch_size=5500)  # cut down at every second step
-    assert sigma > 1.05 * in_memory(target=1.0).calibrate(0.1, 100)
-    ledger.reserve(truncated_row(5500, sigma, 0.1, 100))
-    assert 0.999 <= ledger.epsilon() <= 1
-    assert independent_epsilon(ledger.path) == pytest.approx(ledger.epsilon(), abs=1e-6)
-    assert on_disk(tmp_path).epsilon() == ledger.epsilon()  # and so does who reads the file again
-    assert ledger.budget_shares() == {"dp_sgd": 1.0}
-    with pytest.raises(BudgetExceeded):
-        ledger.reserve(truncated_row(5500, sigma, 0.1, 5))
-
-
-def test_truncated_steps_are_drawn_from_their_own_block():
-    ledger = in_memory()
-    plain = LedgerRow("dp_sgd", "poisson_gaussian", 15.0, 0.1)
-    rows = (
-        plain,
-        truncated_row(5700, 15, 0.1, 1),
-        truncated_row(5600, 15, 0.1, 1),
-        plain,
-        truncated_row(5700, 15, 0.1, 1),
-    )
-    assert [ledger.take_step(row, reserve_steps=2) for row in rows] == [0, 1, 2, 0, 1]
-
-
-@pytest.mark.parametrize("accountant", ["rdp", "prv"])
-def test_nobody_but_pld_counts_truncated_samples(accountant):
-    ledger = in_memory()
-    ledger.reserve(truncated_row(4400, steps=2))
-    with pytest.raises(UsageError, match="--accountant"):
-        ledger.epsilon(accountant)
-    with pytest.raises(UsageError, match="--accountant"):
-        in_memory(accountant=accountant).reserve(truncated_row(4400, steps=2))
-
-
 # Calibration.
 
 
@@ -165,9 +122,7 @@ def test_a_hopeless_question_is_refused_in_good_time():
     [{"noise_multiplier": bad} for bad in (0, -1.0, math.nan, math.inf, "1")]
     + [{"sampling_probability": bad} for bad in (0.0, 1.5, -0.1, math.nan)]
     + [{"steps": bad} for bad in (0, -3, 1.5, math.nan)]
-    + [{"mechanism": "laplace"}, {"mechanism": "gaussian"}, {"sampling_probability": 1.0}]
-    + [{"mechanism": "truncated_poisson_gaussian", "truncated_batch_size": bad} for bad in (None, 0, 1.5)]
-    + [{"truncated_batch_size": 9}],
+    + [{"mechanism": "laplace"}, {"mechanism": "gaussian"}, {"sampling_probability": 1.0}],
 )
 def test_a_wrong_row_is_refused(wrong):
     right = {"name": "x", "mechanism": "poisson_gaussian", "noise_multiplier": 1.0, "sampling_probability": 0.5}
@@ -244,7 +199,6 @@ def test_the_file_tells_everything(tmp_path):
         "noise_multiplier": 20.0,
         "sampling_probability": 0.1,
         "dataset_size": 55000,
-        "truncated_batch_size": None,
         "steps_reserved": 5,
         "steps_executed": 5,
         "query": {"sensitivity": 1.0, "clip_norm": 1.0},

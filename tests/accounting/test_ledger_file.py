@@ -94,12 +94,11 @@ def test_a_bound_that_one_release_was_given_holds_for_all(path):
 
 
 def test_the_sum_is_counted_whoever_counts_a_release(path):
-    """PLD counts every question, so one release's truncated samples do not stop another one by RDP."""
     first = open_ledger(path, "a", accountant="rdp")
     first.reserve(row(6.0))
     first.close()
     second = open_ledger(path, "b")
-    second.reserve(LedgerRow("step", "truncated_poisson_gaussian", 6.0, 0.1, 3, truncated_batch_size=5800))
+    second.reserve(LedgerRow("step", "poisson_gaussian", 6.0, 0.1, 3))
     second.close()
     first = open_ledger(path, "a", accountant="rdp")
     first.reserve(row(60.0))

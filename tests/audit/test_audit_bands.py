@@ -24,7 +24,7 @@ from support.bands import bands_of, matrix
 
 
 MECHANISM = Mechanism(
-    sample_rate=0.1, noise_multiplier=2.0, max_grad_norm=1e-3, normaliser=77, noise_multiplicity=2, truncated=False,
+    sample_rate=0.1, noise_multiplier=2.0, max_grad_norm=1e-3, normaliser=77, noise_multiplicity=2,
     delta=1e-5, bands=bands_of(4),
 )  # fmt: skip
 

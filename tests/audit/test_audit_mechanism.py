@@ -30,7 +30,7 @@ from diffusers_dp.randomness.private_generator import PrivateGenerator
 
 
 MECHANISM = Mechanism(
-    sample_rate=0.2, noise_multiplier=2.0, max_grad_norm=1e-3, normaliser=77, noise_multiplicity=3, truncated=False,
+    sample_rate=0.2, noise_multiplier=2.0, max_grad_norm=1e-3, normaliser=77, noise_multiplicity=3,
     delta=1e-5,
 )  # fmt: skip
 ORIGINAL_SUM, ORIGINAL_NOISE = step.clipped_gradient_sum, step.add_noise
@@ -65,7 +65,7 @@ def audit(runs, checks):
 @pytest.mark.parametrize(
     "changes",
     [
-        {}, {"truncated": True}, {"sample_rate": 1.0}, {"noise_multiplicity": 1, "max_grad_norm": 30.0},
+        {}, {"sample_rate": 1.0}, {"noise_multiplicity": 1, "max_grad_norm": 30.0},
         {"sample_rate": 0.01},
     ],
     ids=str,
@@ -361,14 +361,6 @@ def test_a_broken_run_is_rejected_by_its_noise_or_not_at_all():
     for some in (runs[:1], runs[:2], runs[::2], runs[1:]):
         assert audit(some, []).verdict == "INCONCLUSIVE"
     assert Audit("mechanism", {}, {}, [], 0.0).verdict == "INCONCLUSIVE"
-
-
-@pytest.mark.parametrize("fault", [shuffled_epochs, FAULTS["batches of one size"][0]])
-def test_samplers_are_seen_through_truncation(fault, monkeypatch):
-    """All batches have one size then."""
-    fault(monkeypatch)
-    failures = canary_runs(replace(MECHANISM, truncated=True), quick=True)[0].failures
-    assert any("dispersion" in failure for failure in failures)
 
 
 def test_a_model_that_mixes_records_is_noticed():

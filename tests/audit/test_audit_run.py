@@ -207,12 +207,6 @@ def trained(folder, *flags):
         ("run", ["--max_grad_norm", "1"], "clip norm 0.001, and these flags mean 1.0"),
         ("run", ["--noise_multiplicity", "3"], "noise multiplicity 2, and these flags mean 3"),
         ("run", ["--num_train_images", "1500"], "number of images 1437, and these flags mean 1500"),
-        pytest.param(
-            "run",
-            ["--truncated_poisson", "--accountant", "pld"],
-            "truncated batch size None, and these flags mean",
-            marks=pytest.mark.slow,
-        ),
         ("mechanism", ["--target_epsilon", "5"], "noise multiplier"),
         ("mechanism", ["--max_train_steps", "5"], "noise multiplier"),
     ],
@@ -230,12 +224,12 @@ def test_an_audit_of_another_run_is_not_attached(tier, flags, named, tmp_path, m
 
 def test_the_audit_of_a_mechanism_is_attached_to_its_run(tmp_path, monkeypatch):
     release = trained(tmp_path / "run")
-    settings = {"sample_rate": 0.125, "truncated_poisson": False, "steps": [3, 2, 2], "script": "a.py"}
+    settings = {"sample_rate": 0.125, "noise_multiplicity": 2, "steps": [3, 2, 2], "script": "a.py"}
     monkeypatch.setattr(mechanism_audit, "audit_mechanism", lambda *_, **__: Audit("mechanism", settings, {}, [], 1.0))
     assert command("mechanism", *FLAGS, "--output_dir", tmp_path, "--attach", release) == 4
     receipt, problems = verify.verify(release)
     assert problems == [] and receipt["audit"]["verdict"] == "INCONCLUSIVE"
-    assert receipt["audit"]["settings"] == {"sample_rate": 0.125, "truncated_poisson": False}, "numbers of the plan"
+    assert receipt["audit"]["settings"] == {"sample_rate": 0.125, "noise_multiplicity": 2}, "numbers of the plan"
 
 
 def test_the_command_writes_json_and_attaches_a_summary(tmp_path, capsys):

@@ -28,7 +28,7 @@ from support.latents import LATENT_PIPELINES
 
 
 MECHANISM = Mechanism(
-    sample_rate=0.2, noise_multiplier=2.0, max_grad_norm=1e-3, normaliser=77, noise_multiplicity=3, truncated=False,
+    sample_rate=0.2, noise_multiplier=2.0, max_grad_norm=1e-3, normaliser=77, noise_multiplicity=3,
     delta=1e-5,
 )  # fmt: skip
 CLASSES = ("a", "b", "c")
@@ -133,7 +133,7 @@ def checks(model, loss=errors, bf16=False, **changes):
     return own_gradient_checks(replace(MECHANISM, **changes), audited, bf16=bf16)
 
 
-WAYS = [{}, {"noise_multiplicity": 1}, {"max_images_per_unit": 2}, {"truncated": True}]
+WAYS = [{}, {"noise_multiplicity": 1}, {"max_images_per_unit": 2}]
 
 
 @pytest.mark.parametrize("changes", WAYS, ids=str)

@@ -4,7 +4,6 @@ written."""
 
 import re
 import sys
-from dataclasses import replace
 
 import pytest
 import torch
@@ -63,16 +62,8 @@ def test_a_folder_that_holds_a_run_is_refused_before_it(script, tmp_path, monkey
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "flags",
-    [
-        ["--curriculum", "frequency"],
-        ["--truncated_poisson", "--curriculum", "frequency", "--target_epsilon", "2", "--accountant", "pld"],
-    ],
-    ids=str,
-)
-def test_it_audits_the_questions_of_the_plan(flags, script):
-    args = load_config([*TINY, *flags])
+def test_it_audits_the_questions_of_the_plan(script):
+    args = load_config([*TINY, "--curriculum", "frequency"])
     facts = public_facts(args.data)
     plan = plan_run(args, facts)
     model = AuditedModel(*build_denoiser(args, facts, "cpu"), facts.image_shape, facts.class_names)
@@ -102,14 +93,13 @@ def test_a_run_of_units_is_probed_with_units():
 
 
 def test_it_asks_as_the_run_will():
-    """Of units or images, with the leaky log or without, of truncated samples or plain ones."""
+    """Of units or images, with the leaky log or without."""
     for flags, leaky in (((), False), (("--leaky_logs",), True)):
         config, _, plan = plan_of_units(*flags)
         assert cell_of(Mechanism.of(plan, leaky_logs=config.leaky_logs)) == Cell(units=True, leaky=leaky)
     digits = load_config(TINY)
     plan = plan_run(digits, public_facts(digits.data))
-    mechanism = Mechanism.of(plan)
-    assert cell_of(mechanism) == Cell() and cell_of(replace(mechanism, truncated=True)) == Cell(truncated=True)
+    assert cell_of(Mechanism.of(plan)) == Cell()
 
 
 def halved(monkeypatch, where):

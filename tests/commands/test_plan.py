@@ -106,14 +106,6 @@ def test_how_long_it_takes_is_told_of_methods_with_dp_sgd(capsys):
     assert "not measured without --pretrained_model_name_or_path" in latent
 
 
-@pytest.mark.slow
-def test_what_an_accountant_cannot_count_is_a_dash(capsys):
-    flags = "--num_train_images 1000 --target_epsilon 1 --max_train_steps 50 --train_batch_size 100".split()
-    text = output(capsys, *flags, "--curriculum", "none", "--truncated_poisson", "--picture", "picture.png")
-    assert re.search(r"^pld \(decides\) +[\d.]+\nrdp +-\nprv +-$", text, re.MULTILINE)
-    assert Path("picture.png").is_file()
-
-
 def test_without_images_at_all_no_data_set_is_opened(monkeypatch, capsys):
     monkeypatch.setattr(data, "open_source", None)
     flags = ["--config", str(RECIPES / "mnist_eps1.yaml"), "--dataset_name", "no/mnist", "--num_train_images", "40000"]

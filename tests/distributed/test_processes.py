@@ -36,9 +36,6 @@ from support.processes import SEVERAL, launch
 from support.processes_worker import (
     BANDS,
     CLIP_NORM,
-    CUT_IMAGES,
-    CUT_REPEATS,
-    CUT_SIZE,
     NORMALISER,
     RATE,
     SIGMA,
@@ -148,25 +145,6 @@ def test_samples_of_all_processes_together_are_poisson_samples(found, count):
     assert together.abs().max() < 6 / repeats**0.5
     sizes = taken.sum(1)
     assert float(sizes.var()) / (images * spread**2) == pytest.approx(1, abs=0.45)
-
-
-@pytest.mark.parametrize("count", (1, *SEVERAL))
-def test_a_sample_is_cut_as_a_whole(found, count):
-    """Not in each process by itself: its size is that of a Poisson sample, cut; everybody remains as often as
-    everybody else; and all steps of a process have as many rows."""
-    taken = found[count][0]["cut"]["taken"].round()
-    sizes = taken.sum(1)
-    wanted = np.minimum(np.random.default_rng(0).binomial(CUT_IMAGES, CUT_SIZE / CUT_IMAGES, 10**6), CUT_SIZE)
-    assert set(taken.unique().tolist()) == {0.0, 1.0} and sizes.max() == CUT_SIZE
-    assert abs(float(sizes.mean()) - wanted.mean()) < 5 * wanted.std() / CUT_REPEATS**0.5
-    full = (wanted == CUT_SIZE).mean()
-    assert abs(float((sizes == CUT_SIZE).float().mean()) - full) < 5 * (full * (1 - full) / CUT_REPEATS) ** 0.5
-    rate = wanted.mean() / CUT_IMAGES
-    assert (taken.mean(0) - rate).abs().max() < 5 * (rate * (1 - rate) / CUT_REPEATS) ** 0.5
-    assert torch.corrcoef(taken.T).fill_diagonal_(0).abs().max() < 6 / CUT_REPEATS**0.5
-    for each in found[count]:
-        assert_same(each["cut"]["taken"], found[count][0]["cut"]["taken"], rtol=0, atol=0)
-        assert len(set(each["cut"]["rows"])) == 1
 
 
 @pytest.mark.parametrize("count", (1, *SEVERAL))
@@ -494,7 +472,7 @@ def test_sigterm_to_all_processes_is_told_once(tmp_path):
         ),
         (
             "dp_feta",
-            "--spatial_steps 2 --num_central_images 3 --central_images mode --truncated_poisson --accountant pld",
+            "--spatial_steps 2 --num_central_images 3 --central_images mode",
         ),
         ("dp_diffusion", ""),
     ],

@@ -97,11 +97,6 @@ CASES: dict[str, dict[str, Any]] = {
         "flags": SHARED + LABELLED + SPATIAL + PUBLIC + "--mix_public_images " + RDP + STILL,
         "learned": ["private.warmed_up_spatial"],
     },
-    # Truncated samples; killed in the first reservation: the steps are lost, and the weights are drawn anew.
-    "dpdm_truncated": {
-        "method": "dpdm", "same_release": True, "stop": [STEP, 2, "kill"],
-        "flags": SHARED + LABELLED + "--accountant pld --truncated_poisson --restart_slack 1 " + EVALUATED + STILL,
-    },
     # No labels; stopped in the last step: the averaged weights of its checkpoint are released.
     "dpdm_last_step": {
         "method": "dpdm", "same_release": True, "stop": [STEP, 4, "term"],

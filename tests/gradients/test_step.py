@@ -15,7 +15,7 @@ from scipy import stats
 from torch import nn
 
 from diffusers_dp.distributed.memory import peak_bytes
-from diffusers_dp.gradients import add_noise, clip_factors, clipped_gradient_sum, poisson_sample, sampling, truncate
+from diffusers_dp.gradients import add_noise, clip_factors, clipped_gradient_sum, poisson_sample, sampling
 from diffusers_dp.gradients.parts import SUMMED_AT_ONCE
 from diffusers_dp.randomness.private_generator import PrivateGenerator
 from support.doors import gradient, make_door
@@ -320,22 +320,6 @@ def test_poisson_samples():
 def test_impossible_rates(rate):
     with pytest.raises(ValueError, match="sample_rate"):
         poisson_sample(10, rate, PrivateGenerator(KEY))
-
-
-def test_truncation_keeps_a_uniformly_random_part():
-    generator = PrivateGenerator(KEY)
-    sample = torch.arange(0, 60, 2)
-    kept = np.zeros((2000, 60), dtype=bool)
-    for row in kept:
-        part = truncate(sample, 12, generator)
-        assert len(part) == 12 and (part.diff() > 0).all()
-        row[part.numpy()] = True
-    assert not kept[:, 1::2].any()
-    expected, spread = 2000 * 12 / 30, (2000 * 0.4 * 0.6) ** 0.5
-    assert (abs(kept[:, ::2].sum(0) - expected) < 5 * spread).all()  # the first ones no more than the last
-    together = (kept[:, :58:2] & kept[:, 2::2]).sum(0)  # neighbours: 12 * 11 of 30 * 29 pairs
-    assert (abs(together - 2000 * 12 * 11 / (30 * 29)) < 5 * (2000 * 0.15 * 0.85) ** 0.5).all()
-    assert torch.equal(truncate(sample, 30, generator), sample) and len(truncate(sample[:0], 3, generator)) == 0
 
 
 # Randomness.

@@ -38,8 +38,8 @@ ATTACKS = (
     Fault(
         "bounds on attacks: executed steps count, reserved ones do not",
         BOUNDS,
-        'event["sampling_probability"], event["steps_reserved"], truncation',
-        'event["sampling_probability"], event.get("steps_executed", 1), truncation',
+        'event["sampling_probability"], event["steps_reserved"])',
+        'event["sampling_probability"], event.get("steps_executed", 1))',
         (f"{TESTS}test_events_become_questions",),
     ),
 )

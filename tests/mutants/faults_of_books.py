@@ -113,15 +113,15 @@ LEDGER_FAULTS = (
     Fault(
         "calibration forgets what was asked before",
         COSTS,
-        "            before, row.sampling_probability, row.steps,",
-        "            (), row.sampling_probability, row.steps,",
+        "accounting.calibrate(before, row.sampling_probability",
+        "accounting.calibrate((), row.sampling_probability",
         ("runs/test_planning.py::test_dp_sgd_gets_what_the_queries_left",),
     ),
     Fault(
         "steps that were not executed cost nothing",
         LEDGER_FILE,
-        'row["sampling_probability"], row["steps_reserved"], truncation)',
-        'row["sampling_probability"], row["steps_executed"] or 1, truncation)',
+        'row["sampling_probability"], row["steps_reserved"])',
+        'row["sampling_probability"], row["steps_executed"] or 1)',
         ("accounting/test_ledger.py::test_what_an_earlier_process_reserved_stays_spent",),
     ),
     Fault(
@@ -137,24 +137,6 @@ LEDGER_FAULTS = (
         "            file.write(line)\n            file.flush()\n            os.fsync(file.fileno())",
         "            file.write(line)\n            file.flush()",
         ("accounting/test_journal.py::test_a_row_is_synced_before_it_is_granted",),
-    ),
-    Fault(
-        "truncated samples are counted as plain ones",
-        ACCOUNTING,
-        "        if truncation is not None:\n            event = dp.Trunc",
-        "        if truncation is None and q > 1:\n            event = dp.Trunc",
-        ("accounting/test_accounting.py::test_truncated_poisson_samples_cost_what_is_published",),
-    ),
-    Fault(
-        "a truncated step's row does not say so",
-        ROW,
-        "        mechanism=mechanism_of(probability, truncated_batch_size, noise_multiplier, number),\n        "
-        "noise_multiplier=noise_multiplier,\n        sampling_probability=probability,\n        query={",
-        "        mechanism=mechanism_of(probability, None, noise_multiplier, number),\n        "
-        "noise_multiplier=noise_multiplier,\n        sampling_probability=probability,\n        query={",
-        ("privacy/test_noise.py::test_the_ledger_says_what_a_step_did",),
-        "        truncated_batch_size=truncated_batch_size,\n        bands=number,\n    )\n",
-        "        bands=number,\n    )\n",
     ),
     Fault(
         "composition counts each question once",

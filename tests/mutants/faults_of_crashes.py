@@ -129,8 +129,8 @@ CRASHES = (
     Fault(
         "the noise of DP-SGD does not count the slack for restarts",
         "diffusers_dp/runs/plan.py",
-        "        number * sampling.sample_rate, config.counted_steps, truncated",
-        "        number * sampling.sample_rate, config.max_train_steps, truncated",
+        "number * sampling.sample_rate, config.counted_steps, bands",
+        "number * sampling.sample_rate, config.max_train_steps, bands",
         ("runs/test_planning.py::test_slack_for_restarts_is_counted_before_and_spent_only_when_lost",),
     ),
     Fault(

@@ -150,13 +150,6 @@ NOISE = (
 
 CELLS = (
     Fault(
-        "noise 3 % too small in truncated samples",
-        DOOR,
-        "std=noise_multiplier * max_grad_norm,",
-        "std=noise_multiplier * max_grad_norm * (1 if truncated_batch_size is None else 0.97),",
-        ("privacy/test_noise_cells.py::test_noise_of_every_way_to_ask",),
-    ),
-    Fault(
         "noise 3 % too small where a leaky log is kept",
         DOOR,
         "std=noise_multiplier * max_grad_norm,",
@@ -345,16 +338,15 @@ SAMPLES = (
     Fault(
         "steps sample at twice the rate that the ledger holds",
         DOOR,
-        "            sample = poisson_sample(self._own_units, sample_rate, generator)\n        else:",
-        "            sample = poisson_sample(self._own_units, min(1.0, 2 * sample_rate), generator)\n        else:",
+        "            sample = poisson_sample(self._own_units, sample_rate, generator)\n        size",
+        "            sample = poisson_sample(self._own_units, min(1.0, 2 * sample_rate), generator)\n        size",
         ("privacy/test_noise.py::test_the_door_takes_poisson_samples_at_the_stated_rate",),
     ),
     Fault(
         "the same sample at each step",
         DOOR,
-        "            sample = poisson_sample(self._own_units, sample_rate, generator)\n        else:",
-        "            sample = poisson_sample(self._own_units, sample_rate, PrivateGenerator(bytes(16)))\n        "
-        "else:",
+        "            sample = poisson_sample(self._own_units, sample_rate, generator)\n        size",
+        "            sample = poisson_sample(self._own_units, sample_rate, PrivateGenerator(bytes(16)))\n        size",
         ("privacy/test_noise.py::test_the_door_takes_poisson_samples_at_the_stated_rate",),
     ),
     Fault(
@@ -375,17 +367,10 @@ SAMPLES = (
         ("privacy/test_noise.py::test_an_answer_draws_one_sample_and_one_noise_each_time_it_is_asked",),
     ),
     Fault(
-        "truncation keeps the first records",
-        SAMPLING,
-        "kept = generator.uniform(len(sample)).argsort()[:batch_size]",
-        "kept = torch.arange(batch_size).numpy()",
-        ("gradients/test_step.py::test_truncation_keeps_a_uniformly_random_part",),
-    ),
-    Fault(
         "the sample comes from the images that are there",
         DOOR,
-        "            sample = poisson_sample(self._own_units, sample_rate, generator)\n        else:",
-        "            sample = poisson_sample(len(self._images), sample_rate, generator)\n        else:",
+        "            sample = poisson_sample(self._own_units, sample_rate, generator)\n        size",
+        "            sample = poisson_sample(len(self._images), sample_rate, generator)\n        size",
         ("privacy/test_sensitive.py::test_records_that_are_absent_keep_their_place",),
     ),
 )

@@ -88,21 +88,6 @@ PROCESSES = (
         ("distributed/test_processes.py::test_sums_are_those_of_one_process[2]",),
     ),
     Fault(
-        "each process cuts a sample of its own",
-        DOOR,
-        "        drawn = self.processes.on_first(\n            lambda: truncate(poisson_sample(self.num_units, "
-        "sample_rate, generator), batch_size, generator)\n        )\n",
-        "        drawn = truncate(poisson_sample(self.num_units, sample_rate, generator), batch_size, generator)\n",
-        ("distributed/test_processes.py::test_a_sample_is_cut_as_a_whole[2]",),
-    ),
-    Fault(
-        "a process looks a sampled image up by its number in the whole data set",
-        DOOR,
-        "own = drawn[drawn % count == index] // count",
-        "own = drawn[drawn % count == index]",
-        ("distributed/test_processes.py::test_a_sample_is_cut_as_a_whole[2]",),
-    ),
-    Fault(
         "what is shared comes back process by process",
         SUMS,
         "        return [outcomes[i % self.count][0][i // self.count] for i in range(len(parts))]\n",

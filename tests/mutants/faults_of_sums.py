@@ -177,11 +177,11 @@ CLIPPING = (
         ("privacy/test_sensitive.py::test_one_record_moves_an_answer_by_the_clip_norm_at_most",),
     ),
     Fault(
-        "blank images that fill up a sample count",
+        "blank images count",
         STEP,
         "torch.where(counted, clip_factors(squared_norms, max_grad_norm), 0.0)",
         "clip_factors(squared_norms, max_grad_norm)",
-        ("privacy/test_sensitive.py::test_filling_up_adds_nothing",),
+        ("privacy/test_sensitive.py::test_one_record_moves_nobody_elses_draws",),
     ),
     Fault(
         "an unreadable image loses its place, and shifts the draws of others",

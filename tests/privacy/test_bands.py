@@ -172,14 +172,10 @@ def test_two_doors_to_one_ledger_share_no_noise():
     assert white.std(1) == pytest.approx(np.ones(8), rel=0.03)
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [({"truncated_batch_size": 20}, "no truncated batch size"), ({"sample_rate": 0.26}, "must lie in")],
-)
-def test_what_has_no_proof_is_refused(changes, words):
+def test_what_has_no_proof_is_refused():
     ledger = make_ledger()
-    with pytest.raises(UsageError, match=words):
-        noise_of(blank_door(), ledger, 1, **changes)
+    with pytest.raises(UsageError, match="must lie in"):
+        noise_of(blank_door(), ledger, 1, sample_rate=0.26)
     assert ledger.rows == []
 
 

@@ -360,20 +360,19 @@ def test_gradients_that_keep_images_apart_pass_in_batches_of_any_size(size):
     gradient(make_door(exact=True), max_physical_batch_size=size)
 
 
-def test_units_of_several_images_and_truncated_samples_have_no_exact_step():
+def test_units_of_several_images_have_no_exact_step():
     units = np.arange(NUM_IMAGES) // 3
     door = make_door(
         exact=True, ledger=make_ledger(4), num_images=NUM_IMAGES, units=units, num_units=4,
         ids=digests_of(units.tolist()),
     )  # fmt: skip
-    for asked, changes in ((door, {}), (make_door(exact=True), {"truncated_batch_size": 5, "sample_rate": 0.5})):
-        ledger = make_ledger(asked.num_units, accountant="pld")
-        with pytest.raises(ValueError, match="public shape"):
-            put(asked, "noisy_gradient", two_layers(), squares, ledger=ledger, **{
-                "max_grad_norm": 0.5, "noise_multiplier": 2.0, "sample_rate": 0.5, "normaliser": 4.0,
-                "noise_multiplicity": 1, "max_physical_batch_size": 5, **changes,
-            })  # fmt: skip
-        assert not ledger.rows
+    ledger = make_ledger(door.num_units)
+    with pytest.raises(ValueError, match="public shape"):
+        put(
+            door, "noisy_gradient", two_layers(), squares, ledger=ledger, max_grad_norm=0.5, noise_multiplier=2.0,
+            sample_rate=0.5, normaliser=4.0, noise_multiplicity=1, max_physical_batch_size=5,
+        )  # fmt: skip
+    assert not ledger.rows
 
 
 def test_more_noise_than_can_be_rounded_is_refused_before_anything_is_asked():

@@ -78,16 +78,14 @@ def test_an_answer_draws_one_sample_and_one_noise_each_time_it_is_asked():
 
 
 def test_the_ledger_says_what_a_step_did():
-    """Mechanism, rate, noise multiplier and truncation, as they were asked for."""
+    """Mechanism, rate and noise multiplier, as they were asked for."""
     ledger = PrivacyLedger(None, target_epsilon=1e9, target_delta=1e-5, num_images=NUM_IMAGES)
     gradient(make_door(), two_layers(), ledger=ledger)
     gradient(make_door(), two_layers(), ledger=ledger, sample_rate=0.5)
-    gradient(make_door(), two_layers(), ledger=ledger, sample_rate=0.5, truncated_batch_size=9)
-    keys = ("mechanism", "noise_multiplier", "sampling_probability", "truncated_batch_size", "steps_reserved")
+    keys = ("mechanism", "noise_multiplier", "sampling_probability", "steps_reserved")
     assert [tuple(row[key] for key in keys) for row in ledger.rows] == [
-        ("gaussian", 2.0, 1.0, None, 1),
-        ("poisson_gaussian", 2.0, 0.5, None, 1),
-        ("truncated_poisson_gaussian", 2.0, 0.5, 9, 1),
+        ("gaussian", 2.0, 1.0, 1),
+        ("poisson_gaussian", 2.0, 0.5, 1),
     ]
 
 
@@ -275,7 +273,7 @@ def broken(*_, **__):
     ("owner", "name"),
     [
         (PrivateGenerator, "normal"), (PrivateGenerator, "uniform"), (sensitive, "poisson_sample"),
-        (sensitive, "clip_factors"), (dp_sgd_step, "clip_factors"), (sensitive, "add_noise"), (sensitive, "truncate"),
+        (sensitive, "clip_factors"), (dp_sgd_step, "clip_factors"), (sensitive, "add_noise"),
         (dp_sgd_step, "per_example_gradients"), (randomness.os, "urandom"),
     ],
 )  # fmt: skip
@@ -283,24 +281,16 @@ def test_an_exception_in_noise_clipping_or_sampling_ends_everything(monkeypatch,
     """No answer is better than one without noise."""
     door, failed = make_door(), 0
     monkeypatch.setattr(owner, name, broken)
-    truncated = PrivacyLedger(None, target_epsilon=1e9, target_delta=1e-5, num_images=NUM_IMAGES)
     questions = [
         lambda: ask(door),
         lambda: gradient(door, two_layers()),
-        lambda: gradient(door, two_layers(), sample_rate=0.5, truncated_batch_size=1, ledger=truncated),
     ]
     for question in questions:
         try:
             question()
         except Broken:
             failed += 1
-    concerned = {
-        "truncate": 1,
-        "add_noise": 2,
-        "per_example_gradients": 2,
-        "clip_factors": 1 + (owner is not sensitive),
-    }
-    assert failed == concerned.get(name, 3)
+    assert failed == {"add_noise": 1, "per_example_gradients": 1, "clip_factors": 1}.get(name, 2)
 
 
 GUARDED = [

@@ -1,6 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Noise is tested for each way to ask the door, not for each function: images and units, plain and truncated samples,
-the leaky log or not, for a step, a query and the question about a finished model. (`test_processes.py` has the same of
+"""Noise is tested for each way to ask the door, not for each function: images and units, the
+leaky log or not, for a step, a query and the question about a finished model. (`test_processes.py` has the same of
 several processes.)
 
 No image can be read, so that what comes out is noise, from the real generator.
@@ -27,7 +27,7 @@ from support.noise_questions import NOISE_CELLS, noise_of
 
 SIGNIFICANCE = 1e-10  # of each of some thousand p-values: honest noise fails one run of a million
 MECHANISM = Mechanism(
-    sample_rate=0.2, noise_multiplier=2.0, max_grad_norm=1e-3, normaliser=77, noise_multiplicity=3, truncated=False,
+    sample_rate=0.2, noise_multiplier=2.0, max_grad_norm=1e-3, normaliser=77, noise_multiplicity=3,
     delta=1e-5,
 )  # fmt: skip
 
@@ -104,7 +104,7 @@ def test_one_noise_for_two_parameters_is_rejected():
 
 
 def test_the_audit_accepts_honest_noise_in_all_cells():
-    assert len(CELLS) == 8 and Cell(units=True, truncated=True) not in CELLS
+    assert len(CELLS) == 6 and Cell(units=True, exact=True) not in CELLS
     assert [check.passed for check in cell_checks(MECHANISM, stand_in(), CELLS)] == [True, True]
 
 

@@ -322,33 +322,13 @@ def worst_loss(model, rows, labels, generator):
 
 def gradient(door, row_loss=worst_loss, model=None, **changes):
     arguments = {"max_grad_norm": 0.1, "noise_multiplier": 2.0, "sample_rate": 1.0, "normaliser": 4.0}
-    arguments |= {"noise_multiplicity": 1, "max_physical_batch_size": 5}
-    arguments |= {"ledger": make_ledger(accountant="pld" if "truncated_batch_size" in changes else "rdp")}
+    arguments |= {"noise_multiplicity": 1, "max_physical_batch_size": 5, "ledger": make_ledger()}
     arguments |= {"generator": PrivateGenerator(KEY)}
     return put(door, "noisy_gradient", model or small_net(), row_loss, **{**arguments, **changes})
 
 
 def flat(gradients):
     return torch.cat([part.flatten() for part in gradients.values()])
-
-
-@pytest.mark.usefixtures("watching")
-def test_a_truncated_step_has_the_same_shape_whatever_was_drawn():
-    """Larger samples are cut down, smaller ones filled up with images that contribute nothing."""
-    shapes, counts = [], []
-
-    def watched(model, rows, labels, generator):
-        shapes.append(len(rows))
-        counts.append(int((rows.flatten(1).std(1) > 0).sum()))  # a blank image is constant
-        return worst_loss(model, rows, labels, generator)
-
-    door = make_door(kinds=[1] * NUM_IMAGES)
-    generator = PrivateGenerator(KEY)
-    for _ in range(20):
-        gradient(door, watched, sample_rate=0.5, truncated_batch_size=6, noise_multiplicity=2, generator=generator)
-    assert shapes == [10, 2] * 20  # 6 images, 5 at a time, 2 rows each
-    drawn = [a + b for a, b in zip(counts[::2], counts[1::2], strict=True)]
-    assert max(drawn) == 12 and min(drawn) < 12
 
 
 def test_half_precision_keeps_the_bound():
@@ -381,32 +361,12 @@ def test_a_ledger_for_another_number_of_images_is_refused():
         make_door(ledger=ledger)
 
 
-def test_filling_up_adds_nothing():
-    """Sampled images and noise are the same draws with a cap that cuts nothing; the answer is theirs."""
-
-    def loud(model, rows, labels, generator):  # a blank image that counted would move the sum
-        return model(rows).square().sum(1)
-
-    door = make_door(kinds=[1] * NUM_IMAGES)
-    changes = {"row_loss": loud, "sample_rate": 0.5, "max_grad_norm": 1.0}
-    plain, filled = (flat(gradient(door, **changes, truncated_batch_size=cap)) for cap in (None, NUM_IMAGES))
-    blank = (
-        next(iter(make_door(missing=range(NUM_IMAGES))._batches(torch.arange(1), 1, PrivateGenerator(KEY))))[0].float()
-        / 127.5
-        - 1
-    )
-    model = small_net()
-    loud(model, blank, None, None).sum().backward()
-    moved = torch.cat([p.grad.flatten() for p in model.parameters()]).norm().clamp_max(1.0) / 4
-    assert distance(plain, filled) < 1e-3 * moved
-
-
 @given(
     kinds=st.lists(st.integers(0, len(WORST) - 1), min_size=NUM_IMAGES, max_size=NUM_IMAGES),
     record=st.integers(0, NUM_IMAGES - 1),
     noise_multiplicity=st.sampled_from([1, 4]),
     batch=st.sampled_from([1, 5, 100]),
-    sampling=st.sampled_from([{}, {"sample_rate": 0.5}, {"sample_rate": 0.5, "truncated_batch_size": 5}]),
+    sampling=st.sampled_from([{}, {"sample_rate": 0.5}]),
 )
 @example(kinds=[1] * 5 + [4] + [1] * 6, record=5, noise_multiplicity=4, batch=100, sampling={})
 @settings(max_examples=25, deadline=None, derandomize=True)

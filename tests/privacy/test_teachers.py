@@ -280,7 +280,7 @@ def test_what_was_not_proven_is_refused():
     with pytest.raises(ValueError, match="25 shares are more than 24 units"):
         teachers_of(door, shares=Shares(25, KEY.hex()))
     teachers = teachers_of(door)
-    for changes in ({"sample_rate": 0.5}, {"truncated_batch_size": 3}, {"noise_multiplicity": 2}):
+    for changes in ({"sample_rate": 0.5}, {"noise_multiplicity": 2}):
         with pytest.raises(ValueError, match="nothing is sampled"):
             answer(teachers, **changes)
     with pytest.raises(ValueError, match="exact noise"):

@@ -294,13 +294,6 @@ def test_queries_divide_by_the_number_of_units():
     assert [row["query"]["normaliser"] for row in ledger.rows] == [NUM_UNITS, 0.5 * NUM_UNITS / 3]
 
 
-def test_samples_of_units_are_not_truncated():
-    ledger = make_ledger()
-    with pytest.raises(ValueError, match="not of units"):
-        gradient(make_door(), ledger=ledger, sample_rate=0.5, truncated_batch_size=3)
-    assert ledger.rows == [], "nothing was spent"
-
-
 def test_an_empty_sample_is_noise_alone():
     assert not gradient(make_door(), sample_rate=1e-9).any()
     assert torch.equal(ask(make_door(), sample_rate=1e-9), torch.zeros(3, 16))

@@ -72,9 +72,6 @@ LIES = {
     "another grid": (lambda r: event(r)["query"].update(grid=STEPS // 2), "of 262144 steps"),
     "a sensitivity above the clip norm": (lambda r: event(r)["query"].update(sensitivity=1.5), "of 262144 steps"),
     "a probability that no coin has": (lambda r: event(r).update(sampling_probability=0.1), "no coin"),
-    "truncated samples": (
-        lambda r: event(r).update(truncated_batch_size=900, mechanism="truncated_poisson_gaussian"), "no truncated",
-    ),
     "units of several images": (lambda r: event(r)["query"].update(max_images_per_unit=3), "no gradients of units"),
 }  # fmt: skip
 

@@ -40,26 +40,11 @@ def recompute(receipt, accountant):
         one = dp_accounting.GaussianDpEvent(event["noise_multiplier"])
         if event["mechanism"] == "poisson_gaussian":
             one = dp_accounting.PoissonSampledDpEvent(event["sampling_probability"], one)
-        if event["mechanism"] == "truncated_poisson_gaussian":
-            one = dp_accounting.TruncatedSubsampledGaussianDpEvent(
-                event["dataset_size"], event["sampling_probability"], event["truncated_batch_size"],
-                event["noise_multiplier"],
-            )  # fmt: skip
         accountant.compose(one, event["steps_reserved"])
     return accountant.get_epsilon(receipt["delta"])
 
 
 class TestClaims:
-    def test_truncated_samples_are_claimed_by_pld_alone(self):
-        ledger = make_ledger(accountant="pld")
-        ledger.reserve(LedgerRow("more", "truncated_poisson_gaussian", 9.0, 0.1, 20, truncated_batch_size=201))
-        receipt = build_receipt(RunRecord(ledger=ledger, method=METHOD), files=[], rng=RNG)
-        assert set(receipt["claimed_epsilon"]) == {"pld"}
-        assert receipt["events"][-1]["truncated_batch_size"] == 201
-        assert recompute(receipt, PLDAccountant(dp_accounting.NeighboringRelation.REPLACE_SPECIAL)) == pytest.approx(
-            receipt["claimed_epsilon"]["pld"]["epsilon"], abs=1e-3
-        )
-
     def test_epsilon_can_be_recomputed_from_the_receipt_alone(self):
         receipt = make_receipt()
         neighbours = dp_accounting.NeighboringRelation.REPLACE_SPECIAL

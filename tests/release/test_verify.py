@@ -88,7 +88,6 @@ FORGERIES = {
     "another mechanism": _event("mechanism", "gaussian"),
     "no noise": _event("noise_multiplier", 0),
     "a billion steps": _event("steps_reserved", 10**9),
-    "truncation that is not said": _event("truncated_batch_size", 400),
     "another number of images": lambda receipt: receipt["public_facts"].update(num_images=99),
     "more executed than reserved": _event("steps_executed", 99),
     "a coarse grid": lambda receipt: receipt["claimed_epsilon"]["pld"].update(value_discretization_interval=5.0),
@@ -326,7 +325,6 @@ DENIALS = {
         mechanism="poisson_gaussian",
         noise_multiplier=0.0501,
         sampling_probability=1 - 1e-16,
-        truncated_batch_size=None,
     ),
 }
 
@@ -521,7 +519,6 @@ def in_receipt(change):
     return lambda release: forge(release, change)
 
 
-TRUNCATED = {"mechanism": "truncated_poisson_gaussian", "truncated_batch_size": 400}
 NARROW = {"mechanism": "poisson_gaussian", "noise_multiplier": 0.06, "sampling_probability": 1e-9, "steps_reserved": 1}
 INDEX = "model_index.json"
 HOSTILE = {
@@ -536,7 +533,6 @@ HOSTILE = {
             ("a link to itself", lambda path: path.symlink_to(path.name)),
         )
     },
-    "RDP for truncated samples": in_receipt(lambda r: r["events"][-1].update(TRUNCATED)),
     "a deep index": written(INDEX, "[" * 900 + "0," * 100_000 + "0" + "]" * 900),
     "a deep receipt": written(RECEIPT, '{"schema_version": 1, "a": ' + "[" * 900 + "]" * 900 + "}"),
     "an integer beyond words": written(RECEIPT, '{"schema_version": ' + "9" * 100_000 + "}"),
@@ -554,9 +550,6 @@ HOSTILE = {
     ),
     "more orders than anybody needs": in_receipt(
         lambda r: r["claimed_epsilon"]["rdp"].update(orders=[1 + i / 1000 for i in range(1, 900)])
-    ),
-    "a batch larger than its data set": in_receipt(
-        lambda r: (r["claimed_epsilon"].pop("rdp"), r["events"][-1].update(TRUNCATED, truncated_batch_size=10**7))
     ),
     "a delta next to nothing": in_receipt(lambda r: r.update(delta=5e-324)),
 }

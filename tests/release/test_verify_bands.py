@@ -135,7 +135,6 @@ FORGERIES = {
     "a smaller rate within the group": (everywhere(sampling_probability=0.05), "times its bands"),
     "a smaller rate of all": (in_query(sample_rate=0.01), "times its bands"),
     "a rate within the group above 1": (everywhere(sampling_probability=1.2), "not above 1"),
-    "truncation": (everywhere(truncated_batch_size=400), "mechanism does not fit"),
     "plain sampling with bands": (everywhere(mechanism="poisson_gaussian"), "its mechanism has none"),
     "a prior release with a gap": (
         lambda r: banded(r["prior_releases"][0], 1).update(first_step=6), "A prior release",

@@ -48,7 +48,7 @@ OWN = {
         "--num_frequency_features 50 --generator_channels 4 --spatial_noise_multiplier 5"
     ),
     "dp_feta": "--spatial_steps 2 --num_central_images 3 --central_images mode",
-    "dpdm": "--truncated_poisson --accountant pld",
+    "dpdm": "",
     "dp_diffusion": "--objective edm",
 }
 ASKED = {
@@ -67,7 +67,7 @@ TAUGHT = {
 
 
 def question(sigma=0.0, rate=0.5, steps=3):
-    return LedgerRow("x", mechanism_of(rate, noise_multiplier=sigma), sigma, rate, steps)
+    return LedgerRow("x", mechanism_of(rate, sigma), sigma, rate, steps)
 
 
 def door():

@@ -80,32 +80,11 @@ def test_all_moments_together_cost_the_share_of_the_frequency_features():
     assert shares["covariances"] == pytest.approx(0.75 * 0.3, rel=0.2) and shares["dp_sgd"] == pytest.approx(0.7, 0.1)
 
 
-@pytest.mark.slow
-def test_truncated_poisson_samples_are_planned_and_counted_as_such():
-    config, result = plan(accountant="pld", train_batch_size=256, truncated_poisson=True, curriculum="none")
-    row = result.rows["dp_sgd"]
-    q = 256 / 1437
-    assert (
-        row.truncated_batch_size == result.sampling.truncated_batch_size == int(256 + 5 * (256 * (1 - q)) ** 0.5) + 1
-    )
-    accountant = PLDAccountant(dp.NeighboringRelation.REPLACE_SPECIAL, 1e-4)
-    event = dp.TruncatedSubsampledGaussianDpEvent(1437, q, row.truncated_batch_size, row.noise_multiplier)
-    accountant.compose(event, row.steps)
-    assert accountant.get_epsilon(result.sampling.target_delta) == pytest.approx(result.epsilon, abs=1e-6)
-    assert 9.98 <= result.epsilon <= 10
-    _, plain = plan(accountant="pld", train_batch_size=256, curriculum="none")
-    assert row.noise_multiplier >= plain.rows["dp_sgd"].noise_multiplier * (1 - 1e-4)
-    step = dp_sgd_row(config, result, new_ledger(None, config, FACTS))
-    assert f"never more than {row.truncated_batch_size} images" in result.table
-    assert (step.truncated_batch_size, step.mechanism) == (row.truncated_batch_size, "truncated_poisson_gaussian")
-
-
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
         ({"noise_multiplicity": 3}, "noise multiplicity"),
         ({"max_grad_norm": 0.5}, "clip norm"),
-        ({"truncated_poisson": True}, "truncated batch size"),
         ({"train_batch_size": None, "sample_rate": "0.3"}, "sampling probability"),
     ],
 )
@@ -124,11 +103,6 @@ def test_dp_sgd_goes_on_as_it_began(flags, words):
     assert dp_sgd_row(config, result, ledger).noise_multiplier == result.rows["dp_sgd"].noise_multiplier
     with pytest.raises(IntegrityError, match=words):
         dp_sgd_row(*plan(**{**began, **flags}), ledger)
-
-
-def test_a_full_batch_has_nothing_to_truncate():
-    _, result = plan(accountant="pld", train_batch_size=1437, truncated_poisson=True, curriculum="none")
-    assert result.rows["dp_sgd"].mechanism == "gaussian"
 
 
 def test_noise_multipliers_are_taken_as_given():

@@ -42,11 +42,6 @@ def independent_epsilon(path, interval=1e-4):
         question = dp.GaussianDpEvent(event["noise_multiplier"])
         if event["mechanism"] == "poisson_gaussian":
             question = dp.PoissonSampledDpEvent(event["sampling_probability"], question)
-        elif event["mechanism"] == "truncated_poisson_gaussian":
-            question = dp.TruncatedSubsampledGaussianDpEvent(
-                event["dataset_size"], event["sampling_probability"], event["truncated_batch_size"],
-                event["noise_multiplier"],
-            )  # fmt: skip
         accountant.compose(question, event["steps_reserved"])
     return accountant.get_epsilon(header["target_delta"])
 

@@ -20,7 +20,6 @@ MANY = tuple(f"class {number}" for number in range(24))  # an answer about each,
 STD = 0.6  # sigma 3, C 0.2
 NOISE_CELLS = (
     ("step", "images", "plain"),
-    ("step", "images", "truncated"),
     ("step", "units", "plain"),
     ("step", "images", "exact"),
     ("query", "images", "exact"),
@@ -44,10 +43,9 @@ def noise_of(cell, processes, leaky_log=None):
     )  # fmt: skip
     number = NUM_IMAGES if of == "images" else NUM_IMAGES // 3
     share = share_of(arrays, processes.index, processes.count)
-    accountant = "pld" if sampling == "truncated" else "rdp"
     ledger = shared_ledger(
         processes,
-        lambda: PrivacyLedger(None, target_epsilon=1e9, target_delta=1e-5, num_images=number, accountant=accountant),
+        lambda: PrivacyLedger(None, target_epsilon=1e9, target_delta=1e-5, num_images=number, accountant="rdp"),
     )
     door = SensitiveImages(
         share.images, share.labels, share.readable, num_images=NUM_IMAGES, image_shape=SHAPE, ledger=ledger,
@@ -71,11 +69,10 @@ def noise_of(cell, processes, leaky_log=None):
         judge, row = untrained_judge(SHAPE, MANY), LedgerRow("evaluation_reserve", "gaussian", 3.0)
         return [{"classes": judge.ask(door, row)} for _ in range(5)], 3.0 * judge.query.clip_norm
     model = EDMDenoiser(convolutional_unet(16, (8, 16), 4))
-    cut = {"truncated_batch_size": 4} if sampling == "truncated" else {}
     answers = [
         door.noisy_gradient(
             model, EDMLoss(0.3), max_grad_norm=0.2, noise_multiplier=3.0, sample_rate=0.5, normaliser=8.0,
-            noise_multiplicity=2, max_physical_batch_size=4, reserve_steps=4, **cut,
+            noise_multiplicity=2, max_physical_batch_size=4, reserve_steps=4,
         )
         for _ in range(4)
     ]  # fmt: skip

@@ -28,7 +28,6 @@ from diffusers_dp.methods.config import load_config
 from diffusers_dp.methods.method_flags import DPDMConfig
 from diffusers_dp.models import frequency_matching_loss
 from diffusers_dp.pipelines import DPImagePipeline
-from diffusers_dp.privacy.kept_state import KeptState
 from diffusers_dp.privacy.sensitive import SensitiveImages
 from diffusers_dp.randomness.keyed_hash import digests_of
 from diffusers_dp.randomness.private_generator import PrivateGenerator
@@ -42,7 +41,6 @@ from support.releases import make_unet
 SHAPE = (1, 4, 4)
 SIGMA, CLIP_NORM, NORMALISER, RATE = 2.0, 0.5, 4.0, 0.3
 LARGE = 2.0**27  # in float32 the next number is 16 away
-CUT_IMAGES, CUT_SIZE, CUT_REPEATS = 40, 20, 400
 BANDS = bands_of(4)
 
 
@@ -200,36 +198,6 @@ def who_takes_part(processes):
         which, clip_norm=1.0, noise_multiplier=1e-4, sample_rate=RATE, by_label=False, name="question", repeats=300,
     )  # fmt: skip
     return answer[:, 0]
-
-
-def who_remains(processes):
-    """Of samples of 20 images in the mean, half of which are cut down to 20: the gradient of each is one-hot. And the
-    rows of each step."""
-    images, batches = make_arrays(CUT_IMAGES), []
-    images.readable[:] = True
-    ledger = shared_ledger(
-        processes, lambda: PrivacyLedger(None, target_epsilon=9.0, target_delta=1e-5, num_images=CUT_IMAGES)
-    )
-    door = make_door(processes, images, CUT_IMAGES, ledger=ledger)
-    door._generator = Noiseless()
-    door._state_of = lambda *pair: KeptState()  # the loss notes what it is shown, see `watching` in tests/conftest.py
-    sums = nn.Linear(40, 1, bias=False)
-
-    def one_hot_loss(model, images, _, generator):
-        batches.append(len(images))
-        return model(which(images / 2 + 0.5)).flatten()
-
-    found, rows = [], []
-    for _ in range(CUT_REPEATS):
-        answer = door.noisy_gradient(
-            sums, one_hot_loss, max_grad_norm=1.0, noise_multiplier=100.0, sample_rate=CUT_SIZE / CUT_IMAGES,
-            normaliser=1.0, noise_multiplicity=1, max_physical_batch_size=64, reserve_steps=CUT_REPEATS,
-            truncated_batch_size=CUT_SIZE,
-        )  # fmt: skip
-        found.append(answer["weight"].flatten())
-        rows.append(sum(batches))
-        batches.clear()
-    return {"taken": torch.stack(found), "rows": rows}
 
 
 def who_takes_turns(processes):
@@ -404,7 +372,6 @@ def measure(processes: Processes, folder: Path) -> dict:
         "noise": noise_alone(processes),
         "every way": {cell: noise_of(cell, processes) for cell in NOISE_CELLS if processes.count > 1},
         "taken": who_takes_part(processes),
-        "cut": who_remains(processes),
         "turns": who_takes_turns(processes),
     }
     found["warm-up"], found["refused"] = warm_up(processes, model), until_refused(processes, model)

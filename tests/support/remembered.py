@@ -32,7 +32,7 @@ def _fixed(value: Any) -> Any:
 def remember_accounting() -> None:
     """Whole compositions, too: distributions are never changed, so each is known by its identity."""
     remember(rdp_privacy_accountant, "_compute_rdp_poisson_subsampled_gaussian", 4096)
-    for name in ("identity", "from_gaussian_mechanism", "from_truncated_subsampled_gaussian_mechanism"):
+    for name in ("identity", "from_gaussian_mechanism"):
         remember(privacy_loss_distribution, name, 128)
     for name in ("compose", "self_compose", "get_epsilon_for_delta"):
         remember(privacy_loss_distribution.PrivacyLossDistribution, name, 256)

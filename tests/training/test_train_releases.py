@@ -96,7 +96,6 @@ def test_a_patient_is_the_unit(script, tmp_path, capfd):
     [
         (["--unit_column", "nobody"], "--unit_column 'nobody' does not exist"),
         (["--max_physical_batch_size", "3"], "--max_images_per_unit 4 is more than"),
-        (["--truncated_poisson", "true"], "exclude each other"),
         (["--num_train_units", "31"], "--num_train_units 31 is more than --num_train_images 30"),
         (["--dataset_epsilon", "3"], "--dataset_epsilon needs --dataset_id"),
         (["--ledger_dir", "x"], "--ledger_dir needs --dataset_id"),
