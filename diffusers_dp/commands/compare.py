@@ -6,7 +6,6 @@ diffusers-dp compare runs/dpdm runs/feta_pro
 """
 
 import argparse
-import json
 import math
 import statistics
 from collections.abc import Iterator
@@ -14,9 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..dossier.evidence import REPORTS
+from ..dossier.evidence import MOST_BYTES, REPORTS
 from ..errors import UsageError
 from ..evaluation.analyses import BETTER, HIGHER, LOWER
+from ..files.strange_files import read_bounded
+from ..files.strange_values import bounded_number, bounded_text, parse_json
 from .plan_picture import check_picture
 
 
@@ -75,24 +76,28 @@ def read_side(name: str) -> dict[str, Number]:
     path = Path(file)
     try:
         if path.suffix == ".jsonl":
-            rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
+            rows = [parse_json(line) for line in read_bounded(path, MOST_BYTES).decode().splitlines() if line]
             return of_rows([row for row in rows if not case or row["case"] == case], name)
         places = [path] if path.suffix == ".json" else [each / end for each in (path, path.parent) for end in REPORTS]
         report = next((each for each in places if each.is_file()), None)
         if report is None:
             raise UsageError(f"{name} has no report: run `diffusers-dp evaluate --model {name} --real DATASET` first.")
-        measured = json.loads(report.read_text(encoding="utf-8"))["measurements"]
-        return {title: Number({(): each["value"]}, BETTER.get(each["metric"], ""), each["standard_error"])
-                for each in measured for title in [title_of(each)]}  # fmt: skip
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        measured = parse_json(read_bounded(report, MOST_BYTES).decode())["measurements"]
+        errors = [each["standard_error"] for each in measured]
+        return {title_of(each): Number({(): bounded_number(each["value"])}, BETTER.get(each["metric"], ""),
+                                       error if error is None else bounded_number(error, 0))
+                for each, error in zip(measured, errors, strict=True)}  # fmt: skip
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         raise UsageError(f"{name} cannot be read; give rows, a report, or a run that was evaluated.") from None
 
 
 def title_of(measured: dict[str, Any]) -> str:
     """Names a measurement by its metric and what it was measured with."""
     protocol = measured["protocol"]
-    names = (str(protocol[key]) for key in ("extractor", "classifier", "trained_on", "num_train") if key in protocol)
-    return " ".join([measured["metric"], *names])
+    names = (
+        str(protocol[key])[:200] for key in ("extractor", "classifier", "trained_on", "num_train") if key in protocol
+    )
+    return " ".join([bounded_text(measured["metric"]), *names])
 
 
 def of_rows(rows: list[dict[str, Any]], name: str) -> dict[str, Number]:
@@ -104,7 +109,7 @@ def of_rows(rows: list[dict[str, Any]], name: str) -> dict[str, Number]:
         key = (row["data"], row["epsilon"], row["num_drawn"], row["scored_on"], row["seed"])
         for metric, value, better in metrics_of(row):
             values = found.setdefault(metric, Number({}, better)).values
-            if values.setdefault(key, value) != value:
+            if values.setdefault(key, bounded_number(value)) != value:
                 raise UsageError(f"{name} names several rows of one seed; give one case after a colon.")
     return found
 

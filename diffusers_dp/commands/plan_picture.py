@@ -40,7 +40,7 @@ def check_picture(path: Path) -> None:
         raise UsageError("--picture needs matplotlib; pip install diffusers_dp[plot], or leave it out.") from None
     if path.suffix.lower() != ".png":
         raise UsageError(f"--picture {path} is no PNG; give a name that ends in .png.")
-    if path.is_dir() or not path.parent.is_dir():
+    if path.exists() and not path.is_file() or not path.parent.is_dir():  # to write into a pipe waits
         raise UsageError(f"--picture {path} is no place for a file; give a name in a folder that exists.")
 
 

@@ -6,10 +6,11 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..errors import UsageError
 from ..files.strange_files import foreign_entries, read_bounded, regular_size
+from ..files.strange_values import parse_yaml
 
 
 if TYPE_CHECKING:
@@ -143,18 +144,13 @@ def is_of_data_set(place: str, name: str) -> bool:
 
 def _places(card: Path) -> Iterator[str]:
     """All text in the `configs` of a card, which names the files of a data set. Raises `OSError` or `ValueError`."""
-    import yaml
-
     if not card.exists():
         return
     content = read_bounded(card, MOST_CARD).decode("utf-8", "replace")
     if card.suffix == ".md":
         found = re.match(r"\ufeff?---\r?\n(.*?)\n---", content, re.DOTALL)
         content = found[1] if found else ""
-    try:
-        told: Any = yaml.safe_load(content)
-    except yaml.YAMLError:
-        raise ValueError("The card cannot be read.") from None
+    told = parse_yaml(content)
     waiting, seen = [told.get("configs") if isinstance(told, dict) else None], 0
     while waiting:
         seen += 1

@@ -4,8 +4,8 @@
 from pathlib import Path
 from typing import Any
 
-from ..errors import UsageError, first_line
-from ..files.strange_files import read_bounded
+from ..errors import UsageError
+from ..files.strange_values import read_yaml_file
 from ..methods.command_line import nearest
 
 
@@ -59,32 +59,22 @@ def read_context(path: Path | None) -> dict[str, str]:
     """
     if path is None:
         return {}
-    import yaml
-
-    try:
-        found = yaml.safe_load(read_bounded(path, MOST_CONTEXT).decode("utf-8"))
-    except OSError as error:
-        raise UsageError(f"--context {path} cannot be read ({error.strerror or 'it is no file'}).") from None
-    except (ValueError, yaml.YAMLError, RecursionError) as error:
-        raise UsageError(
-            f"--context {path} is not YAML of at most {MOST_CONTEXT:,} bytes: {first_line(error)}."
-        ) from None
+    remedy = "give a line `name: text` for each answer, such as `purpose: ...`"
+    found = read_yaml_file(path, f"--context {path}", remedy, most=MOST_CONTEXT, as_text=True)
     if found is None:
         return {}
     if not isinstance(found, dict):
-        raise UsageError(
-            f"--context {path} holds no answers: give a line `name: text` for each, such as `purpose: ...`."
-        )
-    return {str(name): _answer(path, name, value) for name, value in found.items() if value is not None}
+        raise UsageError(f"--context {path} holds no answers: {remedy}.")
+    return {name: _answer(path, name, value) for name, value in found.items() if value is not None}
 
 
-def _answer(path: Path, name: Any, value: Any) -> str:
+def _answer(path: Path, name: str, value: Any) -> str:
     if name not in NAMES:
-        found = nearest(str(name), NAMES)
+        found = nearest(name, NAMES)
         known = f"names are {', '.join(NAMES)}" if found is None else f"the nearest is '{found}'"
-        raise UsageError(f"--context {path} answers '{name}', which is no question of the form; {known}.")
-    if isinstance(value, dict | list) or len(str(value)) > LONGEST_ANSWER:
+        raise UsageError(f"--context {path} answers {name[:80]!r}, which is no question of the form; {known}.")
+    if not isinstance(value, str) or len(value) > LONGEST_ANSWER:
         raise UsageError(
             f"--context {path}: the answer to '{name}' must be a text of at most {LONGEST_ANSWER:,} letters."
         )
-    return str(value).strip()
+    return value.strip()

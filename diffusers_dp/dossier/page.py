@@ -6,6 +6,7 @@ from html import unescape
 from typing import Any
 
 from .charts import BoundChart, advantage, draw, one_gaussian, percent, success
+from .evidence import ATTACKS
 from .terms import explained
 
 
@@ -20,7 +21,7 @@ def dossier_page(found: dict[str, Any]) -> str:
 
 def annex_page(found: dict[str, Any]) -> str:
     """Renders what was measured on private images, for the house alone."""
-    page = _render("dossier_annex.html", found=found)
+    page = _render("dossier_annex.html", found=found, attacks=ATTACKS)
     return page.replace(TERMS_HERE, _render("dossier_terms.html", terms=explained(_text(page))))
 
 

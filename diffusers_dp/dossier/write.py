@@ -5,14 +5,15 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import IntegrityError
-from ..files.output_files import write_json, write_text
+from ..files.canonical import canonical_json
+from ..files.output_files import write_text
 from ..release.allow_list import dataset_index
 from ..release.dataset_card import UNSAYABLE
 from ..release.hub import verify_here
 from ..release.signing import Signer, check_signature
 from ..verify import consistency, settled_digest
 from .contents import contents
-from .evidence import per_class, read_result, reads_private_data
+from .evidence import read_audit, read_evaluation
 from .page import annex_page, dossier_page
 from .registry import registry_entry
 
@@ -58,29 +59,28 @@ def write_dossier(
     if problems:
         raise IntegrityError(f"{folder} gets no dossier: {' '.join(problems)}")
     digest = settled_digest(receipt)
-    report = evaluation and read_result(evaluation[1], evaluation[0], digest)
-    attack = audit and read_result(audit[1], audit[0], digest)
-    classes = per_class(report) if report else []
-    private = bool(report and reads_private_data(report))
+    classes, private = read_evaluation(evaluation[1], evaluation[0], digest) if evaluation else ([], False)
+    attack = read_audit(audit[1], audit[0], digest) if audit else None
     from jinja2 import TemplateError
 
     try:
         found = contents(receipt, name=name, checked=checked, answers=answers, per_class=[] if private else classes)
         page = dossier_page(found)
         entry = registry_entry(found, is_dataset=dataset_index(folder) is not None)
-        f"{page}{entry}".encode()
+        pages = [(DOSSIER, found, page)]
+        if private or attack:
+            annex = _annex(found, classes if private else [], attack)
+            pages.append((ANNEX, annex, annex_page(annex)))
+        written = {REGISTRY: entry}  # all of it can be said before anything is written
+        for place, values, html in pages:
+            written |= {f"{place}.json": canonical_json(values), f"{place}.html": html}
+        "".join(written.values()).encode()
     except (*UNSAYABLE, TemplateError) as error:  # fields that no check reads can contain anything
         raise IntegrityError(
             f"{folder} gets no dossier: its receipt holds what no receipt of this library does ({error})."
         ) from None
-    pages = [(DOSSIER, found, page)]
-    if private or attack:
-        annex = _annex(found, classes if private else [], attack)
-        pages.append((ANNEX, annex, annex_page(annex)))
-    for place, values, html in pages:
-        write_json(values, output_dir / f"{place}.json")
-        write_text(html, output_dir / f"{place}.html")
-    write_text(entry, output_dir / REGISTRY)
+    for name, content in written.items():
+        write_text(content, output_dir / name)
     return [output_dir / f"{place}.html" for place, _, _ in pages]
 
 

@@ -18,11 +18,13 @@ from PIL import Image
 
 from ..errors import UsageError
 from ..files.file_modes import public_files
+from ..files.strange_files import read_bounded
 from ..queries.perceptual import hash_weights
 from .flags import DINOV2_MODEL, MeasureFlags
 
 
 INCEPTION_NAME = "inception-2015-12-05.pt"
+MOST_INCEPTION = 2**28  # bytes; it has 95 MB
 INCEPTION_URL = f"https://nvlabs-fi-cdn.nvidia.com/stylegan2-ada-pytorch/pretrained/metrics/{INCEPTION_NAME}"
 #: Hash of the file that StyleGAN2-ADA published; k-diffusion, clean-fid's users and others state the same one.
 INCEPTION_SHA256 = "f58cb9b6ec323ed63459aa4fb441fe750cfe39fafad6da5cb504a16f19e958f4"
@@ -241,10 +243,11 @@ def _read_inception(weights: Path | None, expected_sha256: str) -> bytes:
                 "network and give the file by --inception_weights, or choose --extractors pixels."
             ) from None
     try:
-        content = path.read_bytes()
-    except OSError as error:
+        content = read_bounded(path, MOST_INCEPTION)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
         raise UsageError(
-            f"--inception_weights {path} cannot be read ({error.strerror}): give the file that {INCEPTION_URL} holds."
+            f"--inception_weights {path} cannot be read ({reason}): give the file that {INCEPTION_URL} holds."
         ) from None
     found = hashlib.sha256(content).hexdigest()
     if found != expected_sha256:

@@ -1,25 +1,31 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Files of a stranger: only regular ones are read, of a bounded size, and in their own folder. No torch."""
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 
 
-def regular_size(path: Path) -> int:
-    """Bytes of a file. Raises `OSError` for what is none, such as a pipe or a device, which would never end."""
-    found = os.stat(path)
-    if not stat.S_ISREG(found.st_mode):
-        raise OSError(f"{path} is no file.")
-    return found.st_size
+def regular_size(path: str | Path) -> int:
+    """Bytes of a file. Raises `OSError` for a pipe, a device or a folder: reading it may never end."""
+    return _size(os.stat(path))
 
 
-def read_bounded(path: Path, most: int) -> bytes:
+def read_bounded(path: str | Path, most: int) -> bytes:
     """The content of a regular file of at most `most` bytes. Raises `OSError` or `ValueError`."""
-    if regular_size(path) > most:
-        raise ValueError(f"{path} has more than {most} bytes.")
-    return path.read_bytes()
+    with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:  # opening a pipe waits, too
+        content = file.read(most + 1) if _size(os.fstat(file.fileno())) <= most else None
+    if content is None or len(content) > most:
+        raise ValueError(f"it has more than {most:,} bytes")
+    return content
+
+
+def _size(found: os.stat_result) -> int:
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EINVAL, "it is no regular file")
+    return found.st_size
 
 
 def is_own(folder: Path, path: Path) -> bool:

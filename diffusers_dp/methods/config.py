@@ -12,6 +12,7 @@ from typing import Any, TypeVar, get_type_hints, overload
 from ..accounting.epsilon import largest_sample
 from ..accounting.ledger_row import rate_of_coins
 from ..errors import UsageError
+from ..files.strange_values import read_yaml_file
 from .advice import Situation
 from .automatic import AUTO, OF_A_NEW_MODEL, automatic
 from .command_line import nearest_flag, parser_of, value_type
@@ -33,6 +34,7 @@ CONFIGS = {name: method.config for name, method in METHODS.items() if method.con
 CHOOSERS = {"features": FEATURES, "train": TRAINED, "aggregation": AGGREGATIONS}
 Config = TypeVar("Config", bound=TrainingConfig)
 _UNSET = object()
+MOST_RECIPE = 200_000  # bytes
 
 
 @dataclass(frozen=True)
@@ -213,17 +215,8 @@ def _read_recipe(path: str, config_class: type[TrainingConfig]) -> dict[str, Any
 
 
 def _read_yaml(path: str, method: str) -> dict[Any, Any]:
-    import yaml
-
-    try:
-        recipe = yaml.safe_load(find_recipe(path, method).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:  # ValueError: of other bytes, or of a null byte in the name
-        reason = getattr(error, "strerror", None) or "not a text file"
-        raise UsageError(f"--config {path} cannot be read ({reason}); give the path of a recipe.") from None
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f" (line {mark.line + 1})" if mark else ""
-        raise UsageError(f"--config {path} is not valid YAML{where}; correct the file.") from None
+    place = find_recipe(path, method)
+    recipe = read_yaml_file(place, f"--config {path}", "correct it, or give the path of a recipe", most=MOST_RECIPE)
     if recipe is None:
         return {}
     if not isinstance(recipe, dict):
@@ -247,7 +240,9 @@ def _recipe_value(path: str, key: str, value: Any, hint: Any) -> Any:
         return ",".join(str(item) for item in value)
     if kind is float and _is_text_or_number(value):
         try:
-            return float(value)  # YAML takes 1e-3, without a dot, for text
+            number = float(value)  # YAML takes 1e-3, without a dot, for text
+            if math.isfinite(number) or str(value).strip().lstrip("+-").lower() in ("inf", "infinity"):
+                return number  # 1e999 is no way to say inf
         except ValueError:
             pass
     if kind in (int, bool) and type(value) is kind:

@@ -13,9 +13,11 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 
 from ..errors import UsageError
+from ..files.strange_files import read_bounded
 
 
 FINER = 4  # supersampling factor, for smooth edges
+MOST_FONT = 2**26  # bytes
 LARGEST_ANGLE, LEAST_SIZE = 25.0, 0.5  # degrees; share of the side
 NUM_NUMBERS = 7  # font, size, angle, slant, stroke, shift right and down, each in [0, 1]
 
@@ -105,9 +107,9 @@ def find_fonts(folder: str | None) -> tuple[list[bytes], list[str]]:
     fonts, names = [], []
     for path in paths:
         try:
-            fonts.append(path.read_bytes())
+            fonts.append(read_bounded(path, MOST_FONT))
             ImageFont.truetype(BytesIO(fonts[-1]), 10)
-        except OSError:
+        except (OSError, ValueError):
             raise UsageError(
                 f"holds {path.name}, which is not a readable font; remove it.", field="font_dir"
             ) from None

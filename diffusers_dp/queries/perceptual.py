@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError, first_line
+from ..files.strange_files import read_bounded
 from .mean_features import unit
 
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 
 PREPROCESSOR = "preprocessor_config.json"
+MOST_PREPROCESSOR = 1_000_000  # bytes
 
 
 @dataclass(frozen=True)
@@ -255,9 +257,9 @@ def preprocessing_of(name: str, channels: int) -> "tuple[torch.Tensor, torch.Ten
     path = cached_file(name, PREPROCESSOR, _raise_exceptions_for_missing_entries=False)
     half = [torch.full((1, channels, 1, 1), 0.5)] * 2
     try:
-        said = {} if path is None else json.loads(Path(path).read_text(encoding="utf-8"))
+        said = {} if path is None else json.loads(read_bounded(path, MOST_PREPROCESSOR))
         found = [torch.tensor(said[key], dtype=torch.float32) for key in ("image_mean", "image_std")]
-    except (ValueError, TypeError, KeyError, RuntimeError):
+    except (OSError, ValueError, TypeError, KeyError, RuntimeError):  # RuntimeError: also of nested values
         found = half
     mean, std = (own.view(1, -1, 1, 1) if own.shape == (channels,) else other for own, other in zip(found, half))
     return mean, std

@@ -8,7 +8,6 @@ namespace is specific to this library, so signatures of the same key for other p
 """
 
 import os
-import stat
 import subprocess
 import tempfile
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from typing import Any
 
 from ..errors import IntegrityError, UsageError
 from ..files.journal import replace_file
+from ..files.strange_files import read_bounded
 from ..verify import settled_content
 from ..words import SIGNATURE_NAME
 from .hub import verify_here
@@ -54,12 +54,10 @@ def read_signer(path: str | Path, identity: str | None = None) -> Signer:
     """
     kind = "one public key" if identity is None else "allowed signers"
     try:
-        with open(path, "rb") as file:
-            content = file.read(MOST_BYTES + 1)
-    except OSError as error:
-        raise UsageError(f"--signer {path} cannot be read ({error.strerror}): give a file with {kind}.") from None
-    if len(content) > MOST_BYTES:
-        raise UsageError(f"--signer {path} has more than {MOST_BYTES:,} bytes: give a file with {kind}.")
+        content = read_bounded(path, MOST_BYTES)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"--signer {path} cannot be read ({reason}): give a file with {kind}.") from None
     if identity is not None:
         return Signer(content, identity, f"{identity} of {path}")
     lines = [line.split() for line in content.splitlines() if line.strip()]
@@ -124,6 +122,11 @@ def signature_of(content: bytes, key: str | Path, namespace: str) -> bytes:
     Raises:
         UsageError: The key or `ssh-keygen` is missing.
     """
+    try:
+        read_bounded(key, MOST_BYTES)  # ssh-keygen would wait for a pipe
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"--key {key} cannot be read ({reason}): give the file of a private key.") from None
     made = _ssh_keygen("-Y", "sign", "-n", namespace, "-f", str(key), content=content)
     if made.returncode != 0:
         reason = (made.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"])[-1]
@@ -171,16 +174,9 @@ def sign_release(release: str | Path, key: str | Path) -> None:
 def _read_signature(folder: Path) -> bytes:
     """Reads the signature of a stranger's release; returns nothing if it is not a file or is too large."""
     try:
-        descriptor = os.open(folder / SIGNATURE_NAME, os.O_RDONLY | os.O_NONBLOCK)
-    except OSError:
+        return read_bounded(folder / SIGNATURE_NAME, MOST_BYTES)
+    except (OSError, ValueError):
         return b""
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return b""
-        content = os.read(descriptor, MOST_BYTES + 1)
-    finally:
-        os.close(descriptor)
-    return content if len(content) <= MOST_BYTES else b""
 
 
 def _ssh_keygen(*arguments: str, content: bytes = b"") -> subprocess.CompletedProcess[bytes]:

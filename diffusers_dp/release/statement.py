@@ -122,7 +122,8 @@ def check_statement_of(path: Path, folder: Path, receipt: dict[str, Any], signer
     try:
         content = read_bounded(path, MOST_BYTES)
     except (OSError, ValueError) as error:
-        raise UsageError(f"--statement {path} cannot be read: {error}") from None
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"--statement {path} cannot be read ({reason}); give the file that `sign` wrote.") from None
     try:
         envelope = json.loads(content)
         payload = base64.b64decode(_standard(envelope["payload"]), validate=True)

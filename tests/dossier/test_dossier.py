@@ -20,7 +20,7 @@ from dp_accounting.pld import PLDAccountant
 from diffusers_dp import cli
 from diffusers_dp.accounting.ledger import PrivacyLedger
 from diffusers_dp.dossier.contents import contents
-from diffusers_dp.dossier.evidence import per_class
+from diffusers_dp.dossier.evidence import read_evaluation
 from diffusers_dp.dossier.form import NAMES
 from diffusers_dp.dossier.page import dossier_page
 from diffusers_dp.dossier.registry import registry_entry
@@ -264,8 +264,10 @@ def test_what_private_images_told_is_an_annex_for_the_house(release, tmp_path, c
     assert unexplained(annex.read_text(encoding="utf-8")) == []
 
 
-def test_tables_of_classes_begin_with_the_worst(release):
-    table = per_class(report(release, False))[0]
+def test_tables_of_classes_begin_with_the_worst(release, tmp_path):
+    path = tmp_path / "report.json"
+    path.write_text(json.dumps(report(release, False)))
+    (table,), _ = read_evaluation(path, "--evaluation", receipt_digest(release / RECEIPT))
     assert [row["accuracy"] for row in table["rows"]] == [0.8, 0.9]
     assert table["largest_difference"] == pytest.approx(0.1)
 
@@ -285,7 +287,7 @@ def test_answers_of_the_institution_are_on_the_page(release, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("content", "words"),
     [("purpse: x", "the nearest is 'purpose'"), ("zzzzzz: x", "names are purpose"), ("- x", "name: text"),
-     ("purpose: [x]", "must be a text"), ("a: b: c", "is not YAML"), (None, "cannot be read")],
+     ("purpose: [x]", "must be a text"), ("a: b: c", "it is not YAML"), (None, "cannot be read")],
 )  # fmt: skip
 def test_a_context_that_cannot_be_is_one_sentence(release, tmp_path, capsys, content, words):
     path = tmp_path / "context.yaml"

@@ -60,8 +60,8 @@ DOSSIERS = (
     Fault(
         "dossier: an evaluation of another release is taken",
         EVIDENCE,
-        "if measured != receipt_sha256:",
-        "if measured is None:",
+        "or measured != receipt_sha256:",
+        "or measured is None:",
         (f"{DOSSIER}test_an_evaluation_of_another_release_is_refused",),
     ),
     Fault(

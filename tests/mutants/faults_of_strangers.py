@@ -15,7 +15,33 @@ READER, CHECKS, LAUNCH, RECIPES, FOLDER = (
 PAGES, STRANGE, WRONG = (
     "app/test_app_bases.py::", "evaluation/test_strange_images.py::", "training/test_wrong_flags.py::",
 )  # fmt: skip
+VALUES, FILES, READING = (
+    "diffusers_dp/files/strange_values.py",
+    "diffusers_dp/files/strange_files.py",
+    ("files/test_strange_values.py::"),
+)
 STRANGERS = (
+    Fault(
+        "a file of a user is opened like any other, and a pipe waits for ever",
+        FILES,
+        "    if not stat.S_ISREG(found.st_mode):",
+        "    if False:",
+        (READING + "test_what_is_no_file_is_never_waited_for",),
+    ),
+    Fault(
+        "YAML of a user may name its parts again and again",
+        VALUES,
+        "if isinstance(event, yaml.AliasEvent) or event.anchor is not None or event.tag is not None:",
+        "if False:",
+        (READING + "test_a_context_that_cannot_be_is_one_sentence",),
+    ),
+    Fault(
+        "numbers of a user need not be finite",
+        VALUES,
+        "if any(isinstance(each, float) and not math.isfinite(each) for each in layer):",
+        "if False:",
+        (READING + "test_json_that_programs_read_in_different_ways_is_refused",),
+    ),
     Fault(
         "a base of a visitor's release is fetched with the owner's token",
         SHELF,
