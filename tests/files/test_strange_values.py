@@ -170,5 +170,5 @@ def no_end(kind, place):
 def test_what_is_no_file_is_never_waited_for(place, monkeypatch, read, kind):
     monkeypatch.chdir(place.parent)
     path = no_end(kind, place)
-    with pytest.raises(UsageError, match=r"^--\w+ .*cannot (be read|sign)"):
+    with pytest.raises(UsageError, match=r"^--\w+ .*(cannot be read|cannot sign|is neither a file)"):
         read(path)
