@@ -29,7 +29,6 @@ class Case:
         num_images (`int`, defaults to 5000): Images drawn from the release.
         draw (`tuple[str, ...]`): Further flags of `diffusers-dp sample`. `{NAME}` in flags is the place of a data set
             or a model.
-        upscale (`tuple[str, ...]`): Flags of `diffusers-dp upscale`, for images that are enlarged before the scores.
         minutes (`float`, defaults to 30): Minutes of one core that training may take.
         settings (`str`): On which images its settings were chosen.
     """
@@ -43,7 +42,6 @@ class Case:
     flags: tuple[str, ...] = ()
     num_images: int = 5000
     draw: tuple[str, ...] = ()
-    upscale: tuple[str, ...] = ()
     minutes: float = 30
     settings: str = NOT_COVERED
 
@@ -51,14 +49,12 @@ class Case:
     def key(self) -> str:
         """A hash of all that decides about the row but the name."""
         facts = {name: value for name, value in asdict(self).items() if name not in ("name", "minutes", "settings")}
-        if not self.upscale:  # rows from before there was this field keep their keys
-            del facts["upscale"]
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
 
     @property
     def training_key(self) -> str:
         """The key of the case that trains alike and draws in the usual way."""
-        return replace(self, draw=(), upscale=(), num_images=Case.num_images).key
+        return replace(self, draw=(), num_images=Case.num_images).key
 
     def training_flags(self, places: dict[str, str]) -> list[str]:
         flags = ["--config", self.recipe] if self.recipe else []
@@ -73,7 +69,7 @@ def filled(flags: Iterable[str], places: dict[str, str]) -> list[str]:
 
 def data_of(case: Case) -> set[str]:
     """Names of all data sets and models that a case needs."""
-    return {case.data, *re.findall(r"{(\w+)}", " ".join((*case.flags, *case.draw, *case.upscale)))}
+    return {case.data, *re.findall(r"{(\w+)}", " ".join((*case.flags, *case.draw)))}
 
 
 def _entries(path: Path) -> list[dict[str, Any]]:
@@ -99,7 +95,7 @@ def read_cases(path: Path) -> list[Case]:
     for place, entry in enumerate(_entries(path)):
         entry = dict(entry)
         epsilons, seeds = entry.pop("epsilons", [10]), entry.pop("seeds", [0])
-        entry |= {name: tuple(str(entry[name]).split()) for name in ("flags", "draw", "upscale") if name in entry}
+        entry |= {name: tuple(str(entry[name]).split()) for name in ("flags", "draw") if name in entry}
         grid = [[(flag, str(value)) for value in values] for flag, values in entry.pop("vary", {}).items()]
         for (turn, seed), epsilon, point in product(enumerate(seeds), epsilons, list(product(*grid))):
             try:

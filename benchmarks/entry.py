@@ -56,8 +56,7 @@ def entered(args: argparse.Namespace, runner: Runner) -> dict[str, Any]:
     trained_on = receipt["public_facts"].get("num_images", 0)
     if not 0.9 <= trained_on / number <= 1.1:  # a declared number may be rounded
         raise Stopped(f"--data {data}: it has {number:,} training images, and the receipt says {trained_on:,}")
-    flags = {"draw": tuple(args.draw.split()), "upscale": tuple(args.upscale.split())}
-    case = Case(f"{PREFIX}{args.name}", "", data, args.epsilon, args.seed, **flags)
+    case = Case(f"{PREFIX}{args.name}", "", data, args.epsilon, args.seed, draw=tuple(args.draw.split()))
     folder = runner.output_dir / f"entered_{digest[:12]}_{case.key}"
     row = runner.row_of(args.release.resolve(), case, folder / "drawn", folder / "minutes.json", usable_cores()[0])
     keep_receipt(args.release, runner.results.parent)
@@ -100,7 +99,7 @@ def rescored(name: str, runner: Runner) -> tuple[dict[str, Any], dict[str, Any]]
         raise ValueError(f"no row has the receipt and the name of {name}")
     if old["data"] not in runner.places:
         raise ValueError(f"give --data {old['data']}=PLACE")
-    flags = {part: tuple(old.get(part, "").split()) for part in ("flags", "draw", "upscale")}
+    flags = {part: tuple(old.get(part, "").split()) for part in ("flags", "draw")}
     case = Case(
         old["case"], old["method"] or "", old["data"], old["epsilon"], old["seed"], old["recipe"],
         num_images=old["num_drawn"], **flags,

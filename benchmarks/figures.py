@@ -40,7 +40,7 @@ NAMES = {
     "gpu_h100.jsonl": "part",
 }
 SAME = ("case", "data", "epsilon", "num_drawn", "recipe", "flags")  # rows that differ in their seeds alone
-OF_A_CASE = ("train", "draw", "upscale")  # stages whose minutes a table shows
+OF_A_CASE = ("train", "draw", "upscale")  # stages whose minutes a table shows; no command enlarges now
 BLOCK = re.compile(r"(<!-- rows: (.+?) -->).*?(<!-- /rows -->)", re.DOTALL)
 CHOICE = re.compile(r"(<!-- choice -->).*?(<!-- /choice -->)", re.DOTALL)  # `evidence.py` writes it
 NAMED = re.compile(r"`rows: (\S+\.jsonl) ([^`\n]+)`")

@@ -18,7 +18,7 @@ runs the cases that have no row: an interrupted training resumes. All first seed
 stopped at any time still compares.
 
 A sweep is a case with `vary`, flags with lists of values, and becomes a case for each point of the grid. Cases that
-differ in how they draw or enlarge images share one training. `{NAME}` in flags is the place that `--data NAME=PLACE`
+differ in how they draw images share one training. `{NAME}` in flags is the place that `--data NAME=PLACE`
 gives.
 
 Settings are chosen with `--scored_on train`, on training images; such rows stand in no table of test accuracies.
@@ -189,7 +189,6 @@ def main(argv: list[str] | None = None) -> int:
     entry.add_argument("--minutes", type=float, help="Minutes of one core that training took. Nobody checks them.")
     entry.add_argument("--another_seed", action="store_true", help="Another training of a method that you entered.")
     entry.add_argument("--draw", default="", help='Flags of `diffusers-dp sample`: --draw="--solver heun".')
-    entry.add_argument("--upscale", default="", help='Flags of `diffusers-dp upscale`: --upscale="--resolution 64".')
     entry.add_argument("--seed", type=int, default=0, help="Seed of the images that are drawn.")
     entry.add_argument("--output_dir", type=Path, default=Path("runs/rows"), help="Folder of the drawn images.")
     again = parts.add_parser("rescore", help="Verify, draw and score a kept release again, and print both results.")

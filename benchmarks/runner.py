@@ -118,7 +118,6 @@ class Runner:
         Raises:
             Stopped: A command failed, or fewer images were scored than were asked for.
         """
-        folder = minutes.parent
         self._call([*COMMAND, "verify", str(release)], minutes, "verify", core)
         images = release if (release / "data").is_dir() else drawn
         drawn_here = images == drawn
@@ -126,11 +125,6 @@ class Runner:
             sample = ["sample", str(release), *filled(case.draw, self.places), "--num_images", str(case.num_images)]
             sample += ["--output_dir", str(drawn), "--seed", str(case.seed)]  # last, so that they cannot be changed
             self._call([*COMMAND, *sample], minutes, "draw", core)
-        if case.upscale:
-            small, images = images, folder / f"large_{case.key}"
-            if not is_whole(images):
-                large = ["upscale", str(small), *filled(case.upscale, self.places), "--output_dir", str(images)]
-                self._call([*COMMAND, *large], minutes, "upscale", core)
         score = [sys.executable, str(HERE / "scorer.py"), str(images), "--real", self.places[case.data]]
         score += ["--scored_on", self.scored_on]
         if self.most_images is not None:
@@ -141,12 +135,10 @@ class Runner:
             raise Stopped(f"{numbers['num_drawn']:,} of {case.num_images:,} images were scored: remove {images}")
         receipt = json.loads((release / RECEIPT).read_text(encoding="utf-8"))
         if not self.keep_images:
-            for made in (drawn, folder / f"large_{case.key}"):
-                shutil.rmtree(made, ignore_errors=True)
+            shutil.rmtree(drawn, ignore_errors=True)
         return {
             "key": case.key, "case": case.name, "method": case.method, "recipe": case.recipe, "data": case.data,
             "epsilon": case.epsilon, "seed": case.seed, "flags": " ".join(case.flags), "draw": " ".join(case.draw),
-            **({"upscale": " ".join(case.upscale)} if case.upscale else {}),
             **({"num_asked": case.num_images} if drawn_here else {}), **numbers,
             "epsilon_spent": claimed_epsilon(receipt), "delta": receipt["delta"], **proof_of(receipt, case),
             "receipt_sha256": digest_of(release / RECEIPT),
@@ -227,7 +219,6 @@ def claimed_epsilon(receipt: dict[str, Any]) -> float:
 def proof_of(receipt: dict[str, Any], case: Case) -> dict[str, str]:
     """Status of the proof, and names of all public data and networks."""
     names = [each["kind" if each["name"] == LOCAL else "name"] for each in receipt["public_inputs"]]
-    names += ["upscaler"] * ("--upscaler" in " ".join(case.upscale))
     return {"status": receipt["status"], "public": "; ".join(names)}
 
 

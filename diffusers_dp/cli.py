@@ -32,7 +32,6 @@ COMMANDS = {
     "sample": "Draw images from a release, as a dataset.",
     "sign": "Vouch for a release with an SSH key of your own.",
     "train": "Train on sensitive images by a method's script, and release the model.",
-    "upscale": "Enlarge released images, at no cost in privacy.",
     "verify": "Compare a release with its privacy receipt.",
 }
 

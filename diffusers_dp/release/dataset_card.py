@@ -25,9 +25,8 @@ def dataset_card(
     class_names: Sequence[str] | None,
     balance: str = "uniform",
     parameters: dict[str, Any],
-    enlarged: dict[str, Any] | None = None,
 ) -> str:
-    """The card of drawn images, or of enlarged ones.
+    """The card of drawn images.
 
     Args:
         receipt (`dict`): Verified receipt of the release.
@@ -35,7 +34,6 @@ def dataset_card(
         class_names (sequence of `str`, *optional*): Class names by id.
         balance (`str`): `uniform`, or the requested shares.
         parameters (`dict`): Other parameters that determine the images.
-        enlarged (`dict`, *optional*): Of enlarged images: their `side`, that of the `small` ones, and the network.
 
     Returns:
         `str`: Markdown, with metadata for the Hub's filters.
@@ -53,11 +51,9 @@ def dataset_card(
         size_categories=size_category(num_images),
     )
     try:
-        drawn = enlarged is None
         card = filled_card(
-            DatasetCard, "dataset_card.md" if drawn else "upscaled_card.md", data, receipt,
-            "this model" if drawn else "these images", num_images=num_images, class_names=class_names,
-            balance=balance, parameters=parameters, enlarged=enlarged,
+            DatasetCard, "dataset_card.md", data, receipt, num_images=num_images, class_names=class_names,
+            balance=balance, parameters=parameters,
         )  # fmt: skip
         written = f"{card}\n"
         written.encode()

@@ -4,7 +4,6 @@ the shards."""
 
 import os
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -122,11 +121,7 @@ def draw_folder(drawer: Drawer, output: Path, pool: WorkerPool) -> None:
 
 def shards_of(output: Path, drawing: Drawing) -> list[tuple[Path, range]]:
     """Returns each file with the numbers of its images."""
-    return shards_of_parts(output, drawing.parts(IMAGES_PER_SHARD))
-
-
-def shards_of_parts(output: Path, parts: Sequence[range]) -> list[tuple[Path, range]]:
-    """As `shards_of`, for numbers of images that are split already."""
+    parts = drawing.parts(IMAGES_PER_SHARD)
     return [(output / "data" / f"train-{i:05d}-of-{len(parts):05d}.parquet", part) for i, part in enumerate(parts)]
 
 
@@ -140,7 +135,11 @@ def refuse_other_images(output: Path) -> None:
 
 
 def begin(drawer: Drawer, output: Path) -> None:
-    """Creates the folder with receipt, card and parameters, or accepts the one that the same drawing started."""
+    """Creates the folder with receipt, card and parameters, or accepts the one that the same drawing started.
+
+    Raises:
+        UsageError: The folder holds something else, is inside the release, or cannot be written.
+    """
     release, balance = drawer.release.folder, drawer.drawing.class_balance
     asked = {
         **drawer.drawing.facts, **({} if balance == UNIFORM else {"class_balance": balance}),
@@ -153,21 +152,7 @@ def begin(drawer: Drawer, output: Path) -> None:
         balance=balance,
         parameters={name: value for name, value in asked.items() if name != "num_images"},
     )
-    begin_folder(output, release, asked, card)
-
-
-def begin_folder(output: Path, source: Path, asked: dict[str, Any], card: str) -> None:
-    """Creates the folder of images that come from those, or from the model, in the folder `source`, which has their
-    receipt. Accepts the folder that a command with the same parameters started.
-
-    Args:
-        asked (`dict`): Parameters, JSON values.
-        card (`str`): Text of the card.
-
-    Raises:
-        UsageError: The folder holds something else, lies in `source`, or cannot be written.
-    """
-    if source.resolve() in (output.resolve(), *output.resolve().parents):
+    if release.resolve() in (output.resolve(), *output.resolve().parents):
         raise UsageError(f"--output_dir {output} lies in the release, which holds nothing else; give another folder.")
     parameters = output / PARAMETERS_NAME
     if os.path.isfile(parameters):  # `Path.is_file` raises if a name is too long
@@ -180,7 +165,7 @@ def begin_folder(output: Path, source: Path, asked: dict[str, Any], card: str) -
         with tempfile.TemporaryDirectory(dir=output.parent, prefix=".sample-") as temporary:
             begun = Path(temporary, "begun")
             (begun / "data").mkdir(parents=True)
-            (begun / RECEIPT_NAME).write_bytes((source / RECEIPT_NAME).read_bytes())
+            (begun / RECEIPT_NAME).write_bytes((release / RECEIPT_NAME).read_bytes())
             (begun / PARAMETERS_NAME).write_text(canonical_json(asked))
             (begun / CARD_NAME).write_text(card, encoding="utf-8")
             os.replace(begun, output)
@@ -192,16 +177,10 @@ def write_shard(name: Path, drawer: Drawer, indices: range) -> None:
     """Writes one parquet file with the columns `image` (PNG) and, with classes, `label`; whole or not at all."""
     pipeline = drawer.release.pipeline
     pictures = [to_png(image) for image in drawer.images(indices)]
-    write_whole(name, pictures, drawer.drawing.labels_of(indices, pipeline.num_classes), class_names(pipeline))
-
-
-def write_whole(
-    name: Path, pictures: Sequence[bytes], labels: Sequence[int] | None, names: Sequence[str] | None
-) -> None:
-    """Calls `write_images` so that the file is there whole or not at all."""
+    labels = drawer.drawing.labels_of(indices, pipeline.num_classes)
     temporary = name.with_name(f".{name.name}")  # `load_dataset` does not see it
     try:
-        write_images(temporary, pictures, labels, names)
+        write_images(temporary, pictures, labels, class_names(pipeline))
         with open(temporary, "rb+") as file:
             os.fsync(file.fileno())
         os.replace(temporary, name)

@@ -90,14 +90,12 @@ def test_the_cases_that_come_along_are_understood(rows, tmp_path):
         assert config.target_epsilon == case.epsilon and config.dataset_name == places[case.data]
         sample = ["sample", "release", "--num_images", str(case.num_images), "--output_dir", "drawn"]
         cli._parse([*sample, *rows.filled(case.draw, places)])
-        cli._parse(["upscale", "drawn", "--output_dir", "large", *rows.filled(case.upscale, places)])
 
 
 def test_ways_to_draw_share_a_training(rows, tmp_path):
     case = rows.read_cases(tmp_path / "cases.yaml")[0]
     others = [rows.replace(case, draw=("--solver", "heun")), rows.replace(case, num_images=40)]
-    others.append(rows.replace(case, upscale=("--resolution", "64")))
-    assert len({each.key for each in (case, *others)}) == 4
+    assert len({each.key for each in (case, *others)}) == 3
     assert {each.training_key for each in others} == {case.training_key}
     assert rows.replace(case, seed=9).training_key != case.training_key
 
@@ -154,9 +152,9 @@ def test_from_a_case_to_a_row_once(rows, tmp_path, noise, capsys):
 
 
 @pytest.mark.slow
-def test_a_release_of_images_is_not_drawn_but_may_be_enlarged(rows, tmp_path, noise, capsys):
+def test_a_release_of_images_is_not_drawn(rows, tmp_path, noise, capsys):
     (tmp_path / "images.yaml").write_text(
-        "- {name: images, method: moments, data: noise, upscale: --resolution 8, flags: '--images_per_class 5\n"
+        "- {name: images, method: moments, data: noise, flags: '--images_per_class 5\n"
         "   --num_parts 1 --num_frequencies 9 --num_train_images 60 --class_names a,b --resolution 4\n"
         "   --num_channels 1 --accountant rdp'}\n"
     )
@@ -164,9 +162,9 @@ def test_a_release_of_images_is_not_drawn_but_may_be_enlarged(rows, tmp_path, no
     arguments += ["--output_dir", str(tmp_path / "runs")]
     assert rows.main(arguments) == 0, [path.read_text() for path in tmp_path.glob("runs/*/*.log")]
     (row,) = rows.read_rows(rows.RESULTS)
-    assert row["num_drawn"] == 10 and set(row["minutes"]) == {"train", "verify", "upscale", "score"}
+    assert row["num_drawn"] == 10 and set(row["minutes"]) == {"train", "verify", "score"}
     (release,) = tmp_path.glob("runs/*/run/release")
-    enter = ["enter", str(release), "--name", "Ours", "--data", f"noise={noise}", "--upscale=--resolution 8"]
+    enter = ["enter", str(release), "--name", "Ours", "--data", f"noise={noise}"]
     enter += ["--output_dir", str(tmp_path / "in")]
     assert rows.main([*enter, "--epsilon", "10", "--minutes", "3"]) == 0
     own = rows.read_rows(rows.RESULTS)[-1]
@@ -280,11 +278,11 @@ def test_an_entrant_cannot_draw_more_images_than_others(rows, tmp_path, monkeypa
         "accountant": "pld", "claimed_epsilon": {"pld": {"epsilon": 1}}, "delta": 0, "status": "proven",
         "public_inputs": [{"kind": "public images", "name": "digits"}],
     }))  # fmt: skip
-    case = rows.Case("a", "", "d", 10.0, 0, draw=("--num_images", "50000", "--seed", "9"), upscale=("--upscaler", "x"))
+    case = rows.Case("a", "", "d", 10.0, 0, draw=("--num_images", "50000", "--seed", "9"))
     runner = rows.Runner({"d": "there"}, tmp_path, rows.RESULTS, most_images=case.num_images)
     row = runner.row_of(tmp_path, case, tmp_path / "drawn", tmp_path / "minutes.json", None)
-    assert (row["status"], row["public"]) == ("proven", "digits; upscaler")
-    sample, _, score = called[1:]
+    assert (row["status"], row["public"]) == ("proven", "digits")
+    sample, score = called[1:]
     counts = dict(zip(sample, sample[1:], strict=False))  # as the command reads it: the last one counts
     assert (counts["--num_images"], counts["--seed"]) == ("5000", "0")
     assert score[score.index("--most_images") + 1] == "5000"

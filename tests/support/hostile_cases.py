@@ -345,25 +345,6 @@ def _of_images(tamper, kind):
     return attempt
 
 
-def _enlarged(tamper):
-    def attempt(honest, folder):
-        copied, large = shutil.copytree(honest.drawn, folder / "set"), folder / "large"
-        tamper(copied, honest)
-        regular = (copied / SHARD).is_file() and (copied / SHARD).resolve().is_relative_to(folder)
-        with contextlib.suppress(Exception):  # a folder that claims to hold what it holds
-            assert regular and not (copied / "sampling.json").is_symlink()
-            number = parquet.read_metadata(copied / SHARD).num_rows
-            told = json.loads((copied / "sampling.json").read_text())
-            (copied / "sampling.json").write_text(json.dumps({**told, "num_images": min(number, 100)}))
-        cli.main(["upscale", str(copied), "--resolution", "16", "--output_dir", str(large)])
-        written = large.rglob("*")
-        if any("the host's own words" in path.read_text(errors="ignore") for path in written if path.is_file()):
-            raise AssertionError("A file of the host was read.")
-        return large
-
-    return attempt
-
-
 def _on_page(tamper):
     def attempt(honest, folder):
         release = shutil.copytree(honest.release, folder / "release")
@@ -393,8 +374,6 @@ WRONG_LINES = [
     "sample release --num_images 1 --output_dir x --guidance_scale nan",
     "sample release --num_images 1 --output_dir x --class_balance nan,1",
     "sample release --num_images 1 --output_dir x --seed -1",
-    f"upscale {LONG} --resolution 16 --output_dir x", "upscale release --resolution 16 --output_dir x",
-    *(f"upscale release --upscaler {value} --output_dir x" for value in ("", "/dev", "release", "release/unet", LONG)),
     f"evaluate --images {LONG}", f"evaluate --model {LONG}", "evaluate --images release --num_images -1",
     f"evaluate --images release --output_dir {LONG}", "evaluate --images /dev/zero",
     "evaluate --images /etc/passwd",
@@ -444,7 +423,7 @@ def _of_line(line):
             place.write_bytes(png(value=number))
         with _inside(folder):
             cli.main(line.split(" "))  # an empty word is one
-        if line.startswith(("train", "sample", "evaluate", "upscale")):
+        if line.startswith(("train", "sample", "evaluate")):
             raise AssertionError("It was not refused.")
         return line
 
@@ -531,7 +510,6 @@ def cases():
     for kind in ("release", "sampled", "plain"):
         found |= {f"{kind}: {name}": _of_images(tamper, kind) for name, tamper in IMAGE_TRAPS.items()}
     found |= {f"release: {name}": _of_images(tamper, "release") for name, tamper in INDEX_TRAPS.items()}
-    found |= {f"enlarged: {name}": _enlarged(tamper) for name, tamper in {**IMAGE_TRAPS, **RECEIPT_TRAPS}.items()}
     found |= {f"page: {name}": _on_page(tamper) for name, tamper in {**IMAGE_TRAPS, **INDEX_TRAPS}.items()}
     found |= {f"line: {line[:120]}": _of_line(line) for line in WRONG_LINES}
     found |= {f"pictures: {name}": _of_pictures(name) for name in PICTURE_TRAPS}
