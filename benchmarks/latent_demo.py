@@ -195,9 +195,8 @@ def write(images: np.ndarray, labels: np.ndarray, output: Path, split: str) -> N
 def make_images(mnist: str, output: Path) -> None:
     """A data set of the same splits as MNIST, with images of 64 pixels."""
     for seed, split in enumerate(("train", "test")):
-        rows = datasets.load_dataset(mnist, split=split)
-        digits = np.stack([np.asarray(image) for image in rows["image"]]) / 255
-        write(over_crops(digits, "flower.jpg", seed), np.asarray(rows["label"]), output, split)
+        rows = read(mnist, split)
+        write(over_crops(rows.images[:, 0] / 255, "flower.jpg", seed), np.asarray(rows.labels), output, split)
 
 
 def main() -> None:

@@ -155,7 +155,7 @@ def draw_images(rows: Sequence[dict[str, Any]], cases: Iterable[Case], runner: R
             columns[f"epsilon {row['epsilon']:g}"][row["case"].removeprefix(PREFIX)] = images
         path = ROOT / "docs" / "images" / f"leaderboard_{data}.png"
         draw_methods(columns, path, shows=digest_of_rows(shown))
-        with PIL.Image.open(path) as drawn:
+        with PIL.Image.open(path, formats=("PNG",)) as drawn:
             drawn.convert("RGB").save(FILE.with_name(path.stem + ".webp"), quality=60)  # for the page
         yield path
 

@@ -14,6 +14,7 @@ import argparse
 import json
 import math
 import os
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +26,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from diffusers_dp.data.decoding import decode_as_it_is
 from diffusers_dp.evaluation.classifiers import LogisticRegressionClassifier, PerceptronClassifier
 from diffusers_dp.evaluation.feature_likelihood import feature_likelihood_divergence
 from diffusers_dp.evaluation.fidelity import frechet_distance, precision_recall
@@ -141,17 +143,22 @@ def score(drawn: ImageSet, train: ImageSet, test: ImageSet) -> dict[str, Any]:
 def read(folder: str | Path, split: str, image_column: str = "", label_column: str = "") -> ImageSet:
     """Reads a split of a public data set, a release of images, or what `diffusers-dp sample` wrote. Columns without a
     name are found by their types."""
-    if Path(folder, RECEIPT_NAME).exists():  # a release: its card, which has no hash, could name other files
-        shards = sorted(str(shard) for shard in Path(folder, "data").glob("*.parquet"))
-        rows = datasets.load_dataset("parquet", data_files=shards, split=split)
-    else:
-        rows = datasets.load_dataset(str(folder), split=split)
-    image_column = image_column or first_of(rows.features, datasets.Image)
-    label_column = label_column or first_of(rows.features, datasets.ClassLabel)
-    images = np.stack([np.asarray(image) for image in rows[image_column]])
-    images = images[:, None] if images.ndim == 3 else images.transpose(0, 3, 1, 2)
-    labels = np.asarray(rows[label_column]) if label_column else None
-    return ImageSet(np.ascontiguousarray(images), labels)
+    with tempfile.TemporaryDirectory() as cache:  # else another folder of this name and card could be read
+        kept: Any = {"split": split, "cache_dir": cache}
+        if Path(folder, RECEIPT_NAME).exists():  # a release: its card, which has no hash, could name other files
+            shards = sorted(str(shard) for shard in Path(folder, "data").glob("*.parquet"))
+            rows = datasets.load_dataset("parquet", data_files=shards, **kept)
+        else:
+            rows = datasets.load_dataset(str(folder), **kept)
+        image_column = image_column or first_of(rows.features, datasets.Image)
+        label_column = label_column or first_of(rows.features, datasets.ClassLabel)
+        encoded = rows.cast_column(image_column, datasets.Image(decode=False))[image_column]
+        images = [decode_as_it_is(each["bytes"] or Path(each["path"])) for each in encoded]
+        labels = np.asarray(rows[label_column]) if label_column else None
+    readable = [image for image in images if image is not None]
+    if len(readable) < len(images):
+        raise SystemExit(f"{folder}: {len(images) - len(readable)} images cannot be read; leave them out.")
+    return ImageSet(np.stack(readable), labels)
 
 
 def first_of(features: datasets.Features, kind: type) -> str:

@@ -661,6 +661,10 @@ def _is_day(value: Any) -> bool:
         return False
 
 
+def _is_grey(value: Any) -> bool:
+    return _between(value, -1e300, 1e300)
+
+
 def _are_public_facts(value: Any) -> bool:
     """Those that a reader has to rely on; others may stand beside them."""
     if not isinstance(value, dict):
@@ -669,6 +673,7 @@ def _are_public_facts(value: Any) -> bool:
         "class_names": _are_class_names,
         "image_shape": lambda shape: _is_list_of(lambda side: _whole(side, 1), 3)(shape) and len(shape) == 3,
         "value_range": lambda ends: ends == [0, 1] and not any(isinstance(end, bool) for end in ends),
+        "grey_range": lambda ends: _is_list_of(_is_grey, 2)(ends) and len(ends) == 2 and ends[0] < ends[1],
         "normaliser": lambda number: _between(number, 0, LARGEST_CLAIM),
         "evaluation_reserve": lambda share: _between(share, 0, 1),
         **{name: lambda number: _whole(number, 1) for name in ("num_images", "num_units", "max_images_per_unit")},

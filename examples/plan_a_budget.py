@@ -58,4 +58,4 @@ main(
         str(folder / "budget.png"),
     ]
 )
-Image.open(folder / "budget.png").reduce(2)
+Image.open(folder / "budget.png", formats=["PNG"]).reduce(2)

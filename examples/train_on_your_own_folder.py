@@ -64,4 +64,4 @@ print(*sorted(path.relative_to(run / "release") for path in (run / "release").rg
 # Drawn images, a row for each class. Like the images above, they are noise of two brightnesses.
 
 # %%
-Image.open(run / "release" / "samples.png")
+Image.open(run / "release" / "samples.png", formats=["PNG"])

@@ -6,6 +6,7 @@ diffusers-dp data scans --config folder_cpu --class_names benign,malignant
 
 import argparse
 import json
+import math
 import os
 import tempfile
 from collections import Counter
@@ -13,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from ..data.decoding import header_of
+from ..data.decoding import describe_file
 from ..data.images import READING, ImageArrays, PublicFacts, load_images, public_facts
 from ..data.source import DataSource
 from ..data.sources import open_source
@@ -86,18 +87,35 @@ def _describe(arrays: ImageArrays, facts: PublicFacts, noted: dict[str, object])
 
 
 def _kinds(data: DataSource, facts: PublicFacts, cache: Path) -> Iterable[str]:
-    """Sizes and modes as the files say them; the validation images are among them."""
-    sizes, modes = Counter[str](), Counter[str]()
+    """Sizes and modes as the files say them, why some are not read, and the values of deep ones; the validation images
+    are among them."""
+    counted = {name: Counter[str]() for name in ("sizes", "modes", "why images cannot be read")}
+    deep: list[tuple[float, float]] = []
     for encoded, _, _ in open_source(data).records(facts.class_names, cache):
-        found = header_of(encoded)
-        if found is not None:
-            sizes[f"{found[0]}x{found[1]}"] += 1
-            modes[found[2]] += 1
-    for name, kinds in (("sizes", sizes), ("modes", modes)):
+        found = describe_file(encoded, data.max_image_pixels, data.value_range)
+        for kinds, kind in zip(counted.values(), (found.size, found.mode, found.reason)):
+            kinds.update([kind] if kind else [])
+        deep += [] if found.ends is None else [found.ends]
+    for name, kinds in counted.items():
         listed = [f"{number} of {kind}" for kind, number in kinds.most_common(MOST_KINDS)]
         yield f"{name}: {', '.join(listed) or 'none'}{', ...' if len(kinds) > MOST_KINDS else ''}"
+    if deep:
+        low, high = min(each[0] for each in deep), max(each[1] for each in deep)
+        yield (
+            f"more than 8 bits: {len(deep)}, largest value {high:g}, smallest {low:g}; the flag that declares their "
+            f"black and white: {_range_flag(low, high)}"
+        )
     channels, height, width = facts.image_shape
     yield f"become: {width}x{height} pixels, {channels} channel{'s' if channels > 1 else ''}"
+
+
+def _range_flag(low: float, high: float) -> str:
+    """The flag whose range holds all values: that of as many bits, or of fractions, or else from end to end."""
+    if low >= 0 and high <= 1:
+        return "--value_range 0,1"
+    if low >= 0 and low.is_integer() and high.is_integer():
+        return f"--value_range 0,{2 ** int(high).bit_length() - 1}"
+    return f"--value_range={math.floor(low)},{math.ceil(high)}"
 
 
 def _declared(facts: PublicFacts) -> str:

@@ -39,20 +39,18 @@ def is_medical(source: bytes | Path) -> bool:
     return source.name.lower().endswith(tuple(PACKAGES))
 
 
-def open_medical(source: bytes | Path, max_pixels: int, window: tuple[float, float] | None) -> Image.Image:
+def open_medical(source: bytes | Path, max_pixels: int, window: tuple[float, float]) -> Image.Image:
     """
     One plane, of floating-point values as the scanner means them (Hounsfield units of a CT), or a colour picture.
 
     Args:
         source (`bytes` or `Path`): The file.
         max_pixels (`int`): Planes whose header tells of more are not decoded.
-        window (`tuple[float, float]`, *optional*): What is black and what is white; nothing is read without it.
+        window (`tuple[float, float]`): What is black and what is white.
 
     Raises:
         `Exception`: Of any kind, where the file is damaged or holds no such plane.
     """
-    if window is None:
-        raise ValueError("Without a declared window there is no black and no white.")
     if isinstance(source, Path) and source.name.lower().endswith((".nii", ".nii.gz")):
         return Image.fromarray(_plane_of_nifti(source, max_pixels))
     return _first_frame(source, max_pixels, window)

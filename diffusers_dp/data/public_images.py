@@ -118,6 +118,8 @@ def load_public_images(
             source.records(names, Path(cache_dir)), desc="Reading public images", unit="image"
         ):
             image = decode_image(encoded, data.image_shape, data.max_image_pixels, data.value_range)
+            if image is None and data.value_range is not None:  # the sensitive images' range; these may have 8 bits
+                image = decode_image(encoded, data.image_shape, data.max_image_pixels)
             if image is not None:
                 images.append(image)
                 labels.append(label if label is not None else len(names or ()))

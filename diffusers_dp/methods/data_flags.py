@@ -100,8 +100,8 @@ class DataFlags:
     )  # fmt: skip
     value_range: str | None = flag(
         None,
-        "Declared grey values that become black and white, of images with more than 8 bits: 0,4095 for 12 bits; "
-        "unset: 0,65535, and of floating-point images 0,1 or 0,255.",
+        "Declared grey values that become black and white, of images with more than 8 bits: 0,4095 for 12 bits. Then "
+        "images of 8 bits are unreadable. Unset: 16-bit PNG by 0,65535, PNM by its maxval; deep TIFF is unreadable.",
     )
     window: str | None = flag(
         None, "The same as --value_range, as scanners say it: center,width, such as 40,400 (Hounsfield units)."

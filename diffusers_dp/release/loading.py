@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from ..data.layouts import open_picture
 from ..errors import IntegrityError, UsageError
 from ..verify import (
     ADAPTERS,
@@ -256,6 +257,9 @@ class ImagesRelease(Release):
 
     def pick(self, labels: Sequence[int] | None, count: int, seed: int) -> "list[Image.Image]":
         """Picks images of these classes in an order that depends on the seed; repeats one only after all others."""
+        import datasets
+
+        rows = self.images.cast_column("image", datasets.Image(decode=False))
         mixed = np.random.default_rng(seed).permutation(len(self.images))
         of_mixed = np.zeros(len(mixed), int) if labels is None else np.array(self.images["label"])[mixed]
         turns: dict[int, int] = {}
@@ -264,7 +268,7 @@ class ImagesRelease(Release):
             places, turn = mixed[of_mixed == label], turns.setdefault(label, 0)
             if not len(places):
                 raise ValueError("There is no image of that class.")
-            found.append(self.images[int(places[turn % len(places)])]["image"])
+            found.append(open_picture(rows[int(places[turn % len(places)])]["image"]["bytes"]))
             turns[label] += 1
         return found
 

@@ -307,7 +307,7 @@ class TrainingRun(Generic[Config]):
         if not self.ledger.has_guarantee:
             saved = save_without_guarantee(self.folder.output_dir, pipeline, self.method)
             saying = f"Saved {saved}, trained WITHOUT any privacy guarantee."
-            print(self.stages, self._where_reading_is_noted, saying, sep="\n")
+            print(self.stages, saying, self._last_sentence, sep="\n")
             return
         artefact = PipelineArtefact(
             pipeline, samples=sample_grid(pipeline, config.seed, config.num_inference_steps, solver=solver)
@@ -355,13 +355,16 @@ class TrainingRun(Generic[Config]):
         if self.ledger.has_guarantee:
             return self._publish(artefact, curriculum, evaluation)
         saying = "Nothing is released: this was trained WITHOUT any privacy guarantee."
-        print(self.stages, self._where_reading_is_noted, saying, sep="\n")
+        print(self.stages, saying, self._last_sentence, sep="\n")
         return None
 
     @property
-    def _where_reading_is_noted(self) -> str:
+    def _last_sentence(self) -> str:
         """The same words, whatever could not be read."""
-        return f"How many images could not be read stands in {self.folder.private / 'cache' / READING}: it is private."
+        path = self.folder.private / "cache" / READING
+        return (
+            f"Private: `diffusers-dp data` says which images cannot be read, and why; {path} counts those of this run."
+        )
 
     def release_derived(
         self, parent: Path, pipeline: DPImagePipeline, curriculum: dict[str, Any] | None = None
@@ -389,7 +392,7 @@ class TrainingRun(Generic[Config]):
         config, ledger = self.config, self.ledger
         release = build_release(self.folder.output_dir, artefact, self._record(curriculum, evaluation))
         self.done("samples and release")
-        print(self.stages, self._where_reading_is_noted, sep="\n")
+        print(self.stages)
         print(f"Released {release} with epsilon {ledger.epsilon():.4f} at delta {ledger.target_delta:.3e}.")
         print(f"next: diffusers-dp verify {release}")
         if isinstance(artefact, PipelineArtefact):
@@ -397,6 +400,7 @@ class TrainingRun(Generic[Config]):
         if config.push_to_hub:
             address = push_finished(release, config.hub_name, private=config.hub_private_repo, files=artefact.files)
             print(f"Pushed to {address}")
+        print(self._last_sentence)
         return release
 
     def _record(

@@ -44,6 +44,8 @@ def new_ledger(
         "class_names": None if facts.class_names is None else list(facts.class_names),
         "value_range": [0, 1],
     }
+    if config.data.value_range is not None:
+        public_facts["grey_range"] = list(config.data.value_range)  # what became black and white
     if sampling is not None and config.dp_sgd is not None and config.dp_sgd.num_shares is None:
         public_facts["normaliser"] = sampling.normaliser
     if config.unit_column is not None:

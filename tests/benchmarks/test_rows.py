@@ -19,7 +19,7 @@ from diffusers_dp.files.canonical import canonical_json
 from diffusers_dp.methods.config import load_config
 from diffusers_dp.methods.leaderboard import digest_of_places, read_leaderboard
 from diffusers_dp.methods.registry import METHODS
-from support.images import write_dataset
+from support.images import encode, grey, image_bytes, write_dataset
 from support.places import ROOT
 
 
@@ -416,7 +416,7 @@ def test_only_images_with_a_hash_are_scored(monkeypatch, tmp_path):
     scorer = import_module("scorer")
     for folder, level in (("data", 7), (".cache", 9)):
         (tmp_path / folder).mkdir()
-        images = datasets.Dataset.from_dict({"image": [np.full((8, 8), level, np.uint8)]})
+        images = datasets.Dataset.from_dict({"image": image_bytes(encode(grey(level)))})
         images = images.cast_column("image", datasets.Image())
         images.to_parquet(tmp_path / folder / "train-00000-of-00001.parquet")
     (tmp_path / "README.md").write_text(

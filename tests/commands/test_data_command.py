@@ -7,14 +7,16 @@ import shlex
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 
 from diffusers_dp import cli
 from diffusers_dp.methods.config import load_config
+from diffusers_dp.words import RECEIPT_NAME
 from support.flags import TINY_RUN
 from support.images import encode, grey, image_bytes, labelled, save_parquet
-from support.runs import load, write_images
+from support.runs import NUM_IMAGES, load, write_images
 
 
 @pytest.fixture(autouse=True)
@@ -110,25 +112,30 @@ def test_help_and_completion(capsys):
 
 @pytest.mark.parametrize("method", ["dpdm", "pe"])
 def test_a_run_ends_with_where_that_is_written_in_the_same_words(method, tmp_path, monkeypatch, capsys):
-    """Whatever is in the file: a broken image, or none."""
+    """Whatever is in the file: a broken image, one of 8 bits beside a declared range, or none."""
     ends, noted = [], []
     own = "--generator text --candidates_per_class 4 --variation_strengths 0.5".split() if method == "pe" else []
-    for last in ("good", "broken"):
+    for last in ("good", "broken", "of 8 bits"):
         run = tmp_path / last / "run"
         left_out = ("--block_out_channels", "--max_train_steps", "--train_batch_size")
         given = [
             flag for at, flag in enumerate(TINY_RUN)
             if method != "pe" or not {flag, TINY_RUN[at - 1]} & set(left_out)
         ]  # fmt: skip
-        load(method, monkeypatch).main(
-            [*given, *own, *write_images(tmp_path / last / "i", last), "--output_dir", str(run)]
-        )
+        place = write_images(tmp_path / last / "i", "broken" if last == "broken" else "good")
+        for path in sorted((tmp_path / last / "i").rglob("*.png"))[: NUM_IMAGES if last == "good" else -1]:
+            if path.stat().st_size > 40:
+                Image.fromarray(np.asarray(Image.open(path)).astype(np.uint16) * 16).save(path)
+        load(method, monkeypatch).main([*given, *own, *place, "--value_range", "0,4095", "--output_dir", str(run)])
         said = capsys.readouterr().out.replace(str(tmp_path / last), "").splitlines()
-        (line,) = [line for line in said if "reading.json" in line]
-        ends.append(line)
+        ends.append(said[-1])
         noted.append(json.loads((run / "private" / "cache" / "reading.json").read_text())["unreadable_images"])
-    assert ends[0] == ends[1] and noted == [0, 1]
-    assert "/run/private/cache/reading.json" in ends[0] and "private" in ends[0]
+        assert json.loads((run / "release" / RECEIPT_NAME).read_text())["public_facts"]["grey_range"] == [0, 4095]
+        assert "- grey range: [0.0, 4095.0]" in (run / "release" / "README.md").read_text()
+        with pytest.raises(SystemExit, match="0"):
+            cli.main(["verify", str(run / "release")])
+    assert len(set(ends)) == 1 and noted == [0, 1, 1]
+    assert "/run/private/cache/reading.json" in ends[0] and "`diffusers-dp data`" in ends[0]
 
 
 def test_the_command_loads_what_training_loads(scans):

@@ -8,7 +8,6 @@ import pyarrow.parquet
 import pytest
 from PIL import Image, ImageFile
 
-from diffusers_dp.data import decoding as image_decoding
 from diffusers_dp.data.decoding import decode_as_it_is, decode_image
 from diffusers_dp.data.images import load_digits_split, load_images, public_facts
 from diffusers_dp.errors import UsageError
@@ -31,7 +30,7 @@ def class_folders(tmp_path):
         "04_rgba.png": encode(rgb.convert("RGBA")),
         "05_palette.png": encode(rgb.convert("P", palette=Image.Palette.ADAPTIVE)),
         "06_16bit.png": encode(Image.fromarray(np.full((12, 30), 257 * 90, np.uint16))),
-        "07_float.tiff": encode(Image.fromarray(np.full((9, 9), 0.5, np.float32)), "TIFF"),
+        "07_float.tiff": encode(Image.fromarray(np.full((9, 9), 0.5, np.float32)), "TIFF"),  # of no declared range
         "08_empty.jpg": b"",
         "deep/09.jpeg": encode(rgb, "JPEG"),
         "notes.txt": b"not an image",
@@ -63,13 +62,13 @@ def test_class_folders_of_all_kinds(class_folders, tmp_path, capfd):
     facts, arrays = read_images(folder_config(class_folders), tmp_path)
     assert (facts.num_images, facts.image_shape, facts.class_names) == (9, (3, 8, 8), ("dog", "cat", "empty"))
     assert arrays.images.shape == (9, 3, 8, 8) and arrays.images.dtype == np.uint8
-    assert arrays.readable.tolist() == [True, False, False, True, True, True, True, False, True]
+    assert arrays.readable.tolist() == [True, False, False, True, True, True, False, False, True]
     assert (arrays.labels[arrays.readable] == 1).all()
     assert not arrays.images[~arrays.readable].any()
     red = np.array([200, 0, 0])[:, None, None]
     for row in (0, 3, 4):
         assert (arrays.images[row] == red).all()
-    assert (arrays.images[5] == 90).all() and (arrays.images[6] == 128).all()
+    assert (arrays.images[5] == 90).all()
     assert np.abs(arrays.images[8].astype(int) - red).max() <= 3
     output = capfd.readouterr()
     assert output.out == "" and output.err.count("9/9") >= 1 and "arn" not in output.err
@@ -343,7 +342,7 @@ def test_an_absent_last_record_moves_no_other_between_training_and_validation(tm
     assert kept[0] - {20} == kept[1] - {0, 20}
 
 
-@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr", "HSV", "I", "I;16", "F"])
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBa", "CMYK", "YCbCr", "HSV"])
 @pytest.mark.parametrize("channels", [1, 3])
 def test_every_mode_is_converted(mode, channels):
     image = Image.new(mode, (13, 9))
@@ -380,30 +379,6 @@ def test_an_image_of_too_many_pixels_is_not_decoded(decode, monkeypatch):
     bomb = encode(Image.new("1", (8193, 8192)))
     loaded.clear()
     assert len(bomb) < 20_000 and decode(bomb) is None and loaded == []
-
-
-@pytest.mark.parametrize("mode", ["I;16", "I", "F"])
-def test_deep_images_are_scaled_in_bands_as_they_were_at_once(mode, monkeypatch):
-    values = np.random.default_rng(0).uniform(-9, 70_000, (50, 7))
-    values = values.astype(np.float32) / 60_000 if mode == "F" else values.clip(0, 65535 if mode == "I;16" else None)
-    image = Image.fromarray(values.astype({"I;16": np.uint16, "I": np.int32, "F": np.float32}[mode]))
-    assert image.mode == mode
-    exact = np.asarray(image, dtype=np.float64)
-    exact = exact * (255 if exact.max() <= 1 else 1) if mode == "F" else exact / 257
-    monkeypatch.setattr(image_decoding, "_BAND", 20)
-    assert np.array_equal(decode_as_it_is(image)[0], np.rint(exact.clip(0, 255)).astype(np.uint8))
-
-
-@pytest.mark.parametrize("mode", ["I;16", "I", "F"])
-def test_a_declared_range_of_a_12_bit_scan(mode):
-    """Without it such a scan is nearly black; values beyond it are black and white, and 8-bit images stay."""
-    values = np.array([[0, 1000, 2047], [3000, 4095, 5000]])
-    image = Image.fromarray(values.astype({"I;16": np.uint16, "I": np.int32, "F": np.float32}[mode]))
-    assert decode_as_it_is(image, value_range=(0, 4095)).tolist() == [[[0, 62, 127], [187, 255, 255]]]
-    assert decode_as_it_is(image, value_range=(1000, 3000)).tolist() == [[[0, 0, 133], [255, 255, 255]]]
-    assert mode == "F" or decode_as_it_is(image).max() == 19
-    eight_bits = Image.fromarray(np.arange(6, dtype=np.uint8).reshape(2, 3))
-    assert (decode_as_it_is(eight_bits, value_range=(0, 4095)) == decode_as_it_is(eight_bits)).all()
 
 
 def test_damaged_images_leave_no_line(capfd):

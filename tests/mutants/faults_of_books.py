@@ -294,8 +294,8 @@ RELEASED = (
     Fault(
         "the run says how many images could be read",
         "diffusers_dp/runs/run.py",
-        '        print(self.stages, self._where_reading_is_noted, sep="\\n")\n',
-        "        print(self.stages, int(self.images._readable.sum()))\n",
+        "        print(self._last_sentence)\n",
+        "        print(int(self.images._readable.sum()))\n",
         ("training/test_train_feta_pro.py::test_a_damaged_or_missing_image_shows_nowhere",),
     ),
     Fault(

@@ -4,16 +4,44 @@
 from .fault import DOOR, Fault
 
 
-CACHE, PARTS, DATA, MEDICAL = (
-    f"diffusers_dp/{name}.py" for name in ("data/cache", "data/parts", "data/images", "data/medical")
+CACHE, PARTS, DATA, DECODING, LAYOUTS = (
+    f"diffusers_dp/data/{name}.py" for name in ("cache", "parts", "images", "decoding", "layouts")
 )
 
 IMAGES = (
     Fault(
+        "a file that calls itself a picture starts a program",
+        LAYOUTS,
+        ", formats=FORMATS)",
+        ")",
+        ("data/test_decoders.py::test_no_way_to_read_images_starts_a_program",),
+    ),
+    Fault(
+        "values of 12 bits are stretched before a declared range holds",
+        LAYOUTS,
+        "np.asarray(upright(image)) >> (16 - bits)",
+        "np.asarray(upright(image))",
+        ("data/test_layouts.py::test_jpeg_2000_of_13_bits",),
+    ),
+    Fault(
+        "colours of 16 bits lose their lower bytes",
+        LAYOUTS,
+        ".astype(np.uint16) << 8 | lower",
+        ".astype(np.uint16) * 257",
+        ("data/test_layouts.py::test_png_of_16_bits_has_a_white_and_a_declared_range_holds",),
+    ),
+    Fault(
+        "an image of 8 bits is read beside a declared range",
+        DECODING,
+        "        if layout is None and value_range is not None:\n            raise NotRead(EIGHT_BITS)\n",
+        "",
+        ("data/test_layouts.py::test_a_record_of_8_bits_beside_a_declared_range_is_unreadable",),
+    ),
+    Fault(
         "a scan without a declared window is read in one of its own",
-        MEDICAL,
-        '        raise ValueError("Without a declared window there is no black and no white.")',
-        "        window = (0.0, 4095.0)",
+        DECODING,
+        "            raise NotRead(NO_RANGE)\n        plane",
+        "            value_range = (0.0, 4095.0)\n        plane",
         ("data/test_medical.py::TestDicom::test_no_window_no_image_and_none_of_too_many_pixels",),
     ),
     Fault(
