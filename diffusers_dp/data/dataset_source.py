@@ -10,23 +10,20 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError, first_line
-from .decoding import is_image
+from .folders import files_below
 from .records import DatasetRecords, Records
-from .source import DataSource
+from .source import DataSource, MissingSplit
 from .strange_tables import check_folder, check_kind, check_named_files
 
 
-SPLITS = ("train", "test", "validation")  # folders of a folder of image files that are one
-SHARDS = (".parquet", ".arrow", ".tar")
-_LABEL_TYPE = re.compile(r"u?int\d+|(large_)?string(_view)?")
-
-
-class MissingSplit(UsageError):
-    """The data set is there, and has no split of that name."""
+_TEXT = r"(large_)?string(_view)?"
+_LABEL_TYPE = re.compile(rf"u?int\d+|bool|(float|double)\d*|{_TEXT}")
+_ID_TYPE = re.compile(rf"u?int\d+|(float|double)\d*|{_TEXT}")
 
 
 class DatasetSource:
-    """A dataset that `datasets` can load: a Hub id, a local folder of parquet or images, a `save_to_disk` folder."""
+    """A dataset that `datasets` can load and whose columns have declared types: a Hub id or a local folder of Parquet,
+    or a `save_to_disk` folder."""
 
     def __init__(self, dataset_name: str, data: DataSource, loaded: Any = None):
         """`loaded` is the split `train`, a `datasets.Dataset`, where another reader read it."""
@@ -38,7 +35,6 @@ class DatasetSource:
         self._rows: int | None = None
         self._features: Any = None
         self._files: list[str] = []
-        self._root: str | None = None  # of a local folder of image files
         if data.is_strange and loaded is None:
             check_folder(self.path, "dataset_name")
             if self._saved:
@@ -86,14 +82,12 @@ class DatasetSource:
         places = None if own is None or class_names is None else _renaming(own, class_names)
         return DatasetRecords(
             dataset, image_column, label_column, self.data.id_column, places, class_names,
-            str(self.data.dataset_name), self._root, self._roots(cache_dir),
+            str(self.data.dataset_name), self._roots(cache_dir),
         )  # fmt: skip
 
     @property
     def ids(self) -> str:
-        if self.data.id_column is not None:
-            return "column"
-        return "row" if self._root is None else "path"
+        return "row" if self.data.id_column is None else "column"
 
     def _roots(self, cache_dir: Path) -> tuple[Path, ...] | None:
         """Where the data set's own files lie: in its folder, or in the caches of what comes from the Hub."""
@@ -108,10 +102,10 @@ class DatasetSource:
         return tuple(cache.resolve() for cache in caches)
 
     def files(self) -> list[Path | str]:
-        return [file if "://" in file else Path(file) for file in self._files if not _is_description(file)]
+        return [file if "://" in file else Path(file) for file in self._files]
 
     def descriptions(self) -> list[Path]:
-        return [Path(file) for file in self._files if _is_description(file) and "://" not in file]
+        return []
 
     def ignored(self) -> dict[str, int]:
         return {}
@@ -122,7 +116,7 @@ class DatasetSource:
         import pyarrow.parquet
 
         split = self.data.train_split
-        self._load_kwargs = {"path": self.dataset_name, **_image_folder(self.path, split)}
+        self._load_kwargs = {"path": self.dataset_name}
         with tempfile.TemporaryDirectory() as scratch:
             builder = datasets.load_dataset_builder(
                 name=self.data.dataset_config_name, cache_dir=scratch, **self._load_kwargs
@@ -133,12 +127,8 @@ class DatasetSource:
         if self.data.own_files or self.data.is_strange:
             check_named_files(everything, self.path, self.dataset_name)
         if self.data.is_strange:
-            check_kind(
-                builder.name,
-                everything,
-                self.dataset_name,
-                lambda file: is_image(Path(file)) or _is_description(file),
-            )
+            check_kind(builder.name, everything, self.dataset_name)
+        self._check_kind(builder.name)
         self._check_split([str(name) for name in (infos or data_files)])
         files = self._files = [str(path) for path in data_files.get(split, [])]
         self._features = builder.info.features
@@ -147,39 +137,35 @@ class DatasetSource:
         if builder.name == "parquet" and files and all(os.path.isfile(path) for path in files):
             footers = [pyarrow.parquet.ParquetFile(path) for path in files]
             self._rows = sum(footer.metadata.num_rows for footer in footers)
-            self._features = self._features or datasets.Features.from_arrow_schema(footers[0].schema_arrow)
-        if builder.name == "imagefolder":
-            self._read_image_folder([Path(path) for path in files])
+            found = [datasets.Features.from_arrow_schema(footer.schema_arrow) for footer in footers]
+            other = next((path for path, features in zip(files, found) if features != found[0]), None)
+            if other is not None:
+                raise UsageError(
+                    f"{other} has other columns or types than {files[0]}; write all files with one schema.",
+                    field="dataset_name",
+                )
+            self._features = self._features or found[0]
 
-    def _read_image_folder(self, files: list[Path]) -> None:
-        """Folder names become classes only where `--class_names` declares them: none may vanish with its images."""
-        images = [path for path in files if is_image(path)]
-        if self.path.is_dir():
-            self._root = str(self.path.resolve())
-            self._refuse_untyped(files)
-        described = any(_is_description(str(path)) for path in files)
-        if len(images) == len(files):
-            self._rows = len(images)
-        if described:
+    def _check_kind(self, kind: str) -> None:
+        """Refuses data whose types `datasets` takes from all values, so that one record would change how others are
+        read."""
+        if kind in ("parquet", "arrow"):
             return
-        if self.data.class_names is not None:
-            self._load_kwargs["drop_labels"] = False
-        elif len({path.parent for path in images}) > 1:
-            raise UsageError("must declare the classes of a folder of class folders.", field="class_names")
+        if (table := next(self._tables(), None)) is not None:
+            remedy = f"give --dataset_name {table}"
+        elif self.path.exists():
+            remedy = "write it as Parquet by to_parquet"
+        else:
+            remedy = f"run `hf download {self.dataset_name} --repo-type dataset --local-dir DIR`, and name that folder"
+        raise UsageError(
+            f"{self.data.dataset_name} ({kind}) states no type for its columns, so that one record would decide how "
+            f"others are read; {remedy}.",
+            field="dataset_name",
+        )
 
-    def _refuse_untyped(self, files: list[Path]) -> None:
-        """Ids and labels need columns of a declared type: that of a column in text follows from all of its values, so
-        that one record would change the ids of others."""
-        if any(path.suffix == ".zip" for path in files):
-            raise UsageError(f"{self.data.dataset_name} holds archives of images; unpack them.", field="dataset_name")
-        suffixes = {path.suffix for path in files if _is_description(str(path))}
-        flags = [name for name in ("unit_column", "key_column", "label_column") if getattr(self.data, name)]
-        if flags and suffixes & {".csv", ".jsonl"}:
-            raise UsageError(
-                f"needs a column of a declared type, and metadata{min(suffixes)} declares none: write "
-                "metadata.parquet in its place, or the whole data set as parquet.",
-                field=flags[0],
-            )
+    def _tables(self) -> Iterator[Path]:
+        if self.path.is_dir():
+            yield from (path for path in files_below(self.path) if path.suffix.lower() in (".csv", ".jsonl"))
 
     def _load(self, cache_dir: Path) -> Any:
         import datasets
@@ -224,7 +210,7 @@ class DatasetSource:
             )
 
         column, field = self.data.id_column, "unit_column" if self.data.unit_column else "key_column"
-        if column is not None and not re.fullmatch(_LABEL_TYPE, str(getattr(features[column], "dtype", ""))):
+        if column is not None and not _ID_TYPE.fullmatch(str(getattr(features[column], "dtype", ""))):
             raise UsageError(
                 f"'{column}' holds neither integers nor text; there is: {', '.join(features)}.", field=field
             )
@@ -263,26 +249,6 @@ class DatasetSource:
                 f"contradicts column '{column}', which has: {', '.join(own)}; name these.", field="class_names"
             )
         return declared if declared is not None else tuple(own or ())
-
-
-def _image_folder(path: Path, split: str) -> dict[str, Any]:
-    """How `datasets` is told to read a local folder of image files; empty for all else. By itself it would guess kind
-    and splits from all names of files, so that the name of one image could take others out."""
-    files = [file for file in path.rglob("*") if not file.name.startswith(".")] if path.is_dir() else []
-    card = path / "README.md"
-    if any(file.suffix in SHARDS for file in files) or not any(map(is_image, files)):
-        return {}
-    if card.is_file() and re.search(r"^configs:", card.read_text(encoding="utf-8", errors="replace"), re.MULTILINE):
-        return {}
-    splits = {name: f"{name}/**" for name in SPLITS if (path / name).is_dir()}
-    splits = splits or {"train": "**"}
-    wanted = {split: splits[split]} if split in splits else splits  # of others, folders would count as classes
-    return {"path": "imagefolder", "data_dir": str(path), "data_files": wanted}
-
-
-def _is_description(file: str) -> bool:
-    """An image folder's `metadata` file."""
-    return Path(file).stem == "metadata"
 
 
 def _renaming(own: list[str], declared: tuple[str, ...]) -> list[int] | None:

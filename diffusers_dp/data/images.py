@@ -230,7 +230,7 @@ def _what_decides(data: DataSource, facts: PublicFacts, source: ImageSource) -> 
     files = [[str(file), *_size_and_time(file)] for file in [*source.files(), *source.descriptions()]]
     flags: list[Any] = [
         data.dataset_name, data.dataset_config_name, data.train_data_dir, data.train_split, data.image_column,
-        data.label_column, data.unit_column, data.key_column, data.validation_size, source.ids,
+        data.label_column, data.unit_column, data.key_column, data.delimiter, data.validation_size, source.ids,
     ]  # fmt: skip
     if data.max_image_pixels != MAX_IMAGE_PIXELS:  # the default is not named: caches of earlier versions stay good
         flags.append(data.max_image_pixels)
@@ -256,7 +256,10 @@ def listing_of(data: DataSource, facts: PublicFacts) -> str:
         name = str(file.relative_to(root)) if isinstance(file, Path) and inside else str(file)
         if not (isinstance(file, Path) and holds_one_image(file)):
             listed.append([name, *_size_and_time(file)[:1]])
-    flags = [data.dataset_config_name, data.train_split, data.unit_column, data.key_column, facts.ids]
+    flags = [
+        data.dataset_config_name, data.train_split, data.unit_column, data.key_column, data.image_column,
+        data.delimiter, facts.ids,
+    ]  # fmt: skip
     return hashlib.sha256(json.dumps([listed, flags]).encode()).hexdigest()
 
 

@@ -2,7 +2,6 @@
 """The records of a source, read in any part: an encoded image, its class, its id. They travel to another process as
 a list of files, not as images."""
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from PIL import Image
 
 from ..errors import UsageError, first_line
 from ..files.strange_files import is_own
+from .values import id_of, label_of
 
 
 #: What an image is called, whoever else is there: its path relative to the data folder, its value in the key column,
@@ -65,11 +65,10 @@ class DatasetRecords:
     Args:
         dataset (`datasets.Dataset`): Its image column gives encoded images.
         image_column, label_column, id_column (`str`, the last two *optional*): Names of the columns. Without an
-            `id_column` the id of an image is its row number, or its path below `root`.
+            `id_column` the id of an image is its row number.
         places (`list[int]`, *optional*): The declared place of each class of a `ClassLabel`.
         class_names (`tuple[str, ...]`, *optional*): The public label set, `None` for unlabelled images.
         dataset_name (`str`): As `--dataset_name` gives it, for messages.
-        root (`str`, *optional*): The folder of a data set of image files, as their paths begin.
         roots (tuple of `Path`, *optional*): Folders in which a file may lie that a row names; unset: anywhere.
     """
 
@@ -80,7 +79,6 @@ class DatasetRecords:
     places: list[int] | None
     class_names: tuple[str, ...] | None
     dataset_name: str
-    root: str | None = None
     roots: tuple[Path, ...] | None = None
 
     def __len__(self) -> int:
@@ -96,30 +94,30 @@ class DatasetRecords:
         for number, row in self._rows(start, min(stop, len(self)), list(columns), ROWS_AT_ONCE):
             label = None
             if label_column is not None:
-                label = _class_index(row[label_column], self.places, self.class_names or ())
+                label = self._label(row[label_column])
             image = _own(_encoded(row[self.image_column]), self.roots)
-            yield image, label, self._id(number, row[self.id_column or self.image_column])
+            yield image, label, self._id(number, row[self.id_column] if self.id_column else None)
 
     def ids(self) -> Iterator[Id]:
-        if self.id_column is None and self.root is None:
+        if self.id_column is None:
             yield from range(len(self))
             return
-        column = self.id_column or self.image_column
-        size = IDS_AT_ONCE if self.id_column else ROWS_AT_ONCE
-        for number, row in self._rows(0, len(self), [column], size):
-            yield self._id(number, row[column])
+        for number, row in self._rows(0, len(self), [self.id_column], IDS_AT_ONCE):
+            yield self._id(number, row[self.id_column])
+
+    def _label(self, value: Any) -> int | None:
+        """The declared place of a label: of an integer of a `ClassLabel` by its own names, of others by `label_of`."""
+        if self.places is None or isinstance(value, str):
+            return label_of(value, self.class_names or ())
+        return self.places[value] if isinstance(value, int) and 0 <= value < len(self.places) else None
 
     def _id(self, number: int, value: Any) -> Id:
-        """Of row `number`, by its value in the column that has ids, or in that of the images. Empty text is no id, and
-        no more is the class -1 of `datasets`, which means none."""
-        if self.id_column is None and self.root is None:
+        """The id of row `number`, by its value in the column of ids. The class -1 of `datasets` means none."""
+        if self.id_column is None:
             return number
-        if self.root is not None and self.id_column is None:
-            path = value.get("path") if isinstance(value, dict) else None
-            return None if path is None else os.path.relpath(path, self.root)
-        if isinstance(value, int):
-            return None if value < 0 and hasattr(self.dataset.features[str(self.id_column)], "names") else value
-        return value if isinstance(value, str) and value.strip() else None
+        found = id_of(value)
+        is_class = hasattr(self.dataset.features[self.id_column], "names")
+        return None if is_class and isinstance(found, int) and found < 0 else found
 
     def _rows(self, start: int, stop: int, columns: list[str], size: int) -> Iterator[tuple[int, dict[str, Any]]]:
         """Numbers and values of rows, `size` in memory at a time. Text that is not UTF-8 is `None` in its own record
@@ -128,7 +126,7 @@ class DatasetRecords:
         for first in range(start, stop, size):
             try:
                 table = dataset[first : min(first + size, stop)]
-                found = {name: _values(table[name]) for name in columns}
+                found = {name: values_of(table[name]) for name in columns}
             except Exception as error:  # of Arrow or the file system
                 reason = first_line(error)
                 raise UsageError(
@@ -140,17 +138,17 @@ class DatasetRecords:
                 yield first + offset, dict(zip(columns, values))
 
 
-def _values(column: Any) -> list[Any]:
-    """Of an Arrow column, one by one."""
+def values_of(column: Any) -> list[Any]:
+    """The values of an Arrow column, one by one; text that is not UTF-8 is `None`."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     kind = column.type
     if pa.types.is_struct(kind):
-        parts = {kind.field(i).name: _values(pc.struct_field(column, i)) for i in range(kind.num_fields)}
+        parts = {kind.field(i).name: values_of(pc.struct_field(column, i)) for i in range(kind.num_fields)}
         return [dict(zip(parts, values)) for values in zip(*parts.values())]
     if pa.types.is_dictionary(kind):
-        return _values(column.cast(kind.value_type))
+        return values_of(column.cast(kind.value_type))
     if any(is_text(kind) for is_text in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)):
         return [_text(value) for value in column.cast(pa.large_binary()).to_pylist()]
     return column.to_pylist()
@@ -176,11 +174,3 @@ def _own(image: bytes | Path | None, roots: tuple[Path, ...] | None) -> bytes | 
     if roots is None or not isinstance(image, Path):
         return image
     return image if image.is_file() and any(is_own(root, image) for root in roots) else None
-
-
-def _class_index(value: Any, places: list[int] | None, class_names: tuple[str, ...]) -> int | None:
-    """The label's place in the declared label set; `None` for one that is absent or not in the set."""
-    if isinstance(value, str):
-        return class_names.index(value) if value in class_names else None
-    places = list(range(len(class_names))) if places is None else places
-    return places[value] if isinstance(value, int) and 0 <= value < len(places) else None

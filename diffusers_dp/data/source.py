@@ -3,7 +3,12 @@
 
 from dataclasses import dataclass
 
+from ..errors import UsageError
 from .decoding import MAX_IMAGE_PIXELS, ValueRange
+
+
+class MissingSplit(UsageError):
+    """The data set is there, and has no split of that name."""
 
 
 @dataclass(frozen=True)
@@ -12,11 +17,12 @@ class DataSource:
     training.
 
     Args:
-        dataset_name (`str`, *optional*): Hub id or local folder.
+        dataset_name (`str`, *optional*): Hub id, local folder, or CSV or JSON lines file that names images.
         dataset_config_name (`str`, *optional*): Its configuration, where it has several.
         train_data_dir (`str`, *optional*): Folder of one folder of images per class, in place of `dataset_name`.
         train_split, image_column (`str`): Split and column of the data set.
         label_column, unit_column, key_column (`str`, *optional*): Class, unit and own id of each image.
+        delimiter (`str`): One character between the fields of a CSV file.
         class_names (`tuple[str, ...]`, *optional*): The declared label set; unset: that of the data set.
         image_shape (`tuple[int, int, int]`): (channels, height, width) to which images are brought.
         num_train_images, num_train_units (`int`, *optional*): Declared numbers.
@@ -39,6 +45,7 @@ class DataSource:
     label_column: str | None = None
     unit_column: str | None = None
     key_column: str | None = None
+    delimiter: str = ","
     class_names: tuple[str, ...] | None = None
     image_shape: tuple[int, int, int] = (1, 8, 8)
     num_train_images: int | None = None

@@ -1,5 +1,6 @@
 """Where images come from: the embedded digits, a folder of class folders, or a dataset (Hub id or local folder)."""
 
+import os
 from collections import Counter
 from pathlib import Path
 from typing import Protocol
@@ -10,6 +11,7 @@ from PIL import Image
 from ..errors import UsageError
 from .dataset_source import DatasetSource
 from .decoding import IMAGE_SUFFIXES, is_image
+from .image_folders import ImageFolderSource, holds_images, is_table
 from .medical import PACKAGES, check_medical
 from .records import ListedRecords, Records
 from .source import DataSource
@@ -49,6 +51,9 @@ def open_source(data: DataSource) -> ImageSource:
         check_medical(data.image_suffixes or (), data.value_range is not None)
         return ClassFolderSource(data.train_data_dir, data.class_names or (), data.image_suffixes)
     if data.dataset_name is not None:
+        folder = Path(data.dataset_name).expanduser()
+        if is_table(data.dataset_name) or (os.path.isdir(folder) and holds_images(folder)):
+            return ImageFolderSource(data)
         return DatasetSource(data.dataset_name, data)
     raise UsageError("is given but no images are; add --train_data_dir or --dataset_name.", field="class_names")
 

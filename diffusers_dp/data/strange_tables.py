@@ -4,7 +4,7 @@ than its files is refused. No torch."""
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -83,19 +83,18 @@ def check_folder(folder: Path, field: str) -> None:
         raise UsageError(f"{folder} is not read, for {problem}; give the folder of a data set alone.", field=field)
 
 
-def check_kind(kind: str, files: Sequence[str], name: str, is_known: Callable[[str], bool]) -> None:
-    """Raises `UsageError` for all but pictures and parquet, and for tables that would unpack to far more than it.
+def check_kind(kind: str, files: Sequence[str], name: str) -> None:
+    """Raises `UsageError` for all but Parquet, and for tables that would unpack to far more than it.
 
     Args:
         kind (`str`): Name of the builder that `datasets` chose.
         files (sequence of `str`): Files of all splits.
         name (`str`): Name of the data set, for messages.
-        is_known (`Callable`): Whether a file is a picture, or describes some.
     """
     import pyarrow as pa
 
     tables = [file for file in files if file.endswith(".parquet")]
-    if kind not in ("parquet", "imagefolder") or not all(file in tables or is_known(file) for file in files):
+    if kind != "parquet" or len(tables) < len(files):
         raise UsageError(
             f"{name} holds other files than pictures and parquet; give a folder of these alone.", field="dataset_name"
         )

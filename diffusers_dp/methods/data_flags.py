@@ -33,7 +33,8 @@ class DataFlags:
 
     dataset_name: str | None = flag(
         None,
-        "Hub id or local dataset folder. Without this and --train_data_dir: the embedded scikit-learn digits.",
+        "Hub id, local dataset folder, or CSV or JSON lines file that names images. Without this and "
+        "--train_data_dir: the embedded scikit-learn digits.",
         place=True, excludes=("train_data_dir",),
     )  # fmt: skip
     dataset_config_name: str | None = flag(
@@ -48,7 +49,8 @@ class DataFlags:
     )
     label_column: str | None = flag(
         None,
-        "Column of --dataset_name that holds the class; unset: 'label' if there is one, else unconditional.",
+        "Column of --dataset_name that holds the class; unset: 'label' if there is one, else unconditional. Without "
+        "--class_names images beside CSV or JSON lines have no classes.",
         only_with="dataset_name",
     )
     class_names: str | None = flag(
@@ -76,6 +78,10 @@ class DataFlags:
         "Column of --dataset_name with a key of each image. --noise_bands and --validation_size go by it, so that a "
         "row that is missing moves no other; unset: by the row's number, or a file's path.",
         rare=True, needs=("dataset_name",),
+    )  # fmt: skip
+    delimiter: str = flag(
+        ",", "Character between the fields of a CSV table or of metadata.csv; a tab is written as it is.", rare=True,
+        only_with="dataset_name",
     )  # fmt: skip
     num_train_units: int | None = flag(
         None, "N, the declared, public number of units of --unit_column.", at_most=10**12,
@@ -159,6 +165,8 @@ class DataFlags:
 
     def check(self) -> None:
         self.declared_range, self.suffixes  # raise where they are none
+        if len(self.delimiter) != 1 or self.delimiter in '"\r\n\0' or not self.delimiter.isascii():
+            raise UsageError(f"--delimiter {self.delimiter!r} is not one character; give ';', '|' or a tab.")
         if self.train_data_dir is not None and self.class_names is None:
             raise UsageError("--train_data_dir needs --class_names: the label set is public and declared.")
         refuse_twice("class_names", self.class_names)

@@ -217,8 +217,8 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
         """The sensitive images."""
         names = (
             "dataset_name", "dataset_config_name", "train_data_dir", "train_split", "image_column", "label_column",
-            "unit_column", "key_column", "image_shape", "num_train_images", "num_train_units", "validation_size",
-            "max_image_pixels",
+            "unit_column", "key_column", "delimiter", "image_shape", "num_train_images", "num_train_units",
+            "validation_size", "max_image_pixels",
         )  # fmt: skip
         return DataSource(
             **{name: getattr(self, name) for name in names},

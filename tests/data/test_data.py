@@ -214,9 +214,7 @@ def test_images_that_are_not_called_so(tmp_path):
 @pytest.mark.parametrize(
     ("values", "kind"),
     [
-        ([0.0, 1.0], datasets.Value("float64")),
         ([[0], [1]], datasets.List(datasets.Value("int64"))),
-        ([False, True], datasets.Value("bool")),
         (image_bytes(b"", b""), datasets.Image()),
         ([[[0]], [[1]]], datasets.Array2D((1, 1), "int64")),
         ([{"x": 0}, {"x": 1}], {"x": datasets.Value("int64")}),

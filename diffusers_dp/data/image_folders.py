@@ -1,0 +1,221 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Local folders of image files whose classes, units and keys a table tells, or the folders' names: every record is
+read without regard to any other. No torch."""
+
+import os
+import posixpath
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from ..errors import UsageError
+from ..files.strange_files import is_own
+from .decoding import is_image
+from .folders import files_below, split_of, splits_in
+from .records import Id, ListedRecords, Record, Records
+from .source import DataSource, MissingSplit
+from .strange_tables import check_folder, check_kind
+from .tables import TABLES, columns_of, rows_of
+from .values import id_of, label_of
+
+
+METADATA = tuple(f"metadata{suffix}" for suffix in TABLES)  # beside images, as `datasets` calls them
+FILE_NAME = "file_name"
+
+
+def is_table(place: str) -> bool:
+    """Whether `--dataset_name` names a CSV file or a file of JSON lines."""
+    return place.lower().endswith((".csv", ".jsonl")) and os.path.isfile(os.path.expanduser(place))
+
+
+def holds_images(folder: Path) -> bool:
+    """Whether a folder holds image files, and no file of many images."""
+    if any((folder / name).is_file() for name in ("dataset_dict.json", "state.json")):
+        return False
+    files = files_below(folder)
+    tables = (path.suffix.lower() in (".arrow", ".tar", ".parquet") and path.name not in METADATA for path in files)
+    return any(map(is_image, files)) and not any(tables)
+
+
+class ImageFolderSource:
+    """
+    Image files, and `metadata.csv`, `.jsonl` or `.parquet` in any folder among them, or one table that names them.
+
+    A line belongs to the file that its column `file_name` (or `--image_column`) names, relative to the folder of the
+    table. A line whose file is missing, and a file that no line names, are damaged records; a name that was misspelt
+    makes one of both. Beside one table that `--dataset_name` names, files without a line are no records.
+
+    Args:
+        data (`DataSource`): Its `dataset_name` is the folder or the table.
+
+    Raises:
+        UsageError: A split, a column or the classes are missing, or the folder holds tables of two kinds.
+    """
+
+    def __init__(self, data: DataSource):
+        self.data = data
+        place = Path(data.dataset_name or "").expanduser()
+        self.root = place if place.is_dir() else place.parent
+        if data.is_strange:
+            check_folder(self.root, "dataset_name")
+        files = files_below(self.root)
+        self._all = {path.relative_to(self.root).as_posix(): path for path in files}
+        self._tables = [path for path in files if path.name in METADATA] if place.is_dir() else [place]
+        self._named_alone = place.is_file()
+        self._below = "" if self._named_alone else self._split_folder()
+        if self._named_alone:  # whatever a line names is meant; the decoder knows whether it is an image
+            self._images = {name: path for name, path in self._all.items() if path != place}
+        else:
+            self._images = {
+                name: path for name, path in self._all.items() if name.startswith(self._below) and is_image(path)
+            }
+            self._tables = [path for path in self._tables if self._concerns(path)]
+        if data.is_strange:
+            packed = [str(path) for path in self._tables if path.suffix.lower() == ".parquet"]
+            check_kind("parquet", packed, str(data.dataset_name))
+        names = data.class_names or ()
+        self._folders_are_classes = any((self.root / self._below / name).is_dir() for name in names)
+        self._check_tables()
+        if not self._tables and data.class_names is None and len({path.parent for path in self._images.values()}) > 1:
+            raise UsageError("must declare the classes of a folder of class folders.", field="class_names")
+
+    def count(self) -> int:
+        if not self._tables:
+            return len(self._images)
+        lines = 0
+        for table in self._tables:
+            for row in rows_of(table, self.data.delimiter):
+                name = self._name(table, row)
+                lines += self._named_alone or name not in self._all or name in self._images
+        return lines if self._named_alone else max(lines, len(self._images))
+
+    def class_names(self) -> tuple[str, ...] | None:
+        if self.data.label_column is not None and self.data.class_names is None:
+            raise UsageError(
+                "needs declared class names, because the metadata tells no label set: give both.", field="label_column"
+            )
+        return self.data.class_names
+
+    def records(self, class_names: tuple[str, ...] | None, cache_dir: Path) -> Records:
+        if not self._tables:
+            return ListedRecords([
+                (self._own(path), self._folder_label(name), name) for name, path in self._images.items()
+            ])  # fmt: skip
+        found: dict[str, Record] = {}
+        missing = 0  # lines without a file
+        for table in self._tables:
+            for row in rows_of(table, self.data.delimiter):
+                name = self._name(table, row)
+                if name is None or name not in self._images:
+                    missing += self._named_alone or name not in self._all  # else it is of another split
+                elif name in found:
+                    raise UsageError(
+                        "The table names one file in two lines; let one line stay, and --unit_column say whose images "
+                        "belong together.",
+                        field="dataset_name",
+                    )
+                else:
+                    found[name] = self._record(name, row or {})
+        damaged: Record = (None, None, None)
+        if self._named_alone:
+            return ListedRecords([*found.values(), *[damaged] * missing])
+        listed = [found.get(name, damaged) for name in self._images]
+        return ListedRecords(listed + [damaged] * max(0, len(found) + missing - len(self._images)))
+
+    @property
+    def ids(self) -> str:
+        return "path" if self.data.id_column is None else "column"
+
+    def files(self) -> list[Path | str]:
+        return list(self._images.values())
+
+    def descriptions(self) -> list[Path]:
+        return list(self._tables)
+
+    def ignored(self) -> dict[str, int]:
+        others = (path for path in self._all.values() if not is_image(path) and path not in self._tables)
+        return dict(Counter("".join(path.suffixes[-2:]).lower() for path in others))
+
+    def _split_folder(self) -> str:
+        """The folder of `--train_split` with a slash, or nothing where the folder has no splits."""
+        folders, split = splits_in(self.root), self.data.train_split
+        named = [path.name for path in folders if split in (path.name, split_of(path.name))]
+        if len(named) == 1:
+            return f"{named[0]}/"
+        if folders:
+            raise MissingSplit(
+                f"'{split}' is not one of the folders {', '.join(path.name for path in folders)}, which look like "
+                f"splits; give --dataset_name {folders[0]}.",
+                field="train_split",
+            )
+        if split != "train":
+            raise MissingSplit(f"'{split}' does not exist; there is: train.", field="train_split")
+        return ""
+
+    def _concerns(self, table: Path) -> bool:
+        """Whether a table lies in the split's folder, or in one around it."""
+        folder = table.parent.relative_to(self.root).as_posix()
+        return folder == "." or f"{folder}/".startswith(self._below)
+
+    def _check_tables(self) -> None:
+        """Columns are public: those of a CSV file or of Parquet are in its header."""
+        if not self._tables:
+            for flag in ("label_column", "unit_column", "key_column"):
+                if getattr(self.data, flag) is not None:
+                    raise UsageError(
+                        f"'{getattr(self.data, flag)}' does not exist: {self.data.dataset_name} has no metadata.csv, "
+                        "metadata.jsonl or metadata.parquet; add one.",
+                        field=flag,
+                    )
+        kinds = {path.parent: path for path in self._tables}
+        if len(kinds) < len(self._tables):
+            raise UsageError(
+                f"{self.data.dataset_name} has two metadata files in one folder; keep one.", field="dataset_name"
+            )
+        for table in self._tables:
+            columns = columns_of(table, self.data.delimiter)
+            if columns is None:
+                continue
+            there = f"; there is: {', '.join(columns)}"
+            if not {self.data.image_column, FILE_NAME} & set(columns):
+                raise UsageError(
+                    f"'{self.data.image_column}' does not exist in {table.name}, nor {FILE_NAME}{there}.",
+                    field="image_column",
+                )
+            by_column = self.data.class_names is not None and not self._folders_are_classes
+            label = self.data.label_column or ("label" if by_column else None)
+            for flag, column in (
+                ("label_column", label), ("unit_column", self.data.unit_column), ("key_column", self.data.key_column)
+            ):  # fmt: skip
+                if column is not None and column not in columns:
+                    raise UsageError(f"'{column}' does not exist in {table.name}{there}.", field=flag)
+
+    def _name(self, table: Path, row: dict[str, Any] | None) -> str | None:
+        """The file that a line names, relative to the root; `None` where it names none there."""
+        value = None if row is None else row.get(self.data.image_column, row.get(FILE_NAME))
+        if not isinstance(value, str) or "\0" in value:
+            return None
+        folder = table.parent.relative_to(self.root).as_posix()
+        name = os.path.relpath(value, self.root.absolute()) if value.startswith("/") else posixpath.join(folder, value)
+        return posixpath.normpath(name)
+
+    def _record(self, name: str, row: dict[str, Any]) -> Record:
+        column, label = self.data.label_column or "label", None
+        if self.data.class_names is not None and column in row:
+            label = label_of(row[column], self.data.class_names)
+        elif self.data.label_column is None:
+            label = self._folder_label(name)
+        identifier: Id = name if self.data.id_column is None else id_of(row.get(self.data.id_column))
+        return self._own(self._images[name]), label, identifier
+
+    def _own(self, path: Path) -> Path | None:
+        """The file, unless it is a link out of a stranger's folder."""
+        strange = self.data.own_files or self.data.is_strange
+        return path if not strange or is_own(self.root, path) else None
+
+    def _folder_label(self, name: str) -> int | None:
+        """By the first folder below the split's."""
+        if self.data.class_names is None:
+            return None
+        first = name.removeprefix(self._below).partition("/")[0]
+        return self.data.class_names.index(first) if first in self.data.class_names else None

@@ -1,0 +1,123 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Tables beside images, CSV and JSON lines: one physical line is one record, read without regard to any other. The
+readers of other libraries take a column's type from all of its values, and one stray quote joins lines. No torch."""
+
+import csv
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ..errors import UsageError
+from ..files.strange_files import regular_size
+
+
+#: The values of one record by column; `None`: its line is damaged.
+Row = dict[str, Any] | None
+TABLES = (".csv", ".jsonl", ".parquet")
+MOST_HEADER = 2**20  # bytes
+
+
+def columns_of(path: Path, delimiter: str = ",") -> tuple[str, ...] | None:
+    """The header of a CSV file, or the columns of a Parquet file, which are public; `None` for JSON lines.
+
+    Raises:
+        UsageError: It cannot be read, or names a column twice.
+    """
+    try:
+        regular_size(path)
+        if path.suffix.lower() == ".csv":
+            with open(path, "rb") as file:
+                header = _fields(file.readline(MOST_HEADER).removeprefix(b"\xef\xbb\xbf"), delimiter)
+        elif path.suffix.lower() == ".parquet":
+            import pyarrow.parquet
+
+            header = list(pyarrow.parquet.read_schema(path).names)
+        else:
+            return None
+    except (OSError, ValueError):  # `pyarrow.ArrowInvalid` is a ValueError
+        raise UsageError(f"{path} cannot be read; restore it.", field="dataset_name") from None
+    if not header or len(set(header)) < len(header):
+        raise UsageError(
+            f"{path} does not begin with a line that names each column once, separated by '{delimiter}'; add it, or "
+            "give --delimiter.",
+            field="dataset_name",
+        )
+    return tuple(header)
+
+
+def rows_of(path: Path, delimiter: str = ",") -> Iterator[Row]:
+    """Reads the records of a table one by one. Empty lines are no records.
+
+    Args:
+        path (`Path`): A file that ends in one of `TABLES`.
+        delimiter (`str`): One character between the fields of a CSV file. Within double quotes it is text. A field
+            holds no line break.
+
+    Yields:
+        `Row`: Text in CSV files; in the others whatever JSON or Parquet has.
+
+    Raises:
+        UsageError: The file cannot be read, or its first line names no columns.
+    """
+    header = columns_of(path, delimiter)
+    if path.suffix.lower() == ".parquet":
+        yield from _parquet(path)
+        return
+    try:
+        with open(path, "rb") as file:
+            for number, line in enumerate(file):
+                if number == 0:
+                    line = line.removeprefix(b"\xef\xbb\xbf")
+                if (number == 0 and header is not None) or not line.strip():
+                    continue
+                yield _object(line) if header is None else _record(line, header, delimiter)
+    except OSError:
+        raise UsageError(f"{path} cannot be read; restore it.", field="dataset_name") from None
+
+
+def _fields(line: bytes, delimiter: str) -> list[str] | None:
+    """The fields of one line of CSV; `None` where it is damaged."""
+    try:
+        text = line.decode("utf-8").removesuffix("\n").removesuffix("\r")
+        if "\0" in text or "\r" in text:
+            return None
+        found = list(csv.reader([text], delimiter=delimiter, strict=True))
+    except (UnicodeDecodeError, csv.Error):
+        return None
+    return found[0] if len(found) == 1 else None
+
+
+def _record(line: bytes, header: tuple[str, ...], delimiter: str) -> Row:
+    fields = _fields(line, delimiter)
+    return None if fields is None or len(fields) != len(header) else dict(zip(header, fields))
+
+
+def _object(line: bytes) -> Row:
+    """One line of JSON lines; `None` where it is no object, or names a key twice."""
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            raise ValueError("A key stands there twice.")
+        return found
+
+    try:
+        told = json.loads(line.decode("utf-8"), object_pairs_hook=once)
+    except (ValueError, RecursionError):
+        return None
+    return told if isinstance(told, dict) else None
+
+
+def _parquet(path: Path) -> Iterator[Row]:
+    import pyarrow.parquet
+
+    from .records import values_of
+
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=1024):
+                columns = {name: values_of(batch.column(name)) for name in batch.schema.names}
+                yield from (dict(zip(columns, values)) for values in zip(*columns.values()))
+    except (OSError, ValueError):
+        raise UsageError(f"{path} cannot be read; restore it.", field="dataset_name") from None

@@ -1,0 +1,96 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""What a value of one record means, as a label or as an id. Nothing here depends on another record. No torch."""
+
+import math
+import re
+from collections.abc import Sequence
+from typing import Any
+
+
+#: Text that says "no id" or "no label", exactly in these spellings, after blanks around it are taken off. As ids they
+#: would make one unit of all who have none.
+NO_VALUE = frozenset({
+    "", "NA", "N/A", "n/a", "na", "n.a.", "#N/A", "#NA", "<NA>", "NULL", "Null", "null", "NONE", "None", "none", "nil",
+    "NIL", "NaN", "nan", "NAN", "-nan", "NaT", "-", "--", "?", "undefined", "missing",
+})  # fmt: skip
+_INTEGER = re.compile(r"[+-]?[0-9]{1,18}(\.0{0,18})?")
+_BOOLEANS = {"true": 1, "True": 1, "TRUE": 1, "false": 0, "False": 0, "FALSE": 0}
+
+
+def integer_of(value: Any) -> int | None:
+    """The whole number that a value is or says: `3`, `3.0`, `"3"`, `" 03 "`, `True`; `None` for all else."""
+    if isinstance(value, bool | int):
+        return int(value)
+    if isinstance(value, float):
+        return int(value) if math.isfinite(value) and value == int(value) else None
+    if not isinstance(value, str):
+        return None
+    text = value.strip()
+    if text in _BOOLEANS:
+        return _BOOLEANS[text]
+    return int(text.partition(".")[0]) if _INTEGER.fullmatch(text) else None
+
+
+def numbers_of(class_names: Sequence[str]) -> list[int] | None:
+    """The names of the classes as different whole numbers; `None` where they are not."""
+    found = [int(name) for name in class_names if re.fullmatch(r"[+-]?[0-9]{1,18}", name)]
+    return found if len(found) == len(class_names) == len(set(found)) else None
+
+
+def label_of(value: Any, class_names: Sequence[str]) -> int | None:
+    """
+    The place of one label in the declared label set.
+
+    Text is a class of exactly that name, without blanks around it. A number, or text that says one, is the class of
+    that value where all names are numbers. Where no name is a number, it is a position in the declared order.
+    Booleans are 1 and 0.
+
+    Args:
+        value: As the file has it: text, a number, a boolean, or `None`.
+        class_names (sequence of `str`): The declared label set.
+
+    Returns:
+        `int` or `None`: From 0 to the number of classes less 1; `None` for no label, and for one not in the set.
+    """
+    if isinstance(value, str):
+        for text in (value, value.strip()):
+            if text in class_names:
+                return list(class_names).index(text)
+        if value.strip() in NO_VALUE:
+            return None
+    number, numbers = integer_of(value), numbers_of(class_names)
+    if number is None:
+        return None
+    if numbers is not None:
+        return numbers.index(number) if number in numbers else None
+    if any(integer_of(name) is not None and name not in _BOOLEANS for name in class_names):
+        return None  # some names are numbers: a number could mean the name or the position
+    return number if 0 <= number < len(class_names) else None
+
+
+def id_of(value: Any) -> str | int | None:
+    """
+    The id that a value is.
+
+    Text is compared as it is spelled, without blanks around it: `7`, `7.0` and `007` are three ids, and a misspelt id
+    is another one. A number is compared by value: 7 and 7.0 are one id, which is not that of the text `7`.
+
+    Args:
+        value: As the file has it.
+
+    Returns:
+        `str`, `int` or `None`: `None` for what `NO_VALUE` lists, for booleans, and for numbers that are not whole.
+    """
+    if isinstance(value, str):
+        text = value.strip()
+        return None if text in NO_VALUE or not _is_unicode(text) else text
+    return None if isinstance(value, bool) else integer_of(value)
+
+
+def _is_unicode(text: str) -> bool:
+    """False for text with half a surrogate pair, which no file name and no hash can hold."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
