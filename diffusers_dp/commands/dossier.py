@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> None:
         evaluation=_given("--evaluation", args.evaluation, reports),
         audit=_given("--audit", args.audit, [home / AUDIT] if here else []), signer=signer,
     )  # fmt: skip
-    print(f"Dossier: {written[0]}, the same in JSON, and a draft entry for the registry of deployments.")
+    print(f"Dossier: {written[0]}, and the same in JSON.")
     if len(written) > 1:
         print(f"For the house alone, because private images were read: {written[1]}.")
 

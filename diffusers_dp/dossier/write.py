@@ -7,7 +7,6 @@ from typing import Any
 from ..errors import IntegrityError
 from ..files.canonical import canonical_json
 from ..files.output_files import write_text
-from ..release.allow_list import dataset_index
 from ..release.dataset_card import UNSAYABLE
 from ..release.hub import verify_here
 from ..release.signing import Signer, check_signature
@@ -15,11 +14,9 @@ from ..verify import consistency, settled_digest
 from .contents import contents
 from .evidence import read_audit, read_evaluation
 from .page import annex_page, dossier_page
-from .registry import registry_entry
 
 
 DOSSIER, ANNEX = "dossier/dossier", "private/unprotected/dossier_annex"  # without their endings
-REGISTRY = "dossier/registry_entry.yaml"
 
 
 def write_dossier(
@@ -32,8 +29,7 @@ def write_dossier(
     audit: tuple[str, Path] | None = None,
     signer: Signer | None = None,
 ) -> list[Path]:
-    """Writes the dossier, a draft entry for the registry of deployments, and an annex for the house if something was
-    measured on private images.
+    """Writes the dossier, and an annex for the house if something was measured on private images.
 
     Args:
         folder (`Path`): Folder of the release.
@@ -66,12 +62,11 @@ def write_dossier(
     try:
         found = contents(receipt, name=name, checked=checked, answers=answers, per_class=[] if private else classes)
         page = dossier_page(found)
-        entry = registry_entry(found, is_dataset=dataset_index(folder) is not None)
         pages = [(DOSSIER, found, page)]
         if private or attack:
             annex = _annex(found, classes if private else [], attack)
             pages.append((ANNEX, annex, annex_page(annex)))
-        written = {REGISTRY: entry}  # all of it can be said before anything is written
+        written: dict[str, str] = {}  # all of it can be said before anything is written
         for place, values, html in pages:
             written |= {f"{place}.json": canonical_json(values), f"{place}.html": html}
         "".join(written.values()).encode()

@@ -14,7 +14,6 @@ from html.parser import HTMLParser
 import dp_accounting as dp
 import numpy as np
 import pytest
-import yaml
 from dp_accounting.pld import PLDAccountant
 
 from diffusers_dp import cli
@@ -23,7 +22,6 @@ from diffusers_dp.dossier.contents import contents
 from diffusers_dp.dossier.evidence import read_evaluation
 from diffusers_dp.dossier.form import NAMES
 from diffusers_dp.dossier.page import dossier_page
-from diffusers_dp.dossier.registry import registry_entry
 from diffusers_dp.dossier.terms import explained
 from diffusers_dp.evaluation.report import class_rates
 from diffusers_dp.files.canonical import canonical_json
@@ -111,7 +109,7 @@ def made(honest, tmp_path_factory):
     """The JSON and the page of a release without evaluation or answers."""
     folder = tmp_path_factory.mktemp("dossier")
     cli.main(["dossier", str(honest), "--output_dir", str(folder)])
-    assert written(folder) == ["dossier/dossier.html", "dossier/dossier.json", "dossier/registry_entry.yaml"]
+    assert written(folder) == ["dossier/dossier.html", "dossier/dossier.json"]
     return (
         json.loads((folder / "dossier/dossier.json").read_text()),
         (folder / "dossier/dossier.html").read_text(encoding="utf-8"),
@@ -221,7 +219,6 @@ def test_receipts_of_older_versions_have_fewer_fields(honest, names):
     found = contents(older, name="old", checked="numbers consistent", answers={}, per_class=[])
     page = dossier_page(found)
     assert Page(page) and unexplained(page) == []
-    registry_entry(found, is_dataset=True)
 
 
 def test_what_does_not_match_gets_no_dossier(release, tmp_path, capsys):
@@ -295,35 +292,6 @@ def test_a_context_that_cannot_be_is_one_sentence(release, tmp_path, capsys, con
         path.write_text(content)
     code, said = command(capsys, release, "--context", path, "--output_dir", tmp_path / "out")
     assert code == 2 and "--context" in said and words in said and not (tmp_path / "out").exists()
-
-
-#: Fields of the registry's records, as read in November 2026.
-RECORD = {
-    "basic": "name data_curators description intended_use data_product_type data_product_region data_product_sector "
-    "publication_date",
-    "dp_variant": "variant_name data_domain unprotected_quantities",
-    "privacy_loss": "privacy_unit privacy_unit_details privacy_parameters privacy_parameters_details",
-    "deployment_model": "model_name actors release_type release_type_details access_type",
-    "implementation": "preprocessing_and_hyperparameter_tuning mechanisms composition post_processing justification",
-    "administrative": "evidence_sources status registry_authors tier",
-}
-
-
-def test_the_registry_gets_the_fields_of_its_records(release, tmp_path, capsys):
-    path = tmp_path / "context.yaml"
-    path.write_text("purpose: |\n  teaching: no care\n")
-    assert command(capsys, release, "--context", path, "--output_dir", tmp_path / "out")[0] == 0
-    text = (tmp_path / "out/dossier/registry_entry.yaml").read_text(encoding="utf-8")
-    found = yaml.safe_load(text)["deployment"]
-    assert {name: set(fields) for name, fields in found.items()} == {
-        name: set(fields.split()) for name, fields in RECORD.items()
-    }
-    receipt = json.loads((release / RECEIPT).read_text())
-    epsilon = receipt["claimed_epsilon"]["rdp"]["epsilon"]
-    assert found["privacy_loss"]["privacy_parameters"] == {"epsilon": epsilon, "delta": receipt["delta"]}
-    assert found["basic"]["intended_use"] == "teaching: no care" and found["administrative"]["status"] == "Draft"
-    assert found["basic"]["data_product_region"] == "TO FILL IN" and str(tmp_path) not in text
-    assert found["basic"]["data_product_type"] == "Machine learning model"
 
 
 def test_the_audit_stands_beside_the_claim(release, tmp_path, capsys):
