@@ -5,7 +5,6 @@ import argparse
 from pathlib import Path
 
 from ..release.signing import sign_release
-from ..release.statement import write_statement
 from ..words import SIGNATURE_NAME
 
 
@@ -16,21 +15,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         required=True,
         help="Private SSH key, such as ~/.ssh/id_ed25519, or the public half of one that ssh-agent holds.",
     )
-    parser.add_argument(
-        "--statement",
-        type=Path,
-        metavar="FILE",
-        help="Write an in-toto statement about the release, signed by the same key, to this file outside of the "
-        "release.",
-    )
 
 
 def run(args: argparse.Namespace) -> None:
-    if args.statement is not None:
-        write_statement(args.release, args.key, args.statement)
-        print(f"Statement: {args.statement}. Readers check it with `diffusers-dp verify RELEASE --signer KEY.pub "
-              "--statement FILE`.")  # fmt: skip
-        return
     sign_release(args.release, args.key)
     print(
         f"Signed: {args.release / SIGNATURE_NAME}. Readers check it with "

@@ -3,13 +3,11 @@
 
 import argparse
 import sys
-from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
 from ..release.hub import fetch_release
 from ..release.signing import check_signature, read_signer
-from ..release.statement import check_statement_of
 from ..verify import report
 
 
@@ -25,13 +23,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--identity",
         help="Who must have signed, if --signer is a file of allowed signers (see `man ssh-keygen`).",
     )
-    parser.add_argument(
-        "--statement",
-        type=Path,
-        metavar="FILE",
-        help="In-toto statement about the release, which --signer must have signed, in place of the signature in the "
-        "release.",
-    )
     parser.add_argument("--base", help="Folder of the base, or its Hub id, where the release is adapters of one.")
 
 
@@ -41,15 +32,11 @@ def run(args: argparse.Namespace) -> None:
     if args.signer is None:
         if args.identity is not None:
             raise UsageError("--identity names one of several signers: give their file with --signer.")
-        if args.statement is not None:
-            raise UsageError("--statement says nothing without the key of who signed it: give --signer.")
         sys.exit(report(fetch_release(args.release), base=base))
     signer = read_signer(args.signer, args.identity)
     folder = fetch_release(args.release)
 
     def check(receipt: dict[str, Any]) -> tuple[bool, str]:
-        if args.statement is not None:
-            return check_statement_of(args.statement, folder, receipt, signer)
         return check_signature(folder, receipt, signer)
 
     sys.exit(report(folder, check, base))

@@ -84,7 +84,7 @@ def check_signature(folder: Path, receipt: dict[str, Any], signer: Signer) -> tu
     """
     if not os.path.lexists(folder / SIGNATURE_NAME):
         return False, f"It is not signed: {SIGNATURE_NAME} is missing."
-    fingerprint = fingerprint_of(_read_signature(folder), settled_content(receipt), signer, NAMESPACE)
+    fingerprint = _fingerprint(_read_signature(folder), settled_content(receipt), signer)
     if fingerprint is None:
         return False, f"{SIGNATURE_NAME} is no signature of this receipt by {signer.words}."
     return True, (
@@ -93,41 +93,27 @@ def check_signature(folder: Path, receipt: dict[str, Any], signer: Signer) -> tu
     )
 
 
-def fingerprint_of(signature: bytes, content: bytes, signer: Signer, namespace: str) -> str | None:
-    """Returns the fingerprint of the key if this signer signed the content for this purpose.
-
-    Args:
-        signature (`bytes`): Signature as `ssh-keygen` writes it.
-        content (`bytes`): Signed bytes.
-        signer (`Signer`): Signer whom the reader trusts.
-        namespace (`str`): Purpose, in OpenSSH's words.
-
-    Raises:
-        UsageError: `ssh-keygen` is missing.
-    """
+def _fingerprint(signature: bytes, content: bytes, signer: Signer) -> str | None:
+    """Returns the fingerprint of the key if this signer signed the content in this library's namespace."""
     with tempfile.TemporaryDirectory() as temporary:
         allowed, file = Path(temporary, "allowed"), Path(temporary, "signature")
         allowed.write_bytes(signer.allowed)
         file.write_bytes(signature)
         found = _ssh_keygen(
-            "-Y", "verify", "-f", str(allowed), "-I", signer.identity, "-n", namespace, "-s", str(file),
+            "-Y", "verify", "-f", str(allowed), "-I", signer.identity, "-n", NAMESPACE, "-s", str(file),
             content=content,
         )  # fmt: skip
     return None if found.returncode != 0 else found.stdout.decode(errors="replace").split()[-1]
 
 
-def signature_of(content: bytes, key: str | Path, namespace: str) -> bytes:
-    """Signs bytes for one purpose.
-
-    Raises:
-        UsageError: The key or `ssh-keygen` is missing.
-    """
+def _signature(content: bytes, key: str | Path) -> bytes:
+    """Signs bytes in this library's namespace."""
     try:
         read_bounded(key, MOST_BYTES)  # ssh-keygen would wait for a pipe
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UsageError(f"--key {key} cannot be read ({reason}): give the file of a private key.") from None
-    made = _ssh_keygen("-Y", "sign", "-n", namespace, "-f", str(key), content=content)
+    made = _ssh_keygen("-Y", "sign", "-n", NAMESPACE, "-f", str(key), content=content)
     if made.returncode != 0:
         reason = (made.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"])[-1]
         raise UsageError(f"--key {key} cannot sign: ssh-keygen says '{reason}'. Give the file of a private key.")
@@ -164,7 +150,7 @@ def sign_release(release: str | Path, key: str | Path) -> None:
     receipt, problems = verify_here(folder)
     if problems:
         raise IntegrityError(f"{folder} is not signed: {' '.join(problems)} Restore the release first.")
-    signature = signature_of(settled_content(receipt), key, NAMESPACE)
+    signature = _signature(settled_content(receipt), key)
     try:
         replace_file(folder / SIGNATURE_NAME, signature)
     except OSError as error:

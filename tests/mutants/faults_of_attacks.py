@@ -44,7 +44,6 @@ ATTACKS = (
     ),
 )
 
-STATEMENT, STATEMENTS = "diffusers_dp/release/statement.py", "release/test_statement.py::"
 WRITE, EVIDENCE, DOSSIER = (
     "diffusers_dp/dossier/write.py", "diffusers_dp/dossier/evidence.py", "dossier/test_dossier.py::"
 )  # fmt: skip
@@ -75,32 +74,11 @@ DOSSIERS = (
 
 SAID_OF_RELEASES = (
     Fault(
-        "statement: about another release is taken",
-        STATEMENT,
-        "    if said != statement_of(folder, receipt):",
-        "    if not said:",
-        (f"{STATEMENTS}test_an_edited_statement_and_another_release_are_noticed",),
-    ),
-    Fault(
-        "statement: its payload is not signed",
-        STATEMENT,
-        'return b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(payload), payload)',
-        'return b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(payload), b"")',
-        (f"{STATEMENTS}test_what_is_signed_is_the_encoding_of_the_specification",),
-    ),
-    Fault(
-        "statement: a signature of a receipt counts",
-        STATEMENT,
-        'NAMESPACE = "diffusers_dp-statement-v1"',
-        'NAMESPACE = "diffusers_dp-receipt-v1"',
-        (f"{STATEMENTS}test_a_signature_of_a_receipt_is_none_of_a_statement",),
-    ),
-    Fault(
         "advisories: of a release that does not match",
         "diffusers_dp/commands/advisories.py",
         "    if problems:",
         "    if not problems and problems:",
-        (f"{STATEMENTS}TestAdvisories::test_what_does_not_match_has_no_advisories",),
+        ("commands/test_advisories.py::TestAdvisories::test_what_does_not_match_has_no_advisories",),
     ),
 )
 
