@@ -44,11 +44,11 @@ def _mean_place(name: str, method: str | None, data: str, epsilon: float, rows: 
 
 
 def pictured(rows: Sequence[dict[str, Any]], data: str) -> list[dict[str, Any]]:
-    """Rows whose images the picture of a data set shows: first seeds, and the first release of each entrant that is
-    kept, in the order of the table."""
+    """Rows whose images the picture of a data set shows: first seeds, and the first release of each entrant, in the
+    order of the table."""
     own = [row for row in rows if row["case"].startswith(PREFIX) and (row["scored_on"], row["data"]) == ("test", data)]
-    kept = [row for row in own if row.get("kept", row["seed"] == 0)]
-    shown = list({(row["case"], row["epsilon"]): row for row in reversed(kept)}.values())
+    first = [row for row in own if row.get("entered") or row["seed"] == 0]
+    shown = list({(row["case"], row["epsilon"]): row for row in reversed(first)}.values())
     order = [name for name, _ in ranked(places_in(own), data)]
     return sorted(shown, key=lambda row: order.index(row["case"].removeprefix(PREFIX)))
 

@@ -1,17 +1,18 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Releases that have no case: those that others enter in the leaderboard, and kept ones that are scored again."""
+"""Releases that have no case: those that others enter in the leaderboard, and ones that are scored again."""
 
 import argparse
 import math
 import re
 import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from board import BESIDE, PREFIX
 from cases import Case, read_cases
-from kept import RECEIPT, RELEASES, TOLERANCE, digest_of, folder_of, keep_receipt, keep_release, release_name
+from kept import RECEIPT, TOLERANCE, digest_of, folder_of, keep_receipt
 from runner import Runner, Stopped, claimed_epsilon, commit, minutes_in, read_rows, usable_cores
 
 from diffusers_dp.commands.methods import letters
@@ -57,13 +58,14 @@ def entered(args: argparse.Namespace, runner: Runner) -> dict[str, Any]:
     if not 0.9 <= trained_on / number <= 1.1:  # a declared number may be rounded
         raise Stopped(f"--data {data}: it has {number:,} training images, and the receipt says {trained_on:,}")
     case = Case(f"{PREFIX}{args.name}", "", data, args.epsilon, args.seed, draw=tuple(args.draw.split()))
-    folder = runner.output_dir / f"entered_{digest[:12]}_{case.key}"
+    key = f"entered {digest[:12]} {case.key}"
+    folder = runner.folder_of_entry(key)
     row = runner.row_of(args.release.resolve(), case, folder / "drawn", folder / "minutes.json", usable_cores()[0])
     keep_receipt(args.release, runner.results.parent)
-    row |= {"entered": True}
-    row["kept"] = keep_release(args.release, release_name(row), runner.results.parent)
+    shutil.rmtree(folder / "run", ignore_errors=True)
+    shutil.copytree(args.release, folder / "run" / "release")  # for the pictures
     times = minutes_in(folder / "minutes.json") | ({} if args.minutes is None else {"train": args.minutes})
-    return row | {"key": f"entered {digest[:12]} {case.key}", "method": None, "commit": commit(), "minutes": times}
+    return row | {"entered": True, "key": key, "method": None, "commit": commit(), "minutes": times}
 
 
 def too_dear(receipt: dict[str, Any], epsilon: float, number: int) -> str:
@@ -80,31 +82,30 @@ def too_dear(receipt: dict[str, Any], epsilon: float, number: int) -> str:
     )
 
 
-def rescored(name: str, runner: Runner) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The row of a kept release, and a new one: verified, drawn and scored again.
+def rescored(release: Path, runner: Runner) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """Each row of a release on test images, and a new one: verified, drawn and scored again.
 
     Raises:
-        ValueError: There is no such release, or its data set has no place.
+        ValueError: The folder is no release of a row, or a data set has no place.
         Stopped: A command failed.
     """
-    release = runner.results.parent / RELEASES / name
     if not (release / RECEIPT).exists():
-        raise ValueError(f"{RELEASES} has no release {name!r}: give the name of a folder there")
+        raise ValueError(f"{release} is no release: give the folder of one, such as RUN/release")
     digest = digest_of(release / RECEIPT)
     known = [
         row for row in read_rows(runner.results) if row.get("receipt_sha256") == digest and row["scored_on"] == "test"
     ]
-    old = next((row for row in known if release_name(row) == name), None)
-    if old is None:
-        raise ValueError(f"no row has the receipt and the name of {name}")
-    if old["data"] not in runner.places:
-        raise ValueError(f"give --data {old['data']}=PLACE")
-    flags = {part: tuple(old.get(part, "").split()) for part in ("flags", "draw")}
-    case = Case(
-        old["case"], old["method"] or "", old["data"], old["epsilon"], old["seed"], old["recipe"],
-        num_images=old["num_drawn"], **flags,
-    )  # fmt: skip
-    folder = runner.output_dir / f"rescored_{name}"
-    shutil.rmtree(folder, ignore_errors=True)
-    runner = replace(runner, most_images=old["num_drawn"])
-    return old, runner.row_of(release, case, folder / "drawn", folder / "minutes.json", usable_cores()[0])
+    if not known:
+        raise ValueError(f"no row has the receipt of {release}: give the release of a row")
+    for old in known:
+        if old["data"] not in runner.places:
+            raise ValueError(f"give --data {old['data']}=PLACE")
+        flags = {part: tuple(old.get(part, "").split()) for part in ("flags", "draw")}
+        case = Case(
+            old["case"], old["method"] or "", old["data"], old["epsilon"], old["seed"], old["recipe"],
+            num_images=old["num_drawn"], **flags,
+        )  # fmt: skip
+        folder = runner.output_dir / f"rescored_{old['key'].replace(' ', '_')}"
+        shutil.rmtree(folder, ignore_errors=True)
+        again = replace(runner, most_images=old["num_drawn"])
+        yield old, again.row_of(release.resolve(), case, folder / "drawn", folder / "minutes.json", usable_cores()[0])

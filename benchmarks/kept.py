@@ -1,6 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """What stays of rows for readers: receipts in `results/receipts`, in folders named after the `receipt_sha256` of their
-rows, small releases of the leaderboard in `results/releases`, and a picture with images of each method."""
+rows, and a picture with images of each method."""
 
 import hashlib
 import shutil
@@ -14,13 +14,11 @@ from typing import Any
 import numpy as np
 from board import BESIDE, PREFIX
 
-from diffusers_dp.methods.leaderboard import COLUMNS
-from diffusers_dp.verify import Unreadable, check_guarantee, read_receipt, verify
+from diffusers_dp.verify import Unreadable, check_guarantee, read_receipt
 
 
-RECEIPTS, RELEASES = "receipts", "releases"  # folders beside the rows
+RECEIPTS = "receipts"  # a folder beside the rows
 RECEIPT = "privacy_receipt.json"
-MOST_BYTES = 3_000_000  # of a release in the repository
 TOLERANCE = 1e-3  # of an epsilon that is recomputed
 IMAGES = 10  # of each method in the picture
 
@@ -39,26 +37,9 @@ def folder_of(digest: str, results: Path) -> Path:
     return results / RECEIPTS / digest[:12]
 
 
-def release_name(row: dict[str, Any]) -> str:
-    """Name of the folder of a row's release: that of the first column is named after method and data alone. One that
-    was entered has a name that no other has."""
-    column = "" if row["epsilon"] == COLUMNS[0] else f" epsilon {row['epsilon']:g}"
-    own = f" {row['receipt_sha256'][:8]}" if row.get("entered") else ""
-    return f"{row['case'].removeprefix(PREFIX)} {row['data']}{column}{own}".replace(" ", "_")
-
-
-def keep_release(release: Path, name: str, results: Path) -> bool:
-    """Copies a release that is small, and returns whether it is. It takes the place of an earlier one of this name."""
-    shutil.rmtree(results / RELEASES / name, ignore_errors=True)
-    small = sum(file.stat().st_size for file in release.rglob("*")) <= MOST_BYTES
-    if small:
-        shutil.copytree(release, results / RELEASES / name)
-    return small
-
-
 def check_kept(rows: Sequence[dict[str, Any]], results: Path) -> Iterator[str]:
     """
-    Recomputes epsilon of every kept receipt, and verifies every kept release.
+    Recomputes epsilon of every kept receipt.
 
     Returns:
         `Iterator[str]`: A sentence for each that does not fit its rows, or itself, and for each row of the leaderboard
@@ -73,8 +54,6 @@ def check_kept(rows: Sequence[dict[str, Any]], results: Path) -> Iterator[str]:
             yield f"{same[0]['case']}: its receipt is not kept."
     for folder in folders(results / RECEIPTS):
         yield from (f"{folder.name}: {problem}" for problem in _wrong_receipt(folder, known))
-    for folder in folders(results / RELEASES):
-        yield from (f"{folder.name}: {problem}" for problem in _wrong_release(folder, known))
 
 
 def folders(place: Path) -> list[Path]:
@@ -98,16 +77,6 @@ def _wrong_receipt(folder: Path, known: dict[str, list[dict[str, Any]]]) -> Iter
             yield f"It does not say what the row of {row['case']} says."
         if claim > row["epsilon"] + TOLERANCE:
             yield f"It costs more than the {row['epsilon']:g} of the row of {row['case']}."
-
-
-def _wrong_release(folder: Path, known: dict[str, list[dict[str, Any]]]) -> Iterator[str]:
-    try:
-        yield from verify(folder)[1]
-    except Unreadable as error:
-        yield str(error)
-        return
-    if digest_of(folder / RECEIPT) not in known:
-        yield "It is the release of no row."
 
 
 def some_images(release: Path, draw: Sequence[str] = ()) -> np.ndarray:

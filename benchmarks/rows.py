@@ -6,7 +6,8 @@
     python benchmarks/rows.py table
     python benchmarks/rows.py enter path/to/release --name "My method" --epsilon 10 --data mnist=path/to/mnist
     python benchmarks/rows.py check               # recomputes epsilon of the receipts in benchmarks/results/receipts
-    python benchmarks/rows.py rescore Moments_mnist --data mnist=path/to/mnist
+    python benchmarks/rows.py rescore path/to/release --data mnist=path/to/mnist
+    python benchmarks/rows.py releases path/to/releases --data mnist=path/to/mnist
     python benchmarks/rows.py pictures --data mnist=path/to/mnist
     python benchmarks/rows.py docs                # writes what is made of rows again: docs, evidence, leaderboard
 
@@ -32,7 +33,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
 from pathlib import Path
@@ -44,18 +45,7 @@ from cases import Case, data_of, filled, read_cases
 from entry import entered, rescored
 from evidence import write_evidence
 from figures import ROOT, draw_few_images, table, write_docs
-from kept import (
-    RECEIPT,
-    RECEIPTS,
-    RELEASES,
-    check_kept,
-    digest_of,
-    draw_methods,
-    first_of_classes,
-    folders,
-    release_name,
-    some_images,
-)
+from kept import RECEIPT, RECEIPTS, check_kept, digest_of, draw_methods, first_of_classes, folders, some_images
 from runner import HERE, Runner, Stopped, commit, machine, read_rows, usable_cores, write_row
 from tqdm.auto import tqdm
 
@@ -73,16 +63,29 @@ def left_of(cases: Iterable[Case], scored_on: str, path: Path) -> list[Case]:
 
 
 def run(cases: list[Case], runner: Runner, jobs: int) -> int:
-    """Returns 1 if a case ended without a row."""
+    """Makes the row of each case. Returns 1 if a case ended without a row."""
+
+    def written(row: dict[str, Any]) -> str:
+        write_row(row, runner.results)
+        return line_of(row)
+
+    return side_by_side(cases, runner.row, written, runner, jobs)
+
+
+def side_by_side(
+    cases: list[Case], make: Callable[[Case, int | None], Any], say: Callable[[Any], str], runner: Runner, jobs: int
+) -> int:
+    """Calls `make` with each case and its core, `jobs` at a time, and prints what `say` says of each result. Returns 1
+    if a case was stopped."""
     cores: queue.Queue[int | None] = queue.Queue()
     usable = usable_cores()
     for place in range(jobs):
         cores.put(usable[place % len(usable)])
 
-    def work(case: Case) -> dict[str, Any]:
+    def work(case: Case) -> Any:
         core = cores.get()
         try:
-            return runner.row(case, core)
+            return make(case, core)
         finally:
             cores.put(core)
 
@@ -92,9 +95,7 @@ def run(cases: list[Case], runner: Runner, jobs: int) -> int:
         try:
             for future in as_completed(asked):
                 try:
-                    row = future.result()
-                    write_row(row, runner.results)
-                    bar.write(line_of(row))
+                    bar.write(say(future.result()))
                 except Stopped as error:
                     failed = 1
                     bar.write(f"{asked[future].name}: {error}.")
@@ -134,10 +135,10 @@ def bounds(places: dict[str, str], sizes: Iterable[int]) -> Iterator[dict[str, A
 
 def draw_images(rows: Sequence[dict[str, Any]], cases: Iterable[Case], runner: Runner) -> Iterator[Path]:
     """A picture for each data set that has a place: real images, and images of all methods of the leaderboard. Each
-    release is that of a first seed or of an entrant, kept beside the rows or in its run."""
+    release is that of a first seed or of an entrant, in the folder of its run."""
     import scorer
 
-    runs = {case.key: runner.folder_of(case) / "run" / "release" for case in cases}
+    runs = {case.key: runner.folder_of(case) for case in cases}
     for data, place in runner.places.items():
         shown = pictured(rows, data)
         if not shown:
@@ -146,11 +147,9 @@ def draw_images(rows: Sequence[dict[str, Any]], cases: Iterable[Case], runner: R
         real = first_of_classes(test.images, test.labels)
         columns: dict[str, dict[str, Any]] = {f"epsilon {each:g}": {"real images": real} for each in COLUMNS}
         for row in shown:
-            near = (runner.results.parent / RELEASES / release_name(row), runs.get(row["key"]))
-            there = (each for each in near if each is not None and (each / RECEIPT).exists())
-            release = next((each for each in there if digest_of(each / RECEIPT) == row["receipt_sha256"]), None)
-            if release is None:
-                raise ValueError(f"the release of {row['case']} is neither kept nor in {runner.output_dir}")
+            release = runs.get(row["key"], runner.folder_of_entry(row["key"])) / "run" / "release"
+            if not (release / RECEIPT).exists() or digest_of(release / RECEIPT) != row["receipt_sha256"]:
+                raise ValueError(f"the release of {row['case']} is not in {runner.output_dir}: make its row again")
             images = some_images(release, filled(row["draw"].split(), runner.places))
             columns[f"epsilon {row['epsilon']:g}"][row["case"].removeprefix(PREFIX)] = images
         path = ROOT / "docs" / "images" / f"leaderboard_{data}.png"
@@ -191,16 +190,22 @@ def main(argv: list[str] | None = None) -> int:
     entry.add_argument("--draw", default="", help='Flags of `diffusers-dp sample`: --draw="--solver heun".')
     entry.add_argument("--seed", type=int, default=0, help="Seed of the images that are drawn.")
     entry.add_argument("--output_dir", type=Path, default=Path("runs/rows"), help="Folder of the drawn images.")
-    again = parts.add_parser("rescore", help="Verify, draw and score a kept release again, and print both results.")
-    again.add_argument("name", help="Name of a folder in benchmarks/results/releases.")
+    again = parts.add_parser("rescore", help="Verify, draw and score the release of a row again; print both results.")
+    again.add_argument("release", type=Path, help="Folder of the release.")
     again.add_argument("--output_dir", type=Path, default=Path("runs/rows"), help="Folder of the drawn images.")
     drawn = parts.add_parser("pictures", help="Draw images of each method, from the releases of their runs.")
     drawn.add_argument("--output_dir", type=Path, default=Path("runs/rows"), help="Folder of the runs.")
-    for each in (runs, limits, entry, again, drawn):
+    given = parts.add_parser("releases", help="Train a release of each method, data set and epsilon, to push.")
+    given.add_argument("folder", type=Path, help="Folder of the releases, outside of the repository.")
+    given.add_argument("--cases", type=Path, default=HERE / "board.yaml", help="YAML file of cases: first seeds.")
+    given.add_argument("--only", default="", help="Only cases whose name contains this.")
+    given.add_argument("--jobs", type=int, default=1, help="Cases side by side, each on one core.")
+    given.add_argument("--output_dir", type=Path, default=Path("runs/rows"), help="Folder of the runs. It is private.")
+    for each in (runs, limits, entry, again, drawn, given):
         each.add_argument("--data", action="append", default=[], metavar="NAME=PLACE", help="Place of a data set.")
     shown = parts.add_parser("table", help="Print a table of all rows.")
     shown.add_argument("--results", type=Path, default=RESULTS, help="File of the rows.")
-    parts.add_parser("check", help="Recompute epsilon of all kept receipts, and verify all kept releases.")
+    parts.add_parser("check", help="Recompute epsilon of all kept receipts.")
     parts.add_parser("docs", help="Write the tables of the docs again.")
     args = parser.parse_args(argv)
     if args.what == "table":
@@ -235,8 +240,8 @@ def main(argv: list[str] | None = None) -> int:
             print(line_of(row))
             return 0
         if args.what == "rescore":
-            for said, row in zip(("kept", "now"), rescored(args.name, Runner(places, args.output_dir, RESULTS))):
-                print(f"{said}: {line_of(row)}")
+            for old, new in rescored(args.release, Runner(places, args.output_dir, RESULTS)):
+                print(f"row: {line_of(old)}\nnow: {line_of(new)}")
             return 0
         if args.what == "pictures":
             if not places:
@@ -245,7 +250,12 @@ def main(argv: list[str] | None = None) -> int:
             for path in draw_images(read_rows(RESULTS), cases, Runner(places, args.output_dir, RESULTS)):
                 print(path.relative_to(ROOT))
             return 0
+        if args.what == "releases" and args.folder.resolve().is_relative_to(ROOT.resolve()):
+            raise ValueError("give a folder outside of the repository: releases are large")
         named = [case for case in read_cases(args.cases) if args.only in case.name]
+        if args.what == "releases":
+            seeds = {(case.name, case.data, case.epsilon): case for case in reversed(named)}
+            named = [case for case in named if seeds[case.name, case.data, case.epsilon] is case]
         cases = [case for case in named if data_of(case) <= set(places)]
         missing = sorted({name for case in named for name in data_of(case)} - set(places))
         if not cases:
@@ -254,13 +264,17 @@ def main(argv: list[str] | None = None) -> int:
             )
     except (OSError, ValueError, Unreadable, Stopped, subprocess.CalledProcessError) as error:
         parser.error(str(error))
-    runner = Runner(places, args.output_dir, args.results or RESULTS, args.scored_on, args.keep_images)
-    left = left_of(cases, args.scored_on, runner.results)
-    print(f"{len(cases)} cases, {len(cases) - len(left)} of which have a row.")
     if missing:
         print(f"{len(named) - len(cases)} cases more need a place: --data {missing[0]}=PLACE.")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a training must not go on alone
     try:
+        if args.what == "releases":
+            runner = Runner(places, args.output_dir, RESULTS)
+            give = functools.partial(runner.give_release, args.folder)
+            return side_by_side(cases, give, str, runner, args.jobs)
+        runner = Runner(places, args.output_dir, args.results or RESULTS, args.scored_on, args.keep_images)
+        left = left_of(cases, args.scored_on, runner.results)
+        print(f"{len(cases)} cases, {len(cases) - len(left)} of which have a row.")
         return run(left, runner, args.jobs)
     except KeyboardInterrupt:
         print("Stopped. The same command goes on.", file=sys.stderr)

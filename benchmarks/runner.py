@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import datasets
-from board import BESIDE, PREFIX
+from board import PREFIX
 from cases import Case, filled
-from kept import RECEIPT, digest_of, keep_receipt, keep_release, release_name
+from kept import RECEIPT, digest_of, keep_receipt
 
 from diffusers_dp.runs.stages import STAGES
 
@@ -39,7 +39,7 @@ class Runner:
     Args:
         places (`dict[str, str]`): Folder or Hub id of each data set.
         output_dir (`Path`): Folder of the runs, each in a folder named after its case.
-        results (`Path`): File of the rows. Receipts and releases are kept beside it.
+        results (`Path`): File of the rows. Receipts are kept beside it.
         scored_on (`str`): `test` or `train`.
         keep_images (`bool`): Whether drawn images stay after they are scored.
         most_images (`int`, *optional*): Images that are scored, drawn at random; by default all.
@@ -60,26 +60,54 @@ class Runner:
         Raises:
             Stopped: A command failed, training took longer than it may, or there are no images to score on.
         """
-        self.check_place(case.data)
         folder = self.folder_of(case)
-        run, drawn, minutes = folder / "run", folder / f"drawn_{case.key}", folder / f"minutes_{case.key}.json"
-        release, code = run / "release", commit()  # before training: files may change meanwhile
-        with self.trains_once(case.training_key):
-            if not (release / RECEIPT).exists():
-                resume = ["--resume_from_checkpoint", "latest"] if (run / "private" / "run.json").exists() else []
-                flags = [*case.training_flags(self.places), "--output_dir", str(run), "--skip_preflight", *resume]
-                train = [*COMMAND, "train", case.method, *flags]
-                self._call(train, folder / "minutes.json", "train", core, case.minutes * 60)
+        drawn, minutes = folder / f"drawn_{case.key}", folder / f"minutes_{case.key}.json"
+        code = commit()  # before training: files may change meanwhile
+        release = self.trained(case, core)
         row = self.row_of(release, case, drawn, minutes, core) | {
             "commit": code,
             "minutes": {**minutes_in(folder / "minutes.json"), **minutes_in(minutes)},
-            "minutes_of_training": minutes_of_training(run), "settings": case.settings,
+            "minutes_of_training": minutes_of_training(release.parent), "settings": case.settings,
         }  # fmt: skip
         keep_receipt(release, self.results.parent)
-        of_board = case.name.startswith((PREFIX, *BESIDE))
-        if of_board and case.seed == 0 and self.scored_on == "test":
-            keep_release(release, release_name(row), self.results.parent)
         return row
+
+    def trained(self, case: Case, core: int | None) -> Path:
+        """
+        Trains a case, or finishes its training, unless its release is there.
+
+        Returns:
+            `Path`: Folder of the release.
+
+        Raises:
+            Stopped: Training failed or took longer than it may, or there are no images to score on.
+        """
+        self.check_place(case.data)
+        run = self.folder_of(case) / "run"
+        with self.trains_once(case.training_key):
+            if not (run / "release" / RECEIPT).exists():
+                resume = ["--resume_from_checkpoint", "latest"] if (run / "private" / "run.json").exists() else []
+                flags = [*case.training_flags(self.places), "--output_dir", str(run), "--skip_preflight", *resume]
+                train = [*COMMAND, "train", case.method, *flags]
+                self._call(train, run.parent / "minutes.json", "train", core, case.minutes * 60)
+        return run / "release"
+
+    def give_release(self, place: Path, case: Case, core: int | None) -> Path:
+        """
+        Trains a case, verifies its release, and copies it to a folder named after method, data and epsilon.
+
+        Args:
+            place (`Path`): Folder of releases. A release of the same name is replaced.
+
+        Raises:
+            Stopped: Training failed or took longer than it may, or the release does not verify.
+        """
+        release = self.trained(case, core)
+        folder = place / f"{case.name.removeprefix(PREFIX)} {case.data} epsilon {case.epsilon:g}".replace(" ", "_")
+        self._call([*COMMAND, "verify", str(release)], release.parents[1] / "minutes_of_verify.json", "verify", core)
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(release, folder)
+        return folder
 
     def check_place(self, data: str) -> int:
         """Returns the number of training images of a data set.
@@ -106,6 +134,10 @@ class Runner:
     def folder_of(self, case: Case) -> Path:
         name = f"{case.method}_{case.data}_eps{case.epsilon:g}_seed{case.seed}_{case.training_key}"
         return self.output_dir / name
+
+    def folder_of_entry(self, key: str) -> Path:
+        """Folder of a release that others entered, by the key of its row."""
+        return self.output_dir / key.replace(" ", "_")
 
     def row_of(self, release: Path, case: Case, drawn: Path, minutes: Path, core: int | None) -> dict[str, Any]:
         """Verifies a release, draws from it and scores the images.

@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Receipts and releases that stay in the repository fit to their rows, and a changed one is seen."""
+"""Receipts that stay in the repository fit to their rows, and a changed one is seen."""
 
 import json
 import shutil
@@ -23,10 +23,10 @@ def kept(monkeypatch):
 
 def test_each_kept_receipt_is_that_of_a_row(kept):
     known = {row.get("receipt_sha256") for row in ROWS}
-    receipts, releases = kept.folders(RESULTS / "receipts"), kept.folders(RESULTS / "releases")
-    found = [kept.digest_of(folder / kept.RECEIPT) for folder in (*receipts, *releases)]
+    receipts = kept.folders(RESULTS / "receipts")
+    found = [kept.digest_of(folder / kept.RECEIPT) for folder in receipts]
     assert receipts and set(found) <= known
-    assert [folder.name for folder in receipts] == [digest[:12] for digest in found[: len(receipts)]]
+    assert [folder.name for folder in receipts] == [digest[:12] for digest in found]
 
 
 @pytest.mark.slow
@@ -57,19 +57,6 @@ def test_a_kept_receipt_is_recomputed_and_a_changed_one_is_seen(kept, tmp_path, 
 
 def receipt_of(kept, row, results=RESULTS):
     return kept.folder_of(row.get("receipt_sha256", "none"), results) / kept.RECEIPT
-
-
-def test_only_small_releases_are_kept(kept, tmp_path, monkeypatch):
-    release = tmp_path / "release" / "data"
-    release.mkdir(parents=True)
-    (release / "shard").write_bytes(b"1234")
-    kept.keep_release(release.parent, "small", tmp_path)
-    assert len(list(kept.check_kept([], tmp_path))) == 1, "it has no receipt"
-    monkeypatch.setattr(kept, "MOST_BYTES", 3)
-    kept.keep_release(release.parent, "large", tmp_path)
-    assert [path.name for path in kept.folders(tmp_path / "releases")] == ["small"]
-    kept.keep_release(release.parent, "small", tmp_path)
-    assert kept.folders(tmp_path / "releases") == [], "an earlier one goes"
 
 
 def test_a_picture_has_an_image_of_each_class(kept, tmp_path):

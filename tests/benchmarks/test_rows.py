@@ -14,13 +14,16 @@ import PIL.Image
 import pytest
 
 from diffusers_dp import cli
+from diffusers_dp.accounting.ledger import PrivacyLedger
 from diffusers_dp.evaluation.images import ImageSet
 from diffusers_dp.files.canonical import canonical_json
 from diffusers_dp.methods.config import load_config
 from diffusers_dp.methods.leaderboard import digest_of_places, read_leaderboard
 from diffusers_dp.methods.registry import METHODS
 from support.images import encode, grey, image_bytes, write_dataset
+from support.ledgers import row as ledger_row
 from support.places import ROOT
+from support.releases import make_release
 
 
 CASES = """
@@ -113,6 +116,12 @@ def test_what_cannot_be_run_is_said(rows, argv, words, tmp_path, capsys):
     assert stopped.value.code == 2 and words in capsys.readouterr().err
 
 
+def test_releases_stay_outside_of_the_repository(rows, tmp_path, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        rows.main(["releases", str(ROOT / "benchmarks" / "given"), "--cases", str(tmp_path / "cases.yaml")])
+    assert stopped.value.code == 2 and "outside of the repository" in capsys.readouterr().err
+
+
 def test_an_unknown_field_of_a_case_is_refused(rows, tmp_path, capsys):
     (tmp_path / "wrong.yaml").write_text("- {name: a, method: b, data: c, epsilon_s: [1]}\n")
     with pytest.raises(SystemExit):
@@ -172,11 +181,17 @@ def test_a_release_of_images_is_not_drawn(rows, tmp_path, noise, capsys):
     assert own["case"] == "board Ours" and own["method"] is None and own["minutes"]["train"] == 3
     same = ("accuracy", "receipt_sha256", "epsilon_spent", "num_drawn", "status")
     assert [own[name] for name in same] == [row[name] for name in same] and own["key"] != row["key"]
-    (kept,) = (tmp_path / "results" / "releases").iterdir()
     capsys.readouterr()
-    assert rows.main(["rescore", kept.name, "--data", f"noise={noise}", "--output_dir", str(tmp_path / "again")]) == 0
-    line = rows.line_of(own)
-    assert capsys.readouterr().out.splitlines() == [f"kept: {line}", f"now: {line}"]
+    places = ["--data", f"noise={noise}", "--output_dir"]
+    assert rows.main(["rescore", str(release), *places, str(tmp_path / "again")]) == 0
+    lines = [rows.line_of(each) for each in (row, own)]
+    assert capsys.readouterr().out.splitlines() == [f"{who}: {line}" for line in lines for who in ("row", "now")]
+    give = ["releases", str(tmp_path / "given"), "--cases", str(tmp_path / "images.yaml"), *places]
+    assert rows.main([*give, str(tmp_path / "runs")]) == 0, "the run is there already"
+    (kept,) = (tmp_path / "given").iterdir()
+    assert kept.name == "images_noise_epsilon_10" and not (kept / "private").exists()
+    assert cli.main(["push", str(kept), "--hub_model_id", "you/digits", "--dry_run"]) in (0, None)
+    assert len(rows.read_rows(rows.RESULTS)) == 2
     receipt = json.loads((release / "privacy_receipt.json").read_text())
     (release / "privacy_receipt.json").write_text(canonical_json({**receipt, "private_evaluations": 1}))
     with pytest.raises(SystemExit):
@@ -193,7 +208,7 @@ def test_a_release_of_images_is_not_drawn(rows, tmp_path, noise, capsys):
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
-        (["--epsilon", "1"], "its epsilon is 10 at delta 1.51486e-06, and it was entered for 1 at"),
+        (["--epsilon", "1"], " at delta 1.51486e-06, and it was entered for 1 at"),
         (["--name", "feta-pro "], "give another name"), (["--name", "a | b"], "of letters and digits"),
         (["--name", "longer FETA-Pro"], "of letters and digits"), (["--name", "PGE"], "is called PGE already"),
         (["--name", "Private_Evolution"], "of letters and digits"), (["--name", "Private  Evolution"], "already"),
@@ -204,7 +219,10 @@ def test_a_release_of_images_is_not_drawn(rows, tmp_path, noise, capsys):
     ],
 )  # fmt: skip
 def test_what_cannot_be_entered_is_said_before_anything_is_drawn(rows, tmp_path, noise, argv, words, capsys):
-    release = ROOT / "benchmarks" / "results" / "releases" / "DP-MERF_mnist"
+    facts = {"image_shape": [1, 8, 8], "num_images": 60_000}
+    ledger = PrivacyLedger(None, target_epsilon=10, target_delta=1.51486e-06, num_images=60_000, public_facts=facts)
+    ledger.executed(ledger.reserve(ledger_row(0.7, name="frequency_features")), 1)
+    release = make_release(tmp_path, ledger=ledger)
     enter = ["enter", str(release), "--name", "Ours", "--epsilon", "10", "--data", f"noise={noise}"]
     with pytest.raises(SystemExit):
         rows.main([*enter, "--output_dir", str(tmp_path / "in"), *argv])
@@ -373,8 +391,8 @@ def test_the_leaderboard_is_made_of_rows(monkeypatch):
     text = board.with_board("\n".join(f"<!-- {each} --><!-- /{each.split()[0]} -->" for each in blocks), made)
     assert "| DPDM | 70.0 |" in text and "| PGE |" in text and "| FETA-Pro |" not in text
     same = row("New", 1.0, 0.2, method=None, data="scans")
-    entrants = [{**same, "seed": seed, "kept": seed > 0} for seed in (0, 1, 2)]
-    assert board.pictured(entrants, "scans") == [entrants[1]], "kept, and one for a method"
+    entrants = [{**same, "seed": seed, "entered": True} for seed in (1, 2)]
+    assert board.pictured(entrants, "scans") == [entrants[0]], "one for a method"
     assert text.count("| New |") == 1 < text.index("### scans") and "rows took 0.4 hours" in text
     assert board.with_board(text, made) == text
     assert board.leaderboard_picture(places).startswith(b"\x89PNG")
