@@ -106,7 +106,7 @@ def _fingerprint(signature: bytes, content: bytes, signer: Signer) -> str | None
     return None if found.returncode != 0 else found.stdout.decode(errors="replace").split()[-1]
 
 
-def _signature(content: bytes, key: str | Path) -> bytes:
+def signature_of(content: bytes, key: str | Path) -> bytes:
     """Signs bytes in this library's namespace."""
     try:
         read_bounded(key, MOST_BYTES)  # ssh-keygen would wait for a pipe
@@ -150,7 +150,7 @@ def sign_release(release: str | Path, key: str | Path) -> None:
     receipt, problems = verify_here(folder)
     if problems:
         raise IntegrityError(f"{folder} is not signed: {' '.join(problems)} Restore the release first.")
-    signature = _signature(settled_content(receipt), key)
+    signature = signature_of(settled_content(receipt), key)
     try:
         replace_file(folder / SIGNATURE_NAME, signature)
     except OSError as error:
