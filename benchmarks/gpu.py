@@ -32,7 +32,7 @@ GRACE = 30  # seconds that a training has to keep its state
 LINES = 12  # of a part's output, in its row
 ROOMS = (
     "gradients privacy queries randomness models methods pipelines schedulers sampling runs training audit "
-    "distributed release evaluation test_golden.py test_whole_method.py test_histories.py test_hostile.py"
+    "distributed release evaluation test_whole_method.py test_histories.py test_hostile.py"
 )
 RULES = "--num_train_images 60000 --class_names 0,1,2,3,4,5,6,7,8,9 --resolution 28 --num_channels 1 --minutes 8"
 TINY = (

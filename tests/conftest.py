@@ -29,7 +29,7 @@ remember_accounting()
 
 # They take most of the time, and begin: a worker that had one of them at the end would let the others wait.
 LONGEST = (
-    "app_browser app_layout golden processes crash train_feta_pro verify recipes planning audit_mechanism accounting "
+    "app_browser app_layout processes crash train_feta_pro verify recipes planning audit_mechanism accounting "
     "train_dp_ldm train_methods evaluate_options image_cache evaluate audit_run plan preflight worker_pool sample"
 ).split()
 PLACES = {f"test_{name}": place for place, name in enumerate(LONGEST)}
