@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..data.decoding import describe_file
+from ..data.folders import class_folders
 from ..data.images import READING, ImageArrays, PublicFacts, load_images, public_facts
 from ..data.source import DataSource
 from ..data.sources import open_source
@@ -56,13 +57,10 @@ def _source(args: argparse.Namespace) -> DataSource:
     folder, *others = args.training_flags or ["--"]
     flags = list(args.training_flags)
     if not folder.startswith("-"):
-        if not os.path.isdir(folder):  # `Path.is_dir` raises where a name is too long
-            raise UsageError(f"{folder} is not a folder; give one that holds a folder per class.")
         flags = ["--train_data_dir", folder, *others]
         given = {flag.partition("=")[0].replace("-", "_") for flag in flags}
         if not given & {"__class_names", "__config"}:
-            names = sorted(each.name for each in Path(folder).iterdir() if each.is_dir() and each.name[0] != ".")
-            flags += ["--class_names", ",".join(names)]
+            flags += ["--class_names", ",".join(class_folders(Path(os.path.expanduser(folder)), "train_data_dir"))]
     config = load_config([*flags, "--dry_run"], chosen_method(flags, args.method))
     if config.uses_digits or not (config.train_data_dir or config.dataset_name):
         raise UsageError("Nothing is named that could be read; name the folder, or give --dataset_name.")

@@ -3,8 +3,11 @@
 
 import os
 import re
+import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
+
+from ..errors import UsageError
 
 
 #: Names, in lower case, that systems and programs give to their own folders and files, such as bins, previews, shadow
@@ -57,7 +60,7 @@ def files_below(root: Path) -> list[Path]:
     Raises:
         `OSError`: A folder cannot be listed.
     """
-    return sorted(path for path in _walk(root) if path.is_file() and not is_service(path.name))
+    return sorted(path for path in _walk(root) if not is_service(path.name))
 
 
 def service_entries(root: Path) -> list[Path]:
@@ -81,28 +84,92 @@ def splits_in(root: Path) -> list[Path]:
     return found if all(split_of(path.name) for path in found) else []
 
 
+def class_folders(root: Path, field: str) -> tuple[str, ...]:
+    """
+    The classes of a folder of class folders, sorted: the names of its folders, in Unicode's composed form (NFC).
+
+    Args:
+        root (`Path`): Data folder.
+        field (`str`): Flag that named it, for messages.
+
+    Raises:
+        `UsageError`: It cannot be listed, or its folders are splits, or a comma-separated list cannot hold a name.
+    """
+    if not os.path.isdir(root):  # `Path.is_dir` raises where a name is too long
+        raise UsageError(f"{root} is not a folder; give one that holds a folder per class.", field=field)
+    try:
+        refuse_splits(root, field)
+        names = sorted({in_nfc(path.name) for path in subfolders(root)})
+    except OSError as error:
+        raise UsageError(f"{root} cannot be read ({error.strerror}); make it readable.", field=field) from None
+    odd = next((name for name in names if "," in name or name != name.strip()), None)
+    if odd is not None:
+        raise UsageError(
+            f"{root} holds a folder '{odd}', whose comma or outer space no label set can have; rename it.",
+            field=field,
+        )
+    return tuple(names)
+
+
+def in_nfc(name: str) -> str:
+    """A name in Unicode's form NFC: some systems write an accent as a character, others as part of one."""
+    return unicodedata.normalize("NFC", name)
+
+
+def refuse_splits(root: Path, field: str) -> None:
+    """
+    Refuses to take splits for classes, or to merge the splits of each class.
+
+    Args:
+        root (`Path`): Folder of class folders.
+        field (`str`): Flag that named it, for messages.
+
+    Raises:
+        `UsageError`: All its folders are called as splits are, or folders below it are, of two splits.
+        `OSError`: A folder cannot be listed.
+    """
+    splits = splits_in(root)
+    if splits:
+        meant = next((path for path in splits if split_of(path.name) == "train"), splits[0])
+        raise UsageError(
+            f"{root} holds folders that look like splits ({', '.join(path.name for path in splits)}); give {meant}, "
+            "or rename those that are classes.",
+            field=field,
+        )
+    folders = sorted({path.parent for path in files_below(root)} - {root})
+    below = sorted({parent for path in folders for parent in path.parents if parent.is_relative_to(root)} - {root})
+    inside = [path for parent in below for path in splits_in(parent)]
+    if len({split_of(path.name) for path in inside}) > 1:
+        listed = ", ".join(str(path.relative_to(root)) for path in inside[:4])
+        raise UsageError(
+            f"{root} holds folders in its classes that look like splits ({listed}), which are never merged; give a "
+            "folder with one split of each class, or rename those that are none.",
+            field=field,
+        )
+
+
 def _walk(root: Path) -> Iterator[Path]:
-    """Files, and service files and folders, which it does not enter."""
+    """Regular files, and service files and folders, which it does not enter."""
     top = Path(os.path.realpath(root))
     pending: list[tuple[Path, tuple[Path, ...]]] = [(root, (top,))]  # a folder, and the real ones that led to it
     while pending:
         folder, places = pending.pop()
-        for path in folder.iterdir():
-            if is_service(path.name):
-                yield path
-                continue
-            place = places[-1] / path.name
-            if path.is_symlink():
-                place = Path(os.path.realpath(path))
-                if _counts_here(place, top) or any(passed.is_relative_to(place) for passed in places):
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                path, chain = folder / entry.name, (*places[:-1], places[-1] / entry.name)
+                if is_service(entry.name):
+                    yield path
                     continue
-                chain = (*places, place)
-            else:
-                chain = (*places[:-1], place)
-            if path.is_dir():
-                pending.append((path, chain))
-            else:
-                yield path
+                if entry.is_symlink():
+                    place = Path(os.path.realpath(path))
+                    if _counts_here(place, top) or any(passed.is_relative_to(place) for passed in places):
+                        continue
+                    chain = (*places, place)
+                # `is_dir` and `is_file` of an entry raise where a link leads in a circle.
+                if (path if entry.is_symlink() else entry).is_dir():
+                    pending.append((path, chain))
+                elif (path if entry.is_symlink() else entry).is_file():
+                    yield path
 
 
 def _counts_here(place: Path, top: Path) -> bool:

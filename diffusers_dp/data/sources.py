@@ -11,6 +11,7 @@ from PIL import Image
 from ..errors import UsageError
 from .dataset_source import DatasetSource
 from .decoding import IMAGE_SUFFIXES, is_image
+from .folders import class_folders, files_below, in_nfc, is_service
 from .image_folders import ImageFolderSource, holds_images, is_table
 from .medical import PACKAGES, check_medical
 from .records import ListedRecords, Records
@@ -112,32 +113,31 @@ class ClassFolderSource:
     ids = "path"
 
     def __init__(self, folder: str, class_names: tuple[str, ...], suffixes: tuple[str, ...] | None = None):
-        self.root = Path(folder).expanduser()
+        self.root = Path(os.path.expanduser(folder))
         self.names = class_names
-        if not self.root.is_dir():
-            raise UsageError(
-                f"{folder} is not a folder; give one that holds a folder per class.", field="train_data_dir"
-            )
-        entries = sorted(entry for entry in self.root.iterdir() if not entry.name.startswith("."))
-        unknown = [entry.name for entry in entries if entry.is_dir() and entry.name not in self.names]
+        there = class_folders(self.root, "train_data_dir")
+        known = set(map(in_nfc, class_names))
+        unknown = [name for name in there if name not in known]
         if unknown:
             raise UsageError(
                 f"does not list the folder(s) {', '.join(unknown)}; add them, or move them away.",
                 field="class_names",
             )
-        if any(entry.is_file() and is_image(entry, suffixes) for entry in entries):
+        if (service := next(filter(is_service, class_names), None)) is not None:
             raise UsageError(
-                "holds images outside the class folders; move each into its class.", field="train_data_dir"
+                f"names '{service}', a folder of a system or a program, whose files are no records; rename it.",
+                field="class_names",
             )
         self._files, self._ignored = [], Counter[str]()
-        for path in (path for entry in entries if entry.is_dir() for path in entry.rglob("*")):
-            if path.name.startswith(".") or not path.is_file():
-                continue
-            if is_image(path, suffixes):
-                self._files.append(path)
+        for path in files_below(self.root):
+            if not is_image(path, suffixes):
+                self._ignored["".join(path.suffixes[-2:]).lower()] += path.parent != self.root
+            elif path.parent == self.root:
+                raise UsageError(
+                    "holds images outside the class folders; move each into its class.", field="train_data_dir"
+                )
             else:
-                self._ignored["".join(path.suffixes[-2:]).lower()] += 1
-        self._files.sort()
+                self._files.append(path)
 
     def count(self) -> int:
         return len(self._files)
@@ -150,8 +150,9 @@ class ClassFolderSource:
 
     def records(self, class_names: tuple[str, ...] | None, cache_dir: Path) -> Records:
         relative = [path.relative_to(self.root) for path in self._files]
+        place = {in_nfc(name): label for label, name in enumerate(self.names)}
         return ListedRecords(
-            [(path, self.names.index(name.parts[0]), str(name)) for path, name in zip(self._files, relative)]
+            [(path, place[in_nfc(name.parts[0])], str(name)) for path, name in zip(self._files, relative)]
         )
 
     def files(self) -> list[Path | str]:

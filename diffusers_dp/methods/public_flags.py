@@ -1,10 +1,12 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Flags of images that everybody may see, and of what a model learns from them before DP-SGD. No torch."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..data.decoding import ValueRange
+from ..data.folders import class_folders
 from ..data.source import DataSource
 from ..randomness.timestep_mixture import TimestepMixture
 from .data_flags import CLASSES, refuse_twice
@@ -73,8 +75,8 @@ class PublicDataFlags:
         """
         names = None if self.public_class_names is None else split_list(self.public_class_names)
         if self.public_data_dir is not None and names is None:
-            folder = Path(self.public_data_dir).expanduser()
-            names = tuple(sorted(entry.name for entry in folder.glob("*") if entry.is_dir() and entry.name[0] != "."))
+            folder = Path(os.path.expanduser(self.public_data_dir))  # a folder that is not there is refused later
+            names = class_folders(folder, "public_data_dir") if os.path.isdir(folder) else ()
         return DataSource(
             dataset_name=self.public_dataset_name, dataset_config_name=self.public_dataset_config_name,
             train_data_dir=self.public_data_dir, train_split=self.public_split,

@@ -75,15 +75,16 @@ def refuse_another_data_set(config: str, method: str, recipe: Mapping[str, Any],
 
 def _facts_of(flag: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """N and the classes of a data set, as far as its folders or its metadata tell; else what stands for them."""
+    from ..data.folders import class_folders
     from ..data.source import DataSource
     from ..data.sources import open_source
 
     found: dict[str, Any] = {"num_train_images": "N", "class_names": "A,B", "validation_size": 0}
-    folder = Path(given[flag]).expanduser()
+    folder = Path(os.path.expanduser(given[flag]))
     names = given.get("class_names")
     try:
         if flag == "train_data_dir" and names is None:
-            names = ",".join(sorted(each.name for each in folder.iterdir() if each.is_dir() and each.name[0] != "."))
+            names = ",".join(class_folders(folder, flag))
         columns = {name: given[name] for name in ("train_split", "image_column", "label_column") if name in given}
         declared = None if names is None else split_list(names)
         source = open_source(DataSource(**{flag: given[flag]}, class_names=declared, **columns))
@@ -99,7 +100,7 @@ def _facts_of(flag: str, given: Mapping[str, Any]) -> dict[str, Any]:
 def _is_same(named: str, given: str) -> bool:
     """Whether two names are of one data set on the Hub, where old ones have no owner, or one is that of a folder with
     a copy of it. Nobody looks into the folder: what lies there is private."""
-    folder, last = Path(given).expanduser(), named.rpartition("/")[2].lower()
+    folder, last = Path(os.path.expanduser(given)), named.rpartition("/")[2].lower()
     if os.path.isdir(folder):
         return folder.resolve().name.lower() == last
     return given.strip().lower() in (named.lower(), last)
