@@ -19,7 +19,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import date
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -39,13 +39,15 @@ MOST_FILES, MOST_HASHED, MOST_DEPTH, MOST_COUNTED = 10_000, 20_000_000_000, 50, 
 MOST_KINDS, LARGEST_ORDER, LARGEST_CLAIM = 50, 1_024, 1e9  # kinds: events that differ in more than their steps
 BANDED, MOST_BANDS, SUM_OF_SQUARES = "banded_gaussian", 1_000, 1 + 1e-9
 IDS = ("path", "row", "column")
-NOISE, INTERVALS = (0.05, 1e7), (5e-6, 1e-2)
+NOISE, INTERVALS = (0.02, 1e7), (5e-6, 1e-2)
 ACCOUNTANTS = ("pld", "rdp", "prv")
-# Epsilon by RDP beyond which PLD overflows and PRV takes for ever. Points of PLD's grid over that epsilon: more take
-# GiB.
-MOST_EPSILON, GRID = 1000, 600_000
+# Epsilon by RDP beyond which its low orders size PLD's grid, and beyond which PLD is not computed. Points of that grid
+# over epsilon: more take GiB.
+MOST_EPSILON, MOST_BY_RDP, GRID = 1000, 5900, 600_000
+LARGE_EPSILON = 700  # e^-709 is the smallest number of full precision
 LARGE_DELTA = 1e-4  # above it delta is spoken of: it is too likely for something that must not happen
 QUICK_ORDERS = (2.0, 4.0, 8.0, 16.0, 32.0, 64.0)  # with them the ledger decides how wide PLD's grid must be
+LOW_ORDERS = (1.005, 1.01, 1.02, 1.05, 1.1, 1.2, 1.3, 1.5, 1.7, 2.0)
 MOST_WORK = 16_000_000  # in steps of about 1.6 microseconds, see `_work`; PLD takes about 200 bytes a step
 LOWERED_STATUS = "proven_except_leaky_outputs"
 STATUSES = ("proven", "proven_with_assumptions", LOWERED_STATUS)
@@ -1041,9 +1043,9 @@ def grid_of(receipt: dict[str, Any], events: list[dict[str, Any]], interval: flo
     Raises:
         `ValueError`: PLD would take too long, or more memory than there is.
     """
-    rough = epsilon({"delta": receipt["delta"], "events": events})
-    if not rough < MOST_EPSILON:
-        raise ValueError(f"it is about {rough:.3g}, and this is no guarantee")
+    rough = _rough(events, receipt["delta"])
+    if not rough <= MOST_BY_RDP:
+        raise ValueError(f"RDP bounds it by {rough:.3g}, and above {MOST_BY_RDP} it is no guarantee")
     slack = max(TOLERANCE, 10 * rough / GRID)
     if _claims_version(receipt) == 1:  # it does not say how far the ledger widened its grid
         interval = widened(interval, rough)
@@ -1051,10 +1053,37 @@ def grid_of(receipt: dict[str, Any], events: list[dict[str, Any]], interval: flo
         raise ValueError(f"PLD's interval {interval:.3g} is coarser than any ledger's")
     else:
         slack = _slack(receipt, interval)
-    widest = 2 * epsilon({"delta": 1e-15, "events": events})
+    widest = 2 * _rough(events, 1e-15)
     if not _work(events, widest, interval) < MOST_WORK:
         raise ValueError(f"it takes too much computing at PLD's interval {interval:.3g}")
     return interval, slack
+
+
+def _rough(events: list[dict[str, Any]], delta: float) -> float:
+    """Epsilon by RDP at few orders, as a scale."""
+    rough = epsilon({"delta": delta, "events": events})
+    return rough if rough <= MOST_EPSILON else scale(((*kind, n) for kind, n in _kinds(events).items()), delta)
+
+
+def scale(questions: Iterable[tuple[float, float, int]], delta: float) -> float:
+    """Epsilon by Renyi divergences of orders near 1, as a scale of PLD's grid and never as a claim: dp_accounting has
+    no fractional orders where noise is little.
+
+    Args:
+        questions (iterable): Noise multiplier, sampling probability and steps of each Poisson-sampled Gaussian.
+        delta (`float`): delta, in (0, 1).
+    """
+    import numpy as np
+    from scipy.special import logsumexp
+
+    orders = np.array(LOW_ORDERS)[:, None]
+    divergences = np.zeros(len(LOW_ORDERS))
+    for sigma, q, steps in questions:
+        x = np.linspace(-12 * sigma, LOW_ORDERS[-1] + 12 * sigma, 10_000)
+        density = -((x / sigma) ** 2) / 2
+        loss = np.logaddexp(math.log(max(1 - q, 1e-300)), math.log(q) + (x - 0.5) / sigma**2)
+        divergences += steps * (logsumexp(density + orders * loss, axis=1) - logsumexp(density))
+    return float(((divergences - math.log(delta)) / (orders[:, 0] - 1)).min())
 
 
 def widened(interval: float, rough: float) -> float:
@@ -1174,10 +1203,26 @@ def epsilon(
             question = dp.PoissonSampledDpEvent(q, question)
         accountant.compose(question, steps)
     if interval is not None:
-        return float(accountant.get_epsilon(receipt["delta"]))
+        return epsilon_by_pld(accountant, receipt["delta"])
     # At 0 and below there is only rounding, from which dp_accounting would conclude that epsilon is 0.
     values = [value if value > 0 else math.inf for value in accountant.rdp]
     return float(compute_epsilon(orders, values, receipt["delta"])[0])
+
+
+def epsilon_by_pld(accountant: Any, delta: float) -> float:
+    """Epsilon of all that a PLD accountant has composed.
+
+    `get_epsilon` divides by a mass of about e^-epsilon. Above 709 this overflows: it gives infinity, or up to 1 too
+    much. There epsilon is found as the root of `get_delta`, which has no such numbers.
+    """
+    if accountant.get_delta(LARGE_EPSILON) <= delta:
+        return float(accountant.get_epsilon(delta))
+    from scipy.optimize import brentq
+
+    if not accountant.get_delta(2 * MOST_BY_RDP) <= delta:
+        return math.inf
+    root = brentq(lambda value: accountant.get_delta(value) - delta, LARGE_EPSILON, 2 * MOST_BY_RDP, xtol=1e-9)
+    return float(root) + 1e-8  # from above
 
 
 def guarantee(receipt: dict[str, Any]) -> str:

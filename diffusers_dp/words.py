@@ -20,6 +20,7 @@ BASE_FILE = re.compile(
 )
 CLAIMS_VERSION = 3  # of the rules by which a receipt's epsilon is compared, see `verify.KNOWN_FAULTS`
 MOST_EVENTS, MOST_FILES = 2_000, 10_000  # of a release
-MOST_EPSILON = 1000  # epsilon by RDP beyond which PLD overflows and PRV takes for ever
+MOST_EPSILON = 1000  # the largest target
 QUICK_ORDERS = (2.0, 4.0, 8.0, 16.0, 32.0, 64.0)  # with them the ledger decides how wide PLD's grid must be
+MOST_BY_RDP = 5900  # PLD is not computed beyond, for its grid would be too wide
 LARGE_DELTA = 1e-4  # above it delta is spoken of: it is too likely for something that must not happen

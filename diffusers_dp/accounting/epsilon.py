@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ..errors import UsageError
-from ..verify import widened
-from ..words import MOST_EPSILON, QUICK_ORDERS
+from ..verify import epsilon_by_pld, scale, widened
+from ..words import MOST_BY_RDP, MOST_EPSILON, QUICK_ORDERS
 
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ Composition = tuple[Question, ...]  # see `merge`
 RDP_ORDERS = (*(1 + x / 10 for x in range(1, 100)), *range(12, 64), 64, 80, 96, 128, 192, 256, 384, 512, 768, 1024)
 PLD_INTERVAL, PLD_FINE_INTERVAL = 1e-4, 1e-5
 MAX_NOISE_MULTIPLIER = 1e7
+MOST_BY_PRV = 100  # the largest target of PRV, whose grid takes GiB beyond
 
 FINE_BELOW = 0.1  # epsilon below which PLD's coarse interval shows
 
@@ -119,7 +120,11 @@ def epsilon(composition: Composition, delta: float, accountant: str = "pld", int
         delta (`float`): Delta, in (0, 1).
         accountant (`str`): `"pld"`, `"rdp"` or `"prv"` (the upper end of Opacus' estimate, about 0.01 above it).
         interval (`float`): PLD's value discretisation interval. It grows with epsilon once RDP's epsilon exceeds 60
-            (at 1e-4) or 6 (at 1e-5). Beyond epsilon 1000 all three return RDP's bound.
+            (at 1e-4) or 6 (at 1e-5).
+
+    Returns:
+        `float`: Epsilon by this accountant, never by another one; infinite where RDP's bound exceeds 5,900, or PLD's
+            exceeds 110 and PRV is asked for.
 
     Raises:
         UsageError: Delta is too small for PRV (about 1e-14). PLD returns infinity there.
@@ -129,9 +134,11 @@ def epsilon(composition: Composition, delta: float, accountant: str = "pld", int
     if accountant == "rdp":
         return rdp_epsilon(composition, delta)[0]
     rough = _rough(composition, delta)
-    if not rough <= MOST_EPSILON:
-        return rough
+    if not rough <= MOST_BY_RDP:
+        return math.inf
     if accountant == "prv":
+        if epsilon(composition, delta) > 1.1 * MOST_BY_PRV:  # a search needs values on both sides of its target
+            return math.inf
         from opacus.accountants import PRVAccountant  # loads torch
 
         prv = PRVAccountant()
@@ -145,7 +152,7 @@ def epsilon(composition: Composition, delta: float, accountant: str = "pld", int
                     f"prv cannot count at delta {delta:g}: raise --target_delta, or give --accountant rdp.",
                     field="accountant",
                 ) from None
-    return float(composed(composition, widened(interval, rough)).get_epsilon(delta))
+    return epsilon_by_pld(composed(composition, widened(interval, rough)), delta)
 
 
 def composed(composition: Composition, interval: float) -> "PLDAccountant":
@@ -193,8 +200,9 @@ def _refined(composition: Composition, target_epsilon: float, delta: float) -> f
 
 
 def _rough(composition: Composition, delta: float) -> float:
-    """Computes RDP's epsilon at few orders, to size PLD's grid."""
-    return rdp_epsilon(composition, delta, QUICK_ORDERS)[0]
+    """Computes RDP's epsilon at few orders, to size PLD's grid: `verify` does the same."""
+    rough = rdp_epsilon(composition, delta, QUICK_ORDERS)[0]
+    return rough if rough <= MOST_EPSILON else scale(composition, delta)
 
 
 def calibrate(

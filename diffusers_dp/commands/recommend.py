@@ -21,6 +21,7 @@ from ..methods.public_flags import PublicDataFlags
 from ..methods.registry import METHODS
 from ..runs.plan import plan_run
 from ..runs.plan_table import aligned, memory_of_questions
+from ..words import MOST_EPSILON
 
 
 PUBLIC = {"public_dataset_name": "--public_data_dir", "feature_network": "--feature_network",
@@ -33,7 +34,7 @@ class AdviceFlags:
 
     _argument_group_name = "privacy and time"
 
-    target_epsilon: float = flag(10.0, "Total epsilon.")
+    target_epsilon: float = flag(10.0, "Total epsilon.", at_most=MOST_EPSILON)
     target_delta: float | None = flag(None, "delta of the guarantee; unset: 1/(N ln N).", above=0, below=1)
     minutes: float | None = flag(None, "Minutes that a run may take on one core; unset: any.")
     num_classes: int | None = flag(

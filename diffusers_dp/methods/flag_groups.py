@@ -5,12 +5,13 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..accounting.epsilon import MOST_BY_PRV
 from ..accounting.ledger_file import check_dataset_id
 from ..errors import UsageError
 from ..queries.class_counts import ClassCounts
 from ..queries.scattering import ScatteringFeatures
 from ..randomness.timestep_mixture import TimestepMixture
-from ..words import ACCOUNTANTS
+from ..words import ACCOUNTANTS, MOST_EPSILON
 from .flag import SHARE, flag, integers, split_list
 
 
@@ -41,6 +42,7 @@ class PrivacyFlags:
         "Total epsilon of all stages together. 'inf', for comparison alone: no noise anywhere, whatever other flags "
         "say, NO guarantee and no release, but output_dir/no_guarantee/.",
         or_else=math.inf,
+        at_most=MOST_EPSILON,
     )
     target_delta: float | None = flag(None, "delta of the guarantee, below 1/N; unset: 1/(N ln N).", above=0, below=1)
     allow_large_delta: bool = flag(
@@ -80,6 +82,7 @@ class PrivacyFlags:
         None,
         "Bound on epsilon of all releases of --dataset_id together, at this run's delta, later ones too; unset: none. "
         "Bounds of earlier ones hold at their deltas.",
+        at_most=MOST_EPSILON,
         needs=("dataset_id",),
     )
 
@@ -94,6 +97,10 @@ class PrivacyFlags:
         if self.noise == "exact" and not self.has_guarantee:
             raise UsageError(
                 "--noise exact has no effect with --target_epsilon inf, which has no noise: leave one out.",
+            )
+        if self.accountant == "prv" and MOST_BY_PRV < self.target_epsilon < math.inf:
+            raise UsageError(
+                f"--accountant prv counts up to --target_epsilon {MOST_BY_PRV}: lower it, or give --accountant pld."
             )
 
 

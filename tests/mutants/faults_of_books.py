@@ -4,6 +4,7 @@
 from .fault import ACCOUNTING, COSTS, DOOR, LEDGER, LEDGER_FILE, PRIOR_RELEASE, ROW, SCRIPT, STEP, Fault
 
 
+LARGE = "accounting/test_large_epsilon.py::test_"
 CHARGED, PASS = "diffusers_dp/privacy/charged_pass.py", "privacy/test_charged_pass.py::test_"
 
 LEDGER_FAULTS = (
@@ -408,5 +409,26 @@ RELEASED = (
         "began=bool(self.ledger.rows)",
         "began=False",
         ("training/test_train_psg.py::test_a_finished_run_is_not_released_again_with_other_words",),
+    ),
+    Fault(
+        "RDP's rough value is called PLD's",
+        ACCOUNTING,
+        "    if not rough <= MOST_BY_RDP:\n        return math.inf\n",
+        "    if not rough <= MOST_EPSILON:\n        return rdp_epsilon(composition, delta, QUICK_ORDERS)[0]\n",
+        (f"{LARGE}where_pld_is_not_computed_epsilon_is_infinite_and_the_gate_is_shut",),
+    ),
+    Fault(
+        "quick orders alone say where PLD is computed",
+        ACCOUNTING,
+        "rough if rough <= MOST_EPSILON else scale(composition, delta)",
+        "rough",
+        (f"{LARGE}the_verifier_computes_the_same_large_epsilon",),
+    ),
+    Fault(
+        "epsilon above 709 is what overflows",
+        "diffusers_dp/verify.py",
+        "    if accountant.get_delta(LARGE_EPSILON) <= delta:\n",
+        "    if accountant:\n",
+        (f"{LARGE}one_gaussian_has_the_epsilon_of_the_closed_form",),
     ),
 )
