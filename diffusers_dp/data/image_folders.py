@@ -86,7 +86,7 @@ class ImageFolderSource:
         for table in self._tables:
             for row in rows_of(table, self.data.delimiter):
                 name = self._name(table, row)
-                lines += self._named_alone or name not in self._all or name in self._images
+                lines += self._named_alone or self._counts(name)
         return lines if self._named_alone else max(lines, len(self._images))
 
     def class_names(self) -> tuple[str, ...] | None:
@@ -107,7 +107,7 @@ class ImageFolderSource:
             for row in rows_of(table, self.data.delimiter):
                 name = self._name(table, row)
                 if name is None or name not in self._images:
-                    missing += self._named_alone or name not in self._all  # else it is of another split
+                    missing += self._named_alone or self._counts(name)
                 elif name in found:
                     raise UsageError(
                         "The table names one file in two lines; let one line stay, and --unit_column say whose images "
@@ -198,6 +198,10 @@ class ImageFolderSource:
         folder = table.parent.relative_to(self.root).as_posix()
         name = os.path.relpath(value, self.root.absolute()) if value.startswith("/") else posixpath.join(folder, value)
         return posixpath.normpath(name)
+
+    def _counts(self, name: str | None) -> bool:
+        """Whether a line of metadata is a record: it names a file that is an image of this split, or is nowhere."""
+        return name is not None and (name in self._images or name not in self._all)
 
     def _record(self, name: str, row: dict[str, Any]) -> Record:
         column, label = self.data.label_column or "label", None

@@ -1,0 +1,307 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""How one record is read depends on that record alone: neighbours of small data sets, through the real loader."""
+
+import json
+import os
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from diffusers_dp.data.images import load_images, public_facts
+from diffusers_dp.data.source import DataSource
+from diffusers_dp.errors import UsageError
+from support.images import encode
+
+
+COUNT = 6
+NAMES = [f"scan {i}.png" for i in range(COUNT)]
+LABELS, PATIENTS = ["cat", "dog", "cat", "dog", "cat", "dog"], ["p0", "p0", "p1", "p1", "p2", "p2"]
+CHANGED = 2  # the record that differs between neighbours
+
+#: What a cell may hold that is no class, or no plain one.
+CELLS = [
+    "", " ", "NA", "N/A", "nan", "NaN", "null", "None", "<NA>", "unknown", "CAT", " cat", "cat ", "0", "1", "7", "-1",
+    "0.0", "0.5", "1e999", "inf", "Infinity", "-0", "007", "true", "True", "FALSE", "no", "1_0", "٣", "²", "é",
+    "e\u0301", "🐈", "=1+1", "a" * 300, "../x", "cat,dog", '"', '""', "'", "\\", "\\n", "2026-11-28", "0x10", "12:30",
+    "9" * 400, "\ufeffcat", "p0", "#N/A", "\t",
+]  # fmt: skip
+#: Values that only JSON or Parquet can hold.
+VALUES = [None, 0, 1, 7, -1, 0.0, 0.5, 1e300, float("nan"), float("inf"), True, False, 10**30, [], [1], {}, {"a": 1}]
+LINES = [
+    b"", b" ", b'"', b'scan 2.png,"cat', b'scan 2.png,"cat,p1', b"scan 2.png,cat", b"scan 2.png,cat,p1,more",
+    b"scan 2.png", b",,", b"\xff\xfe,cat,p1", b"scan 2.png,cat,\xe9", b"scan 2.png,\x00,p1", b"scan 2.png,c\rat,p1",
+    b"scan 2.png;cat;p1", b"#", b"{}", b'scan 2.png,cat,p1"', b'"scan 2.png""",cat,p1', b'{"file_name": "scan 2.png"',
+    b"[1, 2]", b"null", b"NaN", b'"text"', b"[" * 5000,
+    b'{"file_name": "scan 2.png", "file_name": "scan 2.png", "label": "cat", "patient": "p1"}', b'{"patient": "p1"}',
+    b'{"file_name": {"path": "scan 2.png"}, "label": "cat"}',
+    b'{"file_name": "scan 2.png", "label": "\\ud800", "patient": "\\ud800"}',
+]  # fmt: skip
+
+
+def picture(number, channels=1):
+    mode = "L" if channels == 1 else "RGB"
+    return encode(Image.new(mode, (4, 4), 10 + number if channels == 1 else (10 + number, 0, number)))
+
+
+def rows(**changed):
+    """The records as dictionaries; `changed` are values of record `CHANGED`."""
+    found = [
+        {"file_name": name, "label": label, "patient": unit} for name, label, unit in zip(NAMES, LABELS, PATIENTS)
+    ]
+    found[CHANGED].update(changed)
+    return found
+
+
+def quoted(text):
+    return '"' + str(text).replace('"', '""') + '"'
+
+
+def csv_lines(records):
+    return [b"file_name,label,patient"] + [",".join(map(quoted, row.values())).encode() for row in records]
+
+
+def json_lines(records):
+    return [json.dumps(row).encode() for row in records]
+
+
+def write_table(path, records):
+    lines = csv_lines(records) if path.suffix == ".csv" else json_lines(records)
+    path.write_bytes(b"\n".join(lines) + b"\n")
+
+
+def write_parquet(path, records):
+    """Values of one Python type in each column, as the schema of a file has them."""
+    kinds = {"label": pa.string(), "patient": pa.string(), "file_name": pa.string()}
+    pq.write_table(pa.Table.from_pylist(records, pa.schema(kinds)), path)
+
+
+def folder_of(root, channels=1, missing=()):
+    root.mkdir(parents=True, exist_ok=True)
+    for number, name in enumerate(NAMES):
+        if number not in missing:
+            (root / name).write_bytes(picture(number, channels))
+    return root
+
+
+def read(place, channels=1, **flags):
+    """What the loader makes of it: by the value of a picture its label and the digest of its id."""
+    flags = {"class_names": ("cat", "dog"), "num_train_images": COUNT, "image_shape": (channels, 4, 4), **flags}
+    data = DataSource(dataset_name=str(place), **flags)
+    if data.unit_column:
+        data = replace(data, num_train_units=COUNT)
+    facts = public_facts(data)
+    with tempfile.TemporaryDirectory() as cache:
+        arrays = load_images(data, facts, cache)
+        labels = [None] * len(arrays.images) if arrays.labels is None else arrays.labels.tolist()
+        found = zip(arrays.images[:, 0, 0, 0].tolist(), labels, arrays.ids.tolist(), arrays.readable.tolist())
+        return {value - 10: (label, bytes(digest)) for value, label, digest, readable in found if readable}
+
+
+def others(found):
+    return {number: facts for number, facts in found.items() if number != CHANGED}
+
+
+#: What is read beside a column that changes.
+FLAGS = {"label": {}, "patient": {"unit_column": "patient"}, "file_name": {"key_column": "file_name"}}
+TABLES = ["metadata.csv", "metadata.jsonl", "table.csv", "table.jsonl", "metadata.parquet"]
+
+
+@pytest.mark.parametrize(("kind", "channels"), [*((kind, 1) for kind in TABLES), ("metadata.csv", 3)])
+def test_a_cell_changes_its_own_record_alone(tmp_path, kind, channels):
+    folder = folder_of(tmp_path, channels)
+    table = folder / kind
+    place = folder if kind.startswith("metadata") else table
+    write = write_parquet if table.suffix == ".parquet" else write_table
+    write(table, rows())
+    cells = CELLS[:12] if channels == 3 else CELLS + (VALUES if table.suffix == ".jsonl" else [])
+    for column, flags in FLAGS.items():
+        write(table, rows())
+        whole = read(place, channels, **flags)
+        assert len(whole) == COUNT
+        for cell in cells:
+            write(table, rows(**{column: cell}))
+            assert others(read(place, channels, **flags)) == others(whole), (column, cell)
+
+
+@pytest.mark.parametrize("kind", ["metadata.csv", "metadata.jsonl", "table.csv", "table.jsonl"])
+def test_a_line_changes_its_own_record_alone(tmp_path, kind):
+    folder = folder_of(tmp_path)
+    table = folder / kind
+    place = folder if kind.startswith("metadata") else table
+    write_table(table, rows())
+    whole = read(place, unit_column="patient")
+    lines = table.read_bytes().split(b"\n")
+    for line in LINES:
+        changed = list(lines)
+        changed[CHANGED + (kind.endswith(".csv"))] = line
+        for ending in (b"\n", b"\r\n"):
+            table.write_bytes(ending.join(changed))
+            assert others(read(place, unit_column="patient")) == others(whole), line
+
+
+@pytest.mark.parametrize("kind", ["metadata.csv", "metadata.jsonl", "table.csv", "metadata.parquet"])
+def test_a_record_or_its_file_or_its_line_is_gone(tmp_path, kind):
+    write = write_parquet if kind.endswith("parquet") else write_table
+    whole, found = None, []
+    for number, (missing, gone) in enumerate([((), False), ((CHANGED,), False), ((), True), ((CHANGED,), True)]):
+        folder = folder_of(tmp_path / str(number), missing=missing)
+        write(folder / kind, [row for row in rows() if not gone or row["file_name"] != NAMES[CHANGED]])
+        place = folder if kind.startswith("metadata") else folder / kind
+        found = [read(place, **flags) for flags in FLAGS.values()]
+        whole = whole or found
+        assert [others(each) for each in found] == [others(each) for each in whole]
+        assert all((CHANGED in each) == (number == 0) for each in found)
+
+
+def test_two_lines_of_one_file_are_refused_in_one_sentence(tmp_path):
+    folder = folder_of(tmp_path)
+    said = set()
+    for name in (NAMES[0], f"./{NAMES[0]}", f"x/../{NAMES[0]}", str(folder / NAMES[0])):
+        for kind in ("csv", "jsonl"):
+            write_table(folder / f"metadata.{kind}", rows(file_name=name))
+            with pytest.raises(UsageError) as refusal:
+                read(folder)
+            said.add(str(refusal.value))
+            (folder / f"metadata.{kind}").unlink()
+    assert len(said) == 1 and NAMES[0] not in said.pop()
+
+
+def test_the_words_for_no_value_are_no_unit(tmp_path):
+    """As text they would make one unit of all who have none, and of strangers neighbours."""
+    folder = folder_of(tmp_path)
+    for word in ("", "NA", "N/A", "nan", "null", "None", " ", "<NA>"):
+        write_table(folder / "metadata.csv", [dict(row, patient=word) for row in rows()])
+        assert read(folder, unit_column="patient") == {}
+        write_table(folder / "metadata.csv", [dict(row, label=word) for row in rows()])
+        assert read(folder) == {}
+        if word.strip():  # a class that is called so is one, and so is a file
+            assert len(read(folder, class_names=(word, "dog"))) == COUNT
+    (folder / "NA").mkdir()
+    (folder / "NA" / "nan.png").write_bytes(picture(COUNT))
+    write_table(folder / "metadata.csv", [*rows(), {"file_name": "NA/nan.png", "label": "cat", "patient": "p7"}])
+    assert len(read(folder, num_train_images=COUNT + 1)) == COUNT + 1
+
+
+def test_ids_are_compared_as_they_are_spelled_and_numbers_by_value(tmp_path):
+    folder = folder_of(tmp_path)
+    spelled = ["7", "7.0", "007", " 7 ", "seven", "Seven"]
+    write_table(folder / "metadata.csv", [dict(row, patient=text) for row, text in zip(rows(), spelled)])
+    digests = [digest for _, digest in read(folder, unit_column="patient").values()]
+    assert len(set(digests)) == 5 and digests[0] == digests[3]
+    (folder / "metadata.csv").unlink()
+    numbers = [7, 7.0, "7", 8, 7.5, True]
+    write_table(folder / "metadata.jsonl", [dict(row, patient=value) for row, value in zip(rows(), numbers)])
+    found = read(folder, unit_column="patient")
+    digests = [digest for _, digest in found.values()]
+    assert set(found) == {0, 1, 2, 3} and digests[0] == digests[1] and len(set(digests)) == 3
+
+
+@pytest.mark.parametrize(
+    ("names", "labels", "found"),
+    [
+        (("1", "2", "10"), ["1", "2", "10", "10.0", "0", "3"], [0, 1, 2, 2, None, None]),
+        (("-1", "0", "1"), ["-1", "0", "1", "-1.0", "+1", "2"], [0, 1, 2, 0, 2, None]),
+        (("3", "5", "7"), [3, 5, 7, 3.0, "05", 5.5], [0, 1, 2, 0, 1, None]),
+        (("cat", "dog"), ["0", "1", "2", "-1", "dog", "1.0"], [0, 1, None, None, 1, 1]),
+        (("no", "yes"), [True, False, "true", "False", 1, "yes"], [1, 0, 1, 0, 1, 1]),
+        (("True", "False"), ["True", "False", "true", True, 0, "x"], [0, 1, 1, 1, 0, None]),
+        (("7", "other"), ["7", "other", "0", "1", 7, "7.0"], [0, 1, None, None, None, None]),
+        (("01", "1"), ["01", "1", "001", 1, "1.0", ""], [0, 1, None, None, None, None]),
+    ],
+)
+def test_labels_match_by_name_then_by_value_then_by_declared_position(tmp_path, names, labels, found):
+    folder = folder_of(tmp_path)
+    write_table(folder / "metadata.jsonl", [dict(row, label=label) for row, label in zip(rows(), labels)])
+    read_ = read(folder, class_names=names)
+    assert [read_.get(number, (None,))[0] for number in range(COUNT)] == found
+
+
+def write_images(path, labels, kind):
+    images = [{"bytes": picture(number), "path": None} for number in range(COUNT)]
+    struct = pa.struct({"bytes": pa.binary(), "path": pa.string()})
+    pq.write_table(pa.table({"image": pa.array(images, struct), "label": pa.array(labels, kind)}), path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "names", "labels", "found"),
+    [
+        (pa.float64(), ("3", "5", "7"), [3.0, 5.0, None, float("nan"), 5.5, 7.0], [0, 1, None, None, None, 2]),
+        (pa.int8(), ("1", "2", "3"), [1, 2, 3, None, 0, 4], [0, 1, 2, None, None, None]),
+        (pa.bool_(), ("no", "yes"), [True, False, None, True, True, False], [1, 0, None, 1, 1, 0]),
+        (pa.string(), ("cat", "dog"), ["cat", "NA", "dog ", "DOG", "1", None], [0, None, 1, None, 1, None]),
+        (pa.int64(), ("cat", "dog"), [0, 1, 2, -1, None, 1], [0, 1, None, None, None, 1]),
+    ],
+)
+def test_labels_of_parquet(tmp_path, kind, names, labels, found):
+    write_images(tmp_path / "train.parquet", labels, kind)
+    data = DataSource(dataset_name=str(tmp_path), class_names=names, num_train_images=COUNT, image_shape=(1, 4, 4))
+    arrays = load_images(data, public_facts(data), tmp_path / "cache")
+    read_ = [label if ok else None for label, ok in zip(arrays.labels.tolist(), arrays.readable.tolist())]
+    assert read_ == found
+
+
+def test_files_of_different_schemas_are_refused_by_name(tmp_path):
+    write_images(tmp_path / "a.parquet", [0] * COUNT, pa.int64())
+    write_images(tmp_path / "b.parquet", [0.0] * COUNT, pa.float64())
+    with pytest.raises(UsageError, match="b.parquet has other columns or types than .*a.parquet"):
+        read(tmp_path, num_train_images=2 * COUNT)
+
+
+@pytest.mark.parametrize("name", ["../secret.png", "/SECRET", "linked/secret.png", "pipe.png", "x" * 300 + ".png"])
+def test_a_line_leads_out_of_no_folder(tmp_path, name):
+    """Nor does it open a pipe, which would wait for ever."""
+    (tmp_path / "secret.png").write_bytes(picture(100))
+    folder = folder_of(tmp_path / "scans")
+    os.mkfifo(folder / "pipe.png")
+    name = name.replace("/SECRET", str(tmp_path / "secret.png"))
+    for kind in ("metadata.csv", "labels.csv"):
+        write_table(folder / kind, rows(file_name=name))
+        found = read(folder if kind == "metadata.csv" else folder / kind)
+        assert set(found) == set(range(COUNT)) - {CHANGED}
+        (folder / kind).unlink()
+
+
+def test_the_delimiter_is_declared(tmp_path):
+    folder = folder_of(tmp_path)
+    lines = [b"file_name;label;patient", *(f"{name};{label};a,b".encode() for name, label in zip(NAMES, LABELS))]
+    (folder / "metadata.csv").write_bytes(b"\n".join(lines))
+    with pytest.raises(UsageError, match="--image_column 'image' does not exist"):
+        read(folder)
+    assert len(read(folder, delimiter=";", unit_column="patient")) == COUNT
+
+
+def test_whether_images_have_classes_follows_from_flags(tmp_path):
+    folder = folder_of(tmp_path)
+    write_table(folder / "metadata.csv", rows())
+    assert {label for label, _ in read(folder, class_names=None).values()} == {None}
+    with pytest.raises(UsageError, match="--label_column needs declared class names"):
+        read(folder, class_names=None, label_column="label")
+
+
+def test_a_split_has_its_own_lines(tmp_path):
+    """Metadata around the splits tells of the files of both."""
+    train, test = folder_of(tmp_path / "train"), folder_of(tmp_path / "test")
+    lines = [dict(row, file_name=f"{split}/{row['file_name']}") for split in ("train", "test") for row in rows()]
+    write_table(tmp_path / "metadata.csv", lines)
+    assert train != test and len(read(tmp_path)) == COUNT and len(read(tmp_path, train_split="test")) == COUNT
+    assert np.all([label is not None for label, _ in read(tmp_path).values()])
+
+
+def test_folders_tell_classes_where_the_table_does_not(tmp_path):
+    for label in ("cat", "dog"):
+        folder_of(tmp_path / label)
+    lines = [f"{label}/{name},{unit}" for label in ("cat", "dog") for name, unit in zip(NAMES, PATIENTS)]
+    (tmp_path / "metadata.csv").write_text("\n".join(["file_name,patient", *lines]))
+    data = DataSource(
+        dataset_name=str(tmp_path), class_names=("cat", "dog"), num_train_images=2 * COUNT, unit_column="patient",
+        num_train_units=COUNT, image_shape=(1, 4, 4),
+    )  # fmt: skip
+    arrays = load_images(data, public_facts(data), Path(tempfile.mkdtemp(dir=tmp_path.parent)))
+    assert arrays.readable.all() and np.bincount(arrays.labels).tolist() == [COUNT, COUNT]
+    assert len(set(arrays.ids.tolist())) == 3
