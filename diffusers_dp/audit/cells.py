@@ -1,16 +1,14 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The noise of every way to ask the door: images or units, with the leaky log or without, for a step, a
-query and the question about a finished model.
+"""The noise of every way to ask the door: images or units, for a step, a query and the question about a
+finished model.
 
 No record can be read, so that an answer is its noise, from the real generator. A fault in one branch of the code shows
 in one cell only.
 """
 
-import itertools
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -24,7 +22,6 @@ from ..evaluation.images import ImageSet
 from ..gradients.step import Gradients
 from ..privacy.sensitive import SensitiveImages
 from ..randomness.keyed_hash import digests_of
-from ..randomness.leaky_log import LeakyLog
 from .bands import whitened
 from .checks import Check, random_check, std_check
 from .mechanism import ANY_EPSILON, STAND_IN_SHAPE, AuditedModel, Mechanism
@@ -44,30 +41,27 @@ class Cell:
 
     Args:
         units (`bool`): Whether units have several images.
-        leaky (`bool`): `--leaky_logs`.
         exact (`bool`): `--noise exact`.
     """
 
     units: bool = False
-    leaky: bool = False
     exact: bool = False
 
     @property
     def name(self) -> str:
         words = (
             "units" if self.units else "images",
-            "leaky log" * self.leaky,
             "exact" * self.exact,
         )
         return ", ".join(filter(None, words))
 
 
-CELLS = tuple(Cell(*flags) for flags in itertools.product((False, True), repeat=3) if not flags[0] or not flags[2])
+CELLS = (Cell(), Cell(units=True), Cell(exact=True))
 
 
 def cell_of(mechanism: Mechanism) -> Cell:
     """A run's own."""
-    return Cell(mechanism.max_images_per_unit is not None, mechanism.leaky_logs, mechanism.exact)
+    return Cell(mechanism.max_images_per_unit is not None, mechanism.exact)
 
 
 def cell_checks(mechanism: Mechanism, audited: AuditedModel, cells: Sequence[Cell]) -> list[Check]:
@@ -95,28 +89,26 @@ def noise_of_cell(
 ) -> Iterator[tuple[str, list[Gradients], float]]:
     """Each question's name, its answers, and the standard deviation that they should have."""
     sigma, clip_norm = mechanism.noise_multiplier, mechanism.max_grad_norm
-    with tempfile.TemporaryDirectory() as folder:
-        log = LeakyLog(Path(folder), clip_norm) if cell.leaky else None
-        door = blank_door(audited.image_shape, audited.class_names, cell, log, audited.device)
-        bands = mechanism.bands
-        question = mechanism.question(NUM_RECORDS, NUM_RECORDS) | {
-            "noise_multiplier": sigma, "sample_rate": 0.5 if bands is None else 0.5 / bands.count, "bands": bands,
-            "noise_multiplicity": min(mechanism.noise_multiplicity, 2), "reserve_steps": ASKS,
-        }  # fmt: skip
-        answers = [_part(door.noisy_gradient(audited.model, audited.row_loss, **question)) for _ in range(ASKS)]
-        if bands is not None:
-            answers = _whitened(answers, bands)
-        yield "a step", answers, sigma * clip_norm / mechanism.normaliser
-        door = blank_door(STAND_IN_SHAPE, STAND_IN_CLASSES, cell, log)
-        answer = door.noisy_sum(
-            lambda x, _: x.new_zeros(len(x), QUERY_VALUES), clip_norm=clip_norm, noise_multiplier=sigma,
-            sample_rate=0.5, by_label=True, name="query", repeats=ASKS,
-        )  # fmt: skip
-        yield "a query", [{"classes and values": each} for each in answer], sigma * clip_norm
-        judge = untrained_judge(STAND_IN_SHAPE, STAND_IN_CLASSES)
-        row = LedgerRow("evaluation_reserve", "gaussian", sigma)
-        asked = [{"classes and values": judge.ask(door, row)} for _ in range(ASKS)]
-        yield "the question about a finished model", asked, sigma * judge.query.clip_norm
+    door = blank_door(audited.image_shape, audited.class_names, cell, audited.device)
+    bands = mechanism.bands
+    question = mechanism.question(NUM_RECORDS, NUM_RECORDS) | {
+        "noise_multiplier": sigma, "sample_rate": 0.5 if bands is None else 0.5 / bands.count, "bands": bands,
+        "noise_multiplicity": min(mechanism.noise_multiplicity, 2), "reserve_steps": ASKS,
+    }  # fmt: skip
+    answers = [_part(door.noisy_gradient(audited.model, audited.row_loss, **question)) for _ in range(ASKS)]
+    if bands is not None:
+        answers = _whitened(answers, bands)
+    yield "a step", answers, sigma * clip_norm / mechanism.normaliser
+    door = blank_door(STAND_IN_SHAPE, STAND_IN_CLASSES, cell)
+    answer = door.noisy_sum(
+        lambda x, _: x.new_zeros(len(x), QUERY_VALUES), clip_norm=clip_norm, noise_multiplier=sigma,
+        sample_rate=0.5, by_label=True, name="query", repeats=ASKS,
+    )  # fmt: skip
+    yield "a query", [{"classes and values": each} for each in answer], sigma * clip_norm
+    judge = untrained_judge(STAND_IN_SHAPE, STAND_IN_CLASSES)
+    row = LedgerRow("evaluation_reserve", "gaussian", sigma)
+    asked = [{"classes and values": judge.ask(door, row)} for _ in range(ASKS)]
+    yield "the question about a finished model", asked, sigma * judge.query.clip_norm
 
 
 def _whitened(answers: list[Gradients], bands: Bands) -> list[Gradients]:
@@ -137,7 +129,6 @@ def blank_door(
     image_shape: tuple[int, ...],
     class_names: tuple[str, ...] | None,
     cell: Cell,
-    leaky_log: LeakyLog | None,
     device: torch.device | str = "cpu",
 ) -> SensitiveImages:
     """To records of which none can be read."""
@@ -148,7 +139,7 @@ def blank_door(
         units = {"units": np.arange(NUM_RECORDS), "num_units": NUM_RECORDS, "ids": digests_of(range(NUM_RECORDS))}
     return SensitiveImages(
         images, labels, np.zeros(NUM_RECORDS, dtype=bool), num_images=NUM_RECORDS, image_shape=image_shape,
-        ledger=ledger_of(), class_names=class_names, leaky_log=leaky_log, device=device, exact=cell.exact,
+        ledger=ledger_of(), class_names=class_names, device=device, exact=cell.exact,
         **units,
     )  # fmt: skip
 
@@ -184,7 +175,7 @@ def noise_p_values(answers: Sequence[Gradients], std: float) -> dict[str, float]
             first, second = (np.delete(values, end, axis) for end in (-1, 0))
             what = f"neighbours along axis {axis - 1} of" if axis else "answers,"
             found[f"correlation of {what} {name}"] = _p_value_of_correlation(first, second)
-    for (name, one), (other_name, other) in itertools.pairwise(tensors.items()):
+    for (name, one), (other_name, other) in pairwise(tensors.items()):
         one, other = (values.reshape(len(answers), -1) for values in (one, other))
         size = min(one.shape[1], other.shape[1])
         found[f"correlation of {name} and {other_name}"] = _p_value_of_correlation(one[:, :size], other[:, :size])

@@ -41,7 +41,6 @@ class Mechanism:
         sample_rate, noise_multiplier, max_grad_norm, normaliser, noise_multiplicity: q, sigma, C, divisor and K.
         delta (`float`): delta of the claim.
         max_images_per_unit (`int`, *optional*): Where a unit has several images.
-        leaky_logs (`bool`): Whether the run keeps a leaky log.
         bands (`Bands`, *optional*): Bands of correlated noise; `sample_rate` is that of all units.
         exact (`bool`): `--noise exact`.
     """
@@ -53,17 +52,16 @@ class Mechanism:
     noise_multiplicity: int
     delta: float
     max_images_per_unit: int | None = None
-    leaky_logs: bool = False
     bands: Bands | None = None
     exact: bool = False
 
     @classmethod
-    def of(cls, plan: Plan, *, leaky_logs: bool = False) -> "Mechanism":
+    def of(cls, plan: Plan) -> "Mechanism":
         row, query = plan.rows["dp_sgd"], plan.rows["dp_sgd"].query
         return cls(
             query.get("sample_rate", row.sampling_probability), row.noise_multiplier, query["clip_norm"],
             query["normaliser"], query["noise_multiplicity"],
-            plan.ledger.target_delta, query.get("max_images_per_unit"), leaky_logs, Bands.of(query),
+            plan.ledger.target_delta, query.get("max_images_per_unit"), Bands.of(query),
             "grid" in query,
         )  # fmt: skip
 

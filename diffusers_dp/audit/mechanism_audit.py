@@ -31,7 +31,6 @@ def audit_mechanism(
     plan: Plan,
     model: AuditedModel | None = None,
     *,
-    leaky_logs: bool = False,
     bf16: bool = False,
     quick: bool = False,
 ) -> Audit:
@@ -40,7 +39,6 @@ def audit_mechanism(
     Args:
         facts, plan: Of the run.
         model (`AuditedModel`, *optional*): The run's own, for the probes of `probes.py`; without it a stand-in's only.
-        leaky_logs (`bool`): Whether the run keeps a leaky log.
         bf16 (`bool`): Whether its model computes in mixed precision.
         quick (`bool`): Fewer steps and draws, for the pre-flight.
 
@@ -48,7 +46,7 @@ def audit_mechanism(
         `Audit`: With a verdict.
     """
     start = time.perf_counter()
-    mechanism = Mechanism.of(plan, leaky_logs=leaky_logs) if "dp_sgd" in plan.rows else None
+    mechanism = Mechanism.of(plan) if "dp_sgd" in plan.rows else None
     probes: list[Callable[[], list[Check]]] = []
     num_records, steps = 0, list[int]()
     if mechanism is not None:

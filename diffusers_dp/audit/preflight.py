@@ -13,19 +13,12 @@ if TYPE_CHECKING:
     from ..runs.dp_sgd import Trained
 
 
-def preflight(
-    facts: PublicFacts,
-    plan: Plan,
-    trained: "Trained | None" = None,
-    *,
-    leaky_logs: bool = False,
-    bf16: bool = False,
-) -> None:
+def preflight(facts: PublicFacts, plan: Plan, trained: "Trained | None" = None, *, bf16: bool = False) -> None:
     """A short `audit_mechanism` with the run's own model, before anything is spent. It says in one line that it
     passed. Of a run without guarantee there is nothing to audit.
 
     Args:
-        facts, plan, leaky_logs, bf16: As for `audit_mechanism`.
+        facts, plan, bf16: As for `audit_mechanism`.
         trained (`Trained`, *optional*): The run's own model, new, and the loss of its rows.
 
     Raises:
@@ -42,7 +35,7 @@ def preflight(
     if trained is not None:
         shape = trained.row_shape or facts.image_shape
         model = AuditedModel(trained.model, trained.loss, shape, facts.class_names)
-    audit = audit_mechanism(facts, plan, model, leaky_logs=leaky_logs, bf16=bf16, quick=True)
+    audit = audit_mechanism(facts, plan, model, bf16=bf16, quick=True)
     if audit.reasons:
         raise IntegrityError(
             f"The pre-flight audit found the mechanism broken ({'; '.join(audit.reasons)}): nothing was spent; repair "

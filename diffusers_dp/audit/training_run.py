@@ -163,7 +163,7 @@ class RunAudit:
 
     def _probes(self) -> list[Check]:
         trained = self._new_model()
-        mechanism = Mechanism.of(self.plan, leaky_logs=self.config.leaky_logs)
+        mechanism = Mechanism.of(self.plan)
         shape = trained.row_shape or self.facts.image_shape
         model = AuditedModel(trained.model, trained.loss, shape, self.facts.class_names)
         bf16 = self.config.precision == "bf16"

@@ -154,7 +154,7 @@ def _mechanism(own: argparse.Namespace, flags: list[str]) -> tuple[Any, "Trainin
     config, facts, plan = _planned("mechanism", own.attach, flags, own.method)
     from ..audit.mechanism_audit import audit_mechanism  # loads torch
 
-    audit = audit_mechanism(facts, plan, leaky_logs=config.leaky_logs, bf16=config.precision == "bf16")
+    audit = audit_mechanism(facts, plan, bf16=config.precision == "bf16")
     return audit, config
 
 

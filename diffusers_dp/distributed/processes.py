@@ -250,21 +250,20 @@ class Processes:
             raise RuntimeError("A sum over all processes was requested while one process works alone.")
 
 
-def start_processes(*, precision: str, seed: int, leaky_logs: bool) -> Processes:
+def start_processes(*, precision: str, seed: int) -> Processes:
     """Connects the processes that `torchrun`, `accelerate launch` or MPI started, or uses a single one; each gets its
     share of the cores.
 
     Args:
         precision (`str`): `"no"` or `"bf16"`.
         seed (`int`): `--seed`, to which each process adds its index.
-        leaky_logs (`bool`): Whether losses and norms are logged, which needs a single process.
 
     Raises:
         UsageError: Too few processes started, the device has no bf16, or Accelerate's configuration or a flag does not
             work with several processes or DP-SGD.
     """
     asked = number_of(SIZES, 1)
-    _refuse(asked, precision, seed, leaky_logs)
+    _refuse(asked, precision, seed)
     options: dict[str, Any] = {}
     if asked > 1:  # without `cpu`, each process on a machine without GPUs would run as a single one
         options = {
@@ -289,7 +288,7 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _refuse(asked: int, precision: str, seed: int, leaky_logs: bool) -> None:
+def _refuse(asked: int, precision: str, seed: int) -> None:
     environment = os.environ
     for name, title in _REWRITERS.items():
         if environment.get(f"ACCELERATE_USE_{name}", "").lower() == "true":
@@ -323,9 +322,4 @@ def _refuse(asked: int, precision: str, seed: int, leaky_logs: bool) -> None:
             f"{seed} is too large for {asked} processes, each of which adds its index to it: give an integer from 0 "
             f"to {most}.",
             field="seed",
-        )
-    if leaky_logs:
-        raise UsageError(
-            "works with one process only (each sees a part of a step): leave it out, or start a single process.",
-            field="leaky_logs",
         )

@@ -7,8 +7,7 @@ from .. import __version__
 from ..accounting.attack_bounds import AttackBounds, attack_bounds_of
 from ..release.plain_words import claimed, found_in_words, has_earlier, plain_guarantee, questions
 from ..verify import about_delta, known_faults, settled_digest
-from .form import QUESTIONS
-from .hazards import hazards
+from .texts import hazards, texts
 
 
 SCHEMA_VERSION = 1
@@ -85,7 +84,7 @@ def contents(
         "paid_for": receipt.get("evaluation") or [],
         "form": [
             {"name": each, "group": group, "question": words, "answer": answers.get(each)}
-            for group, found in QUESTIONS.items()
+            for group, found in texts()["questions"].items()
             for each, words in found.items()
         ],
     }

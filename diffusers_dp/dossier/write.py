@@ -2,7 +2,6 @@
 """Builds the dossier of a release: checks it, refuses what is about another release, and writes page and JSON."""
 
 from pathlib import Path
-from typing import Any
 
 from ..errors import IntegrityError
 from ..files.canonical import canonical_json
@@ -13,7 +12,7 @@ from ..release.signing import Signer, check_signature
 from ..verify import consistency, settled_digest
 from .contents import contents
 from .evidence import read_audit, read_evaluation
-from .page import annex_page, dossier_page
+from .page import dossier_page
 
 
 DOSSIER, ANNEX = "dossier/dossier", "private/unprotected/dossier_annex"  # without their endings
@@ -64,8 +63,9 @@ def write_dossier(
         page = dossier_page(found)
         pages = [(DOSSIER, found, page)]
         if private or attack:
-            annex = _annex(found, classes if private else [], attack)
-            pages.append((ANNEX, annex, annex_page(annex)))
+            kept = ("schema_version", "library", "release", "parameters")
+            annex = {name: found[name] for name in kept} | {"classes": classes if private else [], "attack": attack}
+            pages.append((ANNEX, annex, dossier_page(annex, annex=True)))
         written: dict[str, str] = {}  # all of it can be said before anything is written
         for place, values, html in pages:
             written |= {f"{place}.json": canonical_json(values), f"{place}.html": html}
@@ -77,14 +77,3 @@ def write_dossier(
     for name, content in written.items():
         write_text(content, output_dir / name)
     return [output_dir / f"{place}.html" for place, _, _ in pages]
-
-
-def _annex(found: dict[str, Any], classes: list[dict[str, Any]], attack: dict[str, Any] | None) -> dict[str, Any]:
-    return {
-        "schema_version": found["schema_version"],
-        "library": found["library"],
-        "release": found["release"],
-        "parameters": found["parameters"],
-        "classes": classes,
-        "attack": attack,
-    }

@@ -7,7 +7,6 @@ import torch
 from torch import nn
 
 from ..errors import UsageError
-from ..randomness.leaky_log import LeakyLog
 from ..randomness.private_generator import PrivateGenerator
 from .parts import widened
 from .per_example import per_example_gradients
@@ -46,7 +45,6 @@ def clipped_gradient_sum(
     max_grad_norm: float,
     noise_multiplicity: int,
     generator: PrivateGenerator,
-    leaky_log: LeakyLog | None = None,
     exact: bool = False,
 ) -> Gradients:
     """Sum over images of clipped gradients, without noise: **not private**, for the door alone.
@@ -65,7 +63,6 @@ def clipped_gradient_sum(
         batches (iterable of `PhysicalBatch`): Images in [-1, 1]; a unit lies in one batch as a whole. Possibly none.
         generator (`PrivateGenerator`): What `row_loss` draws from. Amplification by sampling needs these draws secret
             as well: whoever knew them could tell from the others' rows whether an image was sampled.
-        leaky_log (`LeakyLog`, *optional*): Is told losses and norms.
         exact (`bool`, defaults to `False`): Whether clipped gradients are rounded to whole numbers, see `grid`.
 
     Returns:
@@ -90,7 +87,7 @@ def clipped_gradient_sum(
             losses = row_loss(model, rows, row_labels, generator)
             _check_losses(losses, len(rows))
             losses.sum().backward()
-            losses = losses.detach()  # lets go of the graph, and with it of all activations
+            del losses  # and with them the graph and all activations
         squared_norms = gradients.squared_norms()
         if squared_norms.shape != counted.shape:  # `where` would repeat the only image's answer
             raise UnsupportedModel(
@@ -100,8 +97,6 @@ def clipped_gradient_sum(
         summed = gradients.rounded_sum(max_grad_norm, counted) if exact else gradients.weighted_sum(factors)
         for name, part in summed.items():
             total[name] = total[name].add_(part) if name in total else part
-        if leaky_log is not None:
-            leaky_log.batch(losses, squared_norms[counted].sqrt())
     # In the model's order, in which the noise is drawn.
     return {
         name: total[name] if name in total else _zeros(parameter, exact)

@@ -131,11 +131,6 @@ class CheckpointFlags:
         "speed of the whole run, no loss or gradient norm; unset: none.",
         choices=TRACKERS,
     )
-    leaky_logs: bool = flag(
-        False,
-        "Write losses, gradient norms and batch sizes of DP-SGD to private/unprotected/: no guarantee covers them, "
-        "never pass them on.",
-    )
 
     def check(self) -> None:
         if self.report_to is not None and importlib.util.find_spec(self.report_to) is None:

@@ -230,7 +230,6 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
 
     # What a method without DP-SGD has in the place of flags.
 
-    leaky_logs = False
     no_engine_tuning = True
 
     @property

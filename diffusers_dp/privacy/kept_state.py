@@ -22,7 +22,6 @@ from torch import nn
 from ..accounting.ledger import PrivacyLedger
 from ..distributed.processes import Processes
 from ..errors import UsageError
-from ..randomness.leaky_log import LeakyLog
 from ..randomness.private_generator import PrivateGenerator
 
 
@@ -43,7 +42,7 @@ class Door:
 
 
 #: The library's own objects that draw or count.
-OWN = (Door, PrivacyLedger, PrivateGenerator, Processes, LeakyLog)
+OWN = (Door, PrivacyLedger, PrivateGenerator, Processes)
 MOST_ITEMS = 10_000  # of a container of plain values that are named one by one
 SMALL = 2**12  # bytes of a tensor that are hashed; of a larger one weighted sums of its words are compared
 WIDTH = 2**10  # words of a row, for these sums

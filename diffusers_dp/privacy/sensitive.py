@@ -42,7 +42,6 @@ from ..gradients.step import Gradients, PhysicalBatch, RowLoss, add_rounded_nois
 from ..gradients.supported import check_model
 from ..randomness.banded_noise import BandedNoise, BandedSums, whole_coefficients
 from ..randomness.keyed_hash import digests_of, group_of, has_id
-from ..randomness.leaky_log import LeakyLog
 from ..randomness.private_generator import PrivateGenerator
 from .charged_pass import charged_pass
 from .full_rows import full_size, in_full_rows
@@ -85,7 +84,6 @@ class SensitiveImages(Door):
             of `bands` follow from it. Unset: the id of an image is its row number, and the list of rows is public.
         max_images_per_unit (`int`, defaults to 8): With `units`: how many images of a unit one question or step looks
             at, drawn at random. What a unit contributes is their mean.
-        leaky_log (`LeakyLog`, *optional*): Is told what no guarantee covers.
         device (`torch.device`, *optional*): Where answers are computed.
         processes (`Processes`, *optional*): Those that ask together. Each holds its own share of the images
             (`load_share`), and samples from it with its own entropy, which together is Poisson sampling of all; the
@@ -112,7 +110,6 @@ class SensitiveImages(Door):
         ids: np.ndarray | None = None,
         capacity: int | None = None,
         max_images_per_unit: int = 8,
-        leaky_log: LeakyLog | None = None,
         device: torch.device | str = "cpu",
         processes: Processes | None = None,
         exact: bool = False,
@@ -157,7 +154,6 @@ class SensitiveImages(Door):
         self._banded_sums = BandedSums()
         # Noise of the first process. A new door, as a resumed run has, begins a new block.
         self._banded_noise = BandedNoise()
-        self._leaky_log = leaky_log
         self._fitting = FittingParts()
         self._tried: tuple[object, object, object] = (None, None, None)  # model and loss
         self._tried_how: object = None
@@ -219,7 +215,7 @@ class SensitiveImages(Door):
             num_images=self._num_images, image_shape=shape, ledger=self._ledger, class_names=self.class_names,
             units=None if self._units is None else self._units.numpy(), num_units=self.num_units,
             ids=self._ids, capacity=self._capacity, max_images_per_unit=self.max_images_per_unit,
-            leaky_log=self._leaky_log, device=self.device, processes=self.processes, exact=self._exact,
+            device=self.device, processes=self.processes, exact=self._exact,
         )  # fmt: skip
 
     def noisy_sum(
@@ -438,7 +434,6 @@ class SensitiveImages(Door):
                     max_grad_norm=max_grad_norm,
                     noise_multiplicity=noise_multiplicity,
                     generator=generator,
-                    leaky_log=self._leaky_log,
                     exact=self._exact,
                 ),
                 ((self._scaled(images, -1), labels, counted, units) for images, labels, counted, units in batches),
@@ -449,8 +444,6 @@ class SensitiveImages(Door):
                 "Memory ran out after the trial of --noise exact, which has not tried smaller batches: lower "
                 "--max_physical_batch_size."
             )
-        if self._leaky_log is not None:
-            self._leaky_log.end_step()
         if self._exact:
             return _typed(self._exact_answer(total, position, row, bands), model)
         if bands is not None and self.processes.is_first:

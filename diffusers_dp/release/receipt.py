@@ -22,7 +22,7 @@ from ..accounting.ledger_row import STEPS
 from ..errors import UsageError
 from ..files.canonical import canonical_json
 from ..methods.method import PROVEN, Method
-from ..words import CARD_NAME, CLAIMS_VERSION, LOWERED_STATUS, MOST_EVENTS, RECEIPT_NAME
+from ..words import CARD_NAME, CLAIMS_VERSION, MOST_EVENTS, RECEIPT_NAME
 
 
 SCHEMA_VERSION = 1
@@ -91,12 +91,11 @@ class RunRecord:
     Args:
         ledger (`PrivacyLedger`): Complete ledger of the run; its rows become the events, without their `state`. If
             there are more than `verify` reads, reservations of one question are summed.
-        method (`Method`): Method from the registry. The receipt has its status, `proven` where all noise is
-            exact, or, with `leaky_outputs`, `proven_except_leaky_outputs`. All assumptions are always listed.
+        method (`Method`): Method from the registry. The receipt has its status, `proven` where all noise is exact. All
+            assumptions are always listed.
         curriculum (`dict`, *optional*): Config of the warm-up scheduler, public values only; entries that start with
             an underscore (added by Diffusers) are left out.
         resumes (sequence of `int`): Steps at which the run was resumed.
-        leaky_outputs (sequence of `str`): Outputs that the guarantee does not cover.
         evaluation (sequence of `dict`): Numbers from a question among the events, see `charged_evaluation`.
         public_inputs (sequence of `dict`): External weights and images from which training started; no paths.
         processes (sequence of `int`): Number of processes at each start of the run.
@@ -108,7 +107,6 @@ class RunRecord:
     method: Method
     curriculum: dict[str, Any] | None = None
     resumes: Sequence[int] = ()
-    leaky_outputs: Sequence[str] = ()
     evaluation: Sequence[dict[str, Any]] = ()
     public_inputs: Sequence[dict[str, Any]] = ()
     processes: Sequence[int] = (1,)
@@ -146,7 +144,7 @@ def build_receipt(record: RunRecord, *, files: list[dict[str, str]], rng: dict[s
         **accounting_facts(ledger),
         "claimed_epsilon": _claims(ledger),
         "claims_version": CLAIMS_VERSION,
-        "status": LOWERED_STATUS if record.leaky_outputs else status,
+        "status": status,
         "assumptions": _assumptions(unit, public_inputs, exact),
         "dataset": _dataset(ledger),
         "public_inputs": list(public_inputs),
@@ -156,7 +154,7 @@ def build_receipt(record: RunRecord, *, files: list[dict[str, str]], rng: dict[s
         "rng": rng,
         "method": {"name": method.title, "paper": method.paper, "status": status},
         "curriculum": {key: value for key, value in (record.curriculum or {}).items() if not key.startswith("_")},
-        "leaky_outputs": list(record.leaky_outputs),
+        "leaky_outputs": [],
         "private_evaluations": 0,
         "evaluation": list(record.evaluation),
         **({} if record.derived_from is None else {"derived_from": record.derived_from}),

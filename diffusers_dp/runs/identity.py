@@ -15,7 +15,7 @@ from ..files.journal import replace_file
 
 IDENTITY_NAME = "run.json"
 #: What is in `private/` only after a question was asked, whichever ledger holds it.
-_TRACES = ("answers/*", "checkpoint-[1-9]*", "unprotected/dp_sgd.jsonl")
+_TRACES = ("answers/*", "checkpoint-[1-9]*")
 _LEFT_OUT = ("listing", "training_facts")  # of the file, where they are empty
 
 
@@ -28,7 +28,6 @@ class RunIdentity:
         release_id (`str`, *optional*): Random name of this release in the data set's ledger; tells nothing.
         ledger (`str`): Absolute path of its ledger.
         resumes (`list[int]`): The DP-SGD step at which the run went on, each time that it did.
-        leaky_logs (`bool`): Whether it ever had `--leaky_logs`.
         public_inputs (`list[dict]`): Origins of the weights and images from elsewhere that its weights began with.
         processes (`list[int]`): How many processes it had, at each start.
         asked (`bool`): Whether its ledger holds a row. Runs of earlier versions do not say it.
@@ -41,7 +40,6 @@ class RunIdentity:
     release_id: str | None = None
     ledger: str = ""
     resumes: list[int] = field(default_factory=list)
-    leaky_logs: bool = False
     public_inputs: list[dict[str, Any]] = field(default_factory=list)
     processes: list[int] = field(default_factory=list)
     asked: bool = False
@@ -113,7 +111,7 @@ def read_identity(private: Path, dataset_id: str | None, ledger: Path) -> RunIde
     path = private / IDENTITY_NAME
     traces = [trace for pattern in _TRACES for trace in private.glob(pattern)]
     if not path.exists():
-        # What it forgets cannot be made anew: that there were leaky logs, public inputs, or other starts.
+        # What it forgets cannot be made anew: that there were public inputs, or other starts.
         if dataset_id is None and ledger.exists():
             traces.append(ledger)
         if traces:

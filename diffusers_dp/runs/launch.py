@@ -67,7 +67,7 @@ def run_method(method: Method, preflight: "Preflight", argv: list[str] | None = 
                     "its `Method` a `build` that returns it."
                 )
             opened = None if trained is None else trained.opened
-            preflight(facts, plan, trained, leaky_logs=config.leaky_logs, bf16=config.precision == "bf16")
+            preflight(facts, plan, trained, bf16=config.precision == "bf16")
             if config.dp_sgd is not None and trained is not None:
                 settings, stages = config.dp_sgd, config.dp_sgd.ordinary_training
                 found = forecast(facts, plan, trained, processes.device, settings, stages, count=processes.count)
@@ -133,7 +133,7 @@ def launch(main: Callable[[], None]) -> None:
 def _start(config: TrainingConfig) -> "Processes":
     from ..distributed.processes import start_processes
 
-    return start_processes(precision=config.precision, seed=config.seed, leaky_logs=config.leaky_logs)
+    return start_processes(precision=config.precision, seed=config.seed)
 
 
 def _plan(config: TrainingConfig) -> tuple[PublicFacts, Plan]:

@@ -25,7 +25,6 @@ from ..privacy.separate_records import Features
 from ..privacy.stored_answers import NoisyAnswers
 from ..privacy.teachers import Teachers, Teaching
 from ..queries.query import Query
-from ..randomness.leaky_log import LEAKY_OUTPUT, LeakyLog
 from ..release.artefacts import Artefact, PipelineArtefact
 from ..release.build import build_release
 from ..release.no_guarantee import save_without_guarantee
@@ -114,7 +113,6 @@ class TrainingRun(Generic[Config]):
             self.identity.resumes.append(
                 0 if self.checkpoint is None else int(self.checkpoint.name.rpartition("-")[2])
             )
-        self.identity.leaky_logs |= config.leaky_logs
         processes.note_start(self.identity.processes)
         if self.checkpoint is None:
             self.identity.public_inputs = public_inputs
@@ -124,15 +122,12 @@ class TrainingRun(Generic[Config]):
         self.tracker = Tracker(config.report_to, private)
         processes.on_first(self.tracker.start)
         self.answers = NoisyAnswers(private / "answers", processes)
-        leaky_log = None
-        if config.dp_sgd is not None and config.leaky_logs:
-            leaky_log = LeakyLog(private, config.dp_sgd.max_grad_norm)
         self.images = SensitiveImages(
             arrays.images, arrays.labels, arrays.readable,
             num_images=self.facts.num_images, image_shape=self.facts.image_shape, ledger=self.ledger,
             class_names=self.facts.class_names, units=arrays.units, num_units=self.facts.declared_units,
             ids=arrays.ids, capacity=self.facts.capacity,
-            max_images_per_unit=config.images_per_unit, leaky_log=leaky_log, device=processes.device,
+            max_images_per_unit=config.images_per_unit, device=processes.device,
             processes=processes, exact=config.is_exact,
         )  # fmt: skip
 
@@ -412,7 +407,6 @@ class TrainingRun(Generic[Config]):
             method=self.method,
             curriculum=curriculum,
             resumes=self.identity.resumes,
-            leaky_outputs=[LEAKY_OUTPUT] if self.identity.leaky_logs else [],
             evaluation=evaluation,
             processes=self.identity.processes,
             public_inputs=self.identity.public_inputs,

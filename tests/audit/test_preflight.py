@@ -93,10 +93,8 @@ def test_a_run_of_units_is_probed_with_units():
 
 
 def test_it_asks_as_the_run_will():
-    """Of units or images, with the leaky log or without."""
-    for flags, leaky in (((), False), (("--leaky_logs",), True)):
-        config, _, plan = plan_of_units(*flags)
-        assert cell_of(Mechanism.of(plan, leaky_logs=config.leaky_logs)) == Cell(units=True, leaky=leaky)
+    """Of units or images."""
+    assert cell_of(Mechanism.of(plan_of_units()[2])) == Cell(units=True)
     digits = load_config(TINY)
     plan = plan_run(digits, public_facts(digits.data))
     assert cell_of(Mechanism.of(plan)) == Cell()

@@ -290,7 +290,6 @@ def test_every_question_to_a_ledger_can_be_put_by_all():
         ({"ACCELERATE_USE_DEEPSPEED": "true"}, "", ["DeepSpeed", "torchrun"]),
         ({"ACCELERATE_USE_FSDP": "true"}, "", ["FSDP"]),
         ({"WORLD_SIZE": "2"}, "--seed 4294967295", ["--seed 4294967295", "2 processes", "from 0 to 4294967294"]),
-        ({"WORLD_SIZE": "2"}, "--leaky_logs", ["--leaky_logs works with one process"]),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_refused(environment, flags, words, monkeypatch):
@@ -298,7 +297,7 @@ def test_what_cannot_be_is_refused(environment, flags, words, monkeypatch):
         monkeypatch.setenv(name, value)
     with pytest.raises(UsageError) as refusal:
         config = load_config(flags.split(), DPDMConfig)
-        start_processes(precision=config.precision, seed=config.seed, leaky_logs=config.leaky_logs)
+        start_processes(precision=config.precision, seed=config.seed)
     assert all(word in str(refusal.value) for word in words) and "\n" not in str(refusal.value)
 
 

@@ -20,9 +20,8 @@ from diffusers_dp import cli
 from diffusers_dp.accounting.ledger import PrivacyLedger
 from diffusers_dp.dossier.contents import contents
 from diffusers_dp.dossier.evidence import read_evaluation
-from diffusers_dp.dossier.form import NAMES
 from diffusers_dp.dossier.page import dossier_page
-from diffusers_dp.dossier.terms import explained
+from diffusers_dp.dossier.texts import explained
 from diffusers_dp.evaluation.report import class_rates
 from diffusers_dp.files.canonical import canonical_json
 from diffusers_dp.release.build import attach_audit
@@ -274,7 +273,7 @@ def test_answers_of_the_institution_are_on_the_page(release, tmp_path, capsys):
     path.write_text("purpose: teaching, <script>alert(1)</script>\nreview: 2027-01-31\nsigned:\n")
     assert command(capsys, release, "--context", path, "--output_dir", tmp_path / "out")[0] == 0
     page = (tmp_path / "out/dossier/dossier.html").read_text(encoding="utf-8")
-    assert "teaching, &lt;script&gt;" in page and "2027-01-31" in page and page.count('class="field"') == len(NAMES)
+    assert "teaching, &lt;script&gt;" in page and "2027-01-31" in page and page.count('class="field"') == 20
     found = json.loads((tmp_path / "out/dossier/dossier.json").read_text())
     assert {each["name"]: each["answer"] for each in found["form"] if each["answer"]} == {
         "purpose": "teaching, <script>alert(1)</script>", "review": "2027-01-31",

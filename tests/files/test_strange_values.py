@@ -160,7 +160,7 @@ def no_end(kind, place):
         lambda path: signature_of(b"", path),
         lambda path: chosen_method(["--config", str(path)]),
     ],
-    ids=["context", "evaluation", "signer", "allowed signers", "key", "statement", "recipe"],
+    ids=["context", "evaluation", "signer", "allowed signers", "key", "recipe"],
 )
 @pytest.mark.parametrize(
     "kind", ["pipe", "link to a pipe", "folder", "socket", "loop", "device", "missing", "null", "long", "sparse"]

@@ -192,13 +192,6 @@ UNSEEN = (
         ("privacy/test_noise_cells.py::test_torch_s_own_draws_on_a_card_are_secret_and_leave_its_state_alone",),
     ),
     Fault(
-        "a resumed run forgets that it kept leaky logs",
-        RUN,
-        "        self.identity.leaky_logs |= config.leaky_logs\n",
-        "        self.identity.leaky_logs = config.leaky_logs\n",
-        ("privacy/test_leaks.py::test_a_leaky_log_of_an_earlier_start_stays_in_the_receipt",),
-    ),
-    Fault(
         "a real image is among those of a data set",
         EVOLVED,
         "    images, labels = evolve(run, proposer, embed)\n",

@@ -63,13 +63,6 @@ EVALUATION = (
         ),
     ),
     Fault(
-        "a leaky output leaves the status of a new release as it was",
-        "diffusers_dp/release/receipt.py",
-        "LOWERED_STATUS if record.leaky_outputs else status",
-        "method.status",
-        ("release/test_receipt.py::TestContent::test_leaky_outputs_lower_the_status_and_the_assumptions_stay",),
-    ),
-    Fault(
         "the verifier takes a leaky output under a whole status",
         "diffusers_dp/verify.py",
         "    elif bool(outputs) != (receipt.get(",

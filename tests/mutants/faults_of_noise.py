@@ -150,13 +150,6 @@ NOISE = (
 
 CELLS = (
     Fault(
-        "noise 3 % too small where a leaky log is kept",
-        DOOR,
-        "std=noise_multiplier * max_grad_norm,",
-        "std=noise_multiplier * max_grad_norm * (1 if self._leaky_log is None else 0.97),",
-        ("privacy/test_noise_cells.py::test_noise_of_every_way_to_ask",),
-    ),
-    Fault(
         "noise of the question about a finished model halved",
         "diffusers_dp/evaluation/charged.py",
         "self.features, noise_multiplier=row.noise_multiplier)",

@@ -134,11 +134,4 @@ RELEASES = (
         "    if found.problems and not require_dp:",
         ("release/test_hub.py::test_what_does_not_match_raises_or_warns_loudly",),
     ),
-    Fault(
-        "losses are logged without being asked for",
-        "diffusers_dp/runs/run.py",
-        "if config.dp_sgd is not None and config.leaky_logs:",
-        "if config.dp_sgd is not None:",
-        ("privacy/test_leaks.py::test_nothing_secret_is_written_or_said",),
-    ),
 )

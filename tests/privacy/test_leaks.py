@@ -3,28 +3,22 @@
 
 import json
 import re
-import stat
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
-from diffusers_dp import verify
 from diffusers_dp.gradients import step
 from diffusers_dp.privacy import sensitive
-from diffusers_dp.randomness import private_generator as randomness
-from diffusers_dp.randomness.leaky_log import LEAKY_OUTPUT, LeakyLog
 from diffusers_dp.release.allow_list import RELEASE_FILES
 from diffusers_dp.runs import dp_sgd
 from diffusers_dp.runs import run as run_module
-from support.doors import KEY, make_door, put
-from support.flags import FOLDER, NUM_IMAGES, RESUME, SHORT_RUN
-from support.runs import files, interrupted, load, write_images
+from support.flags import FOLDER, NUM_IMAGES
+from support.runs import files
 
 
-# What a run may leave in private/ but for the leaky log; tensors among it are noisy answers and what was made of them.
+# What a run may leave in private/; tensors among it are noisy answers and what was made of them.
 PRIVATE = re.compile(
     r"lock|run\.json|status\.json|stages\.jsonl|ledger\.jsonl|warmup_scheduler/[a-z_]+\.json"
     r"|answers/(central_images|frequency_features)/(state\.json|answer\.safetensors)"
@@ -149,57 +143,3 @@ def test_a_tracker_hears_what_is_public_alone():
         "log(step, learning_rate=rate, ledger=ledger))",
         "finish(step, expected_batch_size=expected_batch_size)",
     ]
-
-
-def test_a_leaky_log_is_asked_for_and_stays_in_its_place(script, tmp_path, images, secrets, capfd):
-    script.main([*flags_of(tmp_path), "--leaky_logs"])
-    run = tmp_path / "run"
-    folder = run / "private" / "unprotected"
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o700 and files(folder) == {"dp_sgd.jsonl"}
-    lines = [json.loads(line) for line in (folder / "dp_sgd.jsonl").read_text().splitlines()]
-    assert [line["batch_size"] for line in lines] == secrets["sizes"][6:], "the first six were the queries'"
-    for line in lines:
-        if line["batch_size"]:
-            assert line["loss"] > 0 and 0 <= line["clipped"] <= 1
-            assert min(secrets["norms"]) <= line["gradient_norm"] <= max(secrets["norms"])
-    assert files(run / "release") == set(RELEASE_FILES)
-    receipt = json.loads((run / "release" / "privacy_receipt.json").read_text())
-    assert receipt["leaky_outputs"] == [LEAKY_OUTPUT] and receipt["status"] == "proven_except_leaky_outputs"
-    assert verify.verify(run / "release")[1] == []
-    said = "".join(capfd.readouterr())
-    assert not any(repr(line["loss"]) in text for line in lines for text in (said, *texts(run / "release").values()))
-    assert LEAKY_OUTPUT in (run / "release" / "README.md").read_text()
-
-
-def test_a_leaky_log_of_an_earlier_start_stays_in_the_receipt(tmp_path, monkeypatch):
-    """What it wrote is there, whether the run that goes on keeps one or not."""
-    script = load("dpdm", monkeypatch)
-    flags = [*SHORT_RUN, *write_images(tmp_path / "images"), "--output_dir", str(tmp_path / "run")]
-    interrupted(script, monkeypatch, [*flags, "--leaky_logs"], 3)
-    assert (tmp_path / "run" / "private" / "unprotected" / "dp_sgd.jsonl").stat().st_size > 0
-    script.main([*flags, *RESUME])
-    receipt = json.loads((tmp_path / "run" / "release" / "privacy_receipt.json").read_text())
-    assert receipt["leaky_outputs"] == [LEAKY_OUTPUT] and receipt["status"] == "proven_except_leaky_outputs"
-    assert verify.verify(tmp_path / "run" / "release")[1] == []
-    assert LEAKY_OUTPUT in (tmp_path / "run" / "release" / "README.md").read_text()
-
-
-def test_the_leaky_log_changes_no_gradient(tmp_path):
-    """It only listens; an empty batch has a line as well."""
-    model = torch.nn.Linear(64, 1)
-    answers = []
-    for log in (None, LeakyLog(tmp_path, 1.0)):
-        door = make_door()
-        door._leaky_log = log
-        for rate in (0.5, 1e-12):
-            answers.append(
-                put(
-                    door, "noisy_gradient", model, lambda m, x, y, g: m(x.flatten(1)).squeeze(1), max_grad_norm=1.0,
-                    noise_multiplier=2.0, sample_rate=rate, normaliser=6, noise_multiplicity=2,
-                    max_physical_batch_size=4, generator=randomness.PrivateGenerator(KEY),
-                )["weight"]
-            )  # fmt: skip
-    assert torch.equal(answers[0], answers[2]) and torch.equal(answers[1], answers[3])
-    lines = [json.loads(line) for line in (tmp_path / "unprotected" / "dp_sgd.jsonl").read_text().splitlines()]
-    assert lines[1] == {"batch_size": 0, "loss": None, "gradient_norm": None, "clipped": None}
-    assert lines[0]["batch_size"] > 0 and lines[0]["gradient_norm"] > 0

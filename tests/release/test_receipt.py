@@ -128,13 +128,6 @@ class TestContent:
         assert receipt["leaky_outputs"] == [] and receipt["private_evaluations"] == 0
         assert len(receipt["created_utc"]) == len("2026-01-01")  # a date, no time
 
-    def test_leaky_outputs_lower_the_status_and_the_assumptions_stay(self):
-        plain, ledger = make_receipt(), make_ledger()
-        leaky = build_receipt(RunRecord(ledger=ledger, method=METHOD, leaky_outputs=["a log"]), files=[], rng=RNG)
-        assert leaky["status"] == "proven_except_leaky_outputs" and leaky["leaky_outputs"] == ["a log"]
-        assert leaky["assumptions"] == plain["assumptions"]
-        assert leaky["method"]["status"] == plain["method"]["status"] == "proven_with_assumptions"
-
     def test_no_path_and_no_state(self):
         text = canonical_json(make_receipt())
         assert make_receipt()["curriculum"] == {"curriculum": "spatial"}

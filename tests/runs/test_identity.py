@@ -15,7 +15,7 @@ from diffusers_dp.runs.run_ledger import new_ledger
 from support.runs import PowerCut, cut_power_at
 
 
-TRACES = ["answers/central_images/state.json", "checkpoint-2/state.json", "unprotected/dp_sgd.jsonl"]
+TRACES = ["answers/central_images/state.json", "checkpoint-2/state.json"]
 RESUME = ["--resume_from_checkpoint", "latest"]
 
 
@@ -71,7 +71,7 @@ def test_a_run_of_an_earlier_version_goes_on(tmp_path):
     "content",
     [
         "", "[]", "null", "7", "{", '{"x": 1}', '{"resumes": 5}', '{"resumes": ["2"]}', '{"resumes": [true]}',
-        '{"leaky_logs": "no"}', '{"processes": null}', '{"public_inputs": [1]}', '{"dataset_id": 3}',
+        '{"listing": 3}', '{"processes": null}', '{"public_inputs": [1]}', '{"dataset_id": 3}',
         '{"ledger": null}', '{"asked": 0}', "\udcff", "[" * 100_000, None,
     ],
 )  # fmt: skip
@@ -84,11 +84,11 @@ def test_a_damaged_identity_is_one_sentence(tmp_path, content):
         read_identity(tmp_path, None, tmp_path / "ledger.jsonl")
 
 
-@pytest.mark.parametrize(("lost", "leaky"), [("run.json", True), ("ledger.jsonl", False)])
-def test_a_run_whose_books_are_gone_spends_nothing(script, folder_flags, tmp_path, monkeypatch, lost, leaky):  # noqa: F811
+@pytest.mark.parametrize("lost", ["run.json", "ledger.jsonl"])
+def test_a_run_whose_books_are_gone_spends_nothing(script, folder_flags, tmp_path, monkeypatch, lost):  # noqa: F811
     """It was killed in its first step, before there was an answer or a checkpoint."""
     private = tmp_path / "run" / "private"
-    flags = [*folder_flags, "--curriculum", "none", *(["--leaky_logs"] if leaky else [])]
+    flags = [*folder_flags, "--curriculum", "none"]
     with monkeypatch.context() as patch, pytest.raises(PowerCut):
         cut_power_at(patch, script, 1)
         script.main(flags)

@@ -34,7 +34,7 @@ NOISE_CELLS = (
 )
 
 
-def noise_of(cell, processes, leaky_log=None):
+def noise_of(cell, processes):
     """Several answers, each of named tensors, and the standard deviation that they should have."""
     question, of, sampling = cell
     arrays = ImageArrays(
@@ -50,7 +50,7 @@ def noise_of(cell, processes, leaky_log=None):
     door = SensitiveImages(
         share.images, share.labels, share.readable, num_images=NUM_IMAGES, image_shape=SHAPE, ledger=ledger,
         class_names={"query of all": None, "finished model": MANY}.get(question, CLASSES), units=share.units,
-        num_units=None if of == "images" else number, processes=processes, leaky_log=leaky_log,
+        num_units=None if of == "images" else number, processes=processes,
         exact=sampling == "exact",
     )  # fmt: skip
     if question == "query of all":

@@ -389,7 +389,7 @@ def main(folder: Path) -> None:
     library.LONGEST_WAIT = timedelta(seconds=60)  # a test that hangs, fails
     largest = 2**32 - int(os.environ["WORLD_SIZE"])
     config = load_config(["--accountant", "rdp", "--seed", str(largest)], DPDMConfig)
-    processes = library.start_processes(precision="no", seed=config.seed, leaky_logs=False)
+    processes = library.start_processes(precision="no", seed=config.seed)
     set_seed(config.seed, device_specific=True)  # as the scripts do
     found = measure(processes, folder)
     torch.save(found, folder / f"{processes.count}-{processes.index}.pt")

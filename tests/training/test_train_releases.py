@@ -131,10 +131,9 @@ def test_a_unit_needs_its_number_and_a_data_set(script, tmp_path):
 
 def test_the_identity_is_written_before_the_first_question(script, tmp_path, folder_flags, monkeypatch):  # noqa: F811
     path = tmp_path / "ledgers" / "scans.jsonl"
-    flags = [*folder_flags, "--dataset_id", "scans", "--leaky_logs"]
+    flags = [*folder_flags, "--dataset_id", "scans"]
     interrupted(script, monkeypatch, [*flags, "--ledger_dir", str(path.parent)], 2)
     identity = read_identity(tmp_path / "run" / "private", "scans", path)
-    assert identity.leaky_logs, "a resumed run says so without the flag"
     with pytest.raises(UsageError, match="--ledger_dir .*ledgers, as at its start"):
         script.main([*flags, "--ledger_dir", str(tmp_path / "elsewhere"), "--resume_from_checkpoint", "latest"])
     lines = [json.loads(line) for line in path.read_text().splitlines()]

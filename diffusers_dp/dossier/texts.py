@@ -1,0 +1,56 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Texts of the dossier, in `templates/dossier.yaml`, and what fills them in."""
+
+import re
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from ..verify import about_delta, known_faults
+
+
+COLUMNS = ("hazard", "held_by", "measured_by", "not_covered")
+
+
+@cache
+def texts() -> dict[str, Any]:
+    """Returns `questions`, `hazards`, `terms` and `forms`."""
+    import yaml
+
+    content = files("diffusers_dp").joinpath("templates", "dossier.yaml").read_text(encoding="utf-8")
+    return dict(yaml.safe_load(content))
+
+
+def hazards(receipt: dict[str, Any], *, per_class: bool) -> list[dict[str, str]]:
+    """Returns a row for each hazard, with `hazard`, `held_by`, `measured_by` and `not_covered`.
+
+    Args:
+        receipt (`dict`): Verified receipt.
+        per_class (`bool`): Whether the dossier shows results for each class.
+
+    Raises:
+        jinja2.TemplateError: The receipt lacks what a text needs.
+    """
+    from jinja2 import Environment
+
+    delta, number, unit = about_delta(receipt)
+    facts: dict[str, Any] = {
+        "receipt": receipt, "delta": delta, "number": number, "unit": unit, "per_class": per_class,
+        "faults": list(known_faults(receipt)),
+    }  # fmt: skip
+    fill = Environment().from_string  # what a receipt holds is never a template itself
+    rows = texts()["hazards"]
+    return [{name: fill(row.get(name, "")).render(facts) or "nothing" for name in COLUMNS} for row in rows]
+
+
+def explained(text: str) -> list[tuple[str, str]]:
+    """Returns the terms that occur in a text or in the explanations of these, each with its explanation, by name."""
+    terms, forms = texts()["terms"], texts()["forms"]
+    found: dict[str, str] = {}
+    while text:
+        more = {
+            name: words for name, words in terms.items()
+            if name not in found and re.search(rf"\b(?:{forms.get(name, name)})\b", text, re.IGNORECASE)
+        }  # fmt: skip
+        found, text = found | more, " ".join(more.values())
+    return sorted(found.items(), key=lambda item: item[0].lower())
