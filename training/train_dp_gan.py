@@ -5,9 +5,8 @@ model of its images.
     accelerate launch training/train_dp_gan.py --dataset_name ylecun/mnist --config mnist_cpu
     accelerate launch training/train_dp_gan.py --train_data_dir scans --class_names benign,malignant --target_epsilon 5
 
-Stages: (noisy moments -> warm-up on images drawn from them ->) DP-SGD on a discriminator, from which a generator
-learns -> release/. Only the questions about moments, DP-SGD and the question of `--evaluation_reserve` touch the
-images, through `SensitiveImages`; each writes its row to the ledger first. The
+Stages: DP-SGD on a discriminator, from which a generator learns -> release/. Only DP-SGD and the question of
+`--evaluation_reserve` touch the images, through `SensitiveImages`; each writes its row to the ledger first. The
 discriminator's gradient on real images is clipped and noised; that on generated images is added outside, with the same
 weight. The generator learns from the discriminator alone.
 
@@ -39,33 +38,11 @@ def train(run: "Run") -> None:
     pipeline, generator = new_generator(config, run.facts, run.processes.device)
     trained = adversaries(config, run.facts, generator, run.processes)
 
-    # 1. Both networks learn images that noisy answers tell.
-    if config.warm_up_steps and not run.resumes_dp_sgd:
-        warm_up(run, trained)
-
-    # 2. Noisy gradients move the discriminator, and every few steps it moves the generator.
+    # 1. Noisy gradients move the discriminator, and every few steps it moves the generator.
     run.dp_sgd(trained)
 
-    # 3. The release: the generator, with averaged weights, or a model of its images.
+    # 2. The release: the generator, with averaged weights, or a model of its images.
     run.release_pipeline(pipeline or model_of_generator(run, generator), config.training_facts)
-
-
-def warm_up(run: "Run", trained: "Trained") -> None:
-    """Steps like those of DP-SGD, without noise, on images drawn from noisy moments."""
-    from diffusers_dp.runs.moments import ask_for_moments
-    from diffusers_dp.runs.warm_up_images import LabelledImages
-
-    config, step, device = run.config, trained.backward, run.processes.device
-    moments = ask_for_moments(run)
-    images = LabelledImages(*moments.draw(config.num_warm_up_images, "uniform", config.seed))
-    optimizer = new_optimizer(config, trained.module)  # DP-SGD has its own, because its gradients are larger
-    run.processes.same_weights(trained.module)
-    for _ in run.processes.bar(range(config.warm_up_steps), desc="Warm-up (moments)", unit="step"):
-        drawn, labels = images.batch(step.share_size)
-        step.on_drawn(drawn.to(device).float() / 127.5 - 1, labels.to(device))
-        optimizer.step()
-    trained.module.begin_anew()
-    run.done("warm-up (moments)")
 
 
 def new_optimizer(config: Any, gan: Any) -> Any:

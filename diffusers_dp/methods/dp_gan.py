@@ -5,13 +5,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ..errors import UsageError
-from ..queries.query import Query
-from .flag import SHARE, flag, refuse_given
+from .flag import flag
 from .flag_groups import NetworkFlags
 from .flags import DPSGDConfig, OrdinaryTraining
 from .generator_flags import GeneratorFlags
 from .method import DP_SGD, SUM, Method
-from .moments import MOMENT_QUESTIONS, MomentFlags
 
 
 #: What `--gan_loss` may be.
@@ -46,47 +44,22 @@ class DPGANFlags:
         "Weight of a term that keeps two images of a class apart, so that a generator does not make one for all.",
         at_least=0,
     )
-    warm_up_steps: int = flag(
-        0,
-        "Discriminator steps before DP-SGD, in which both networks learn images drawn from noisy moments of the "
-        "sensitive ones.",
-        at_least=0,
-    )  # fmt: skip
-    warm_up_budget_share: float = flag(
-        0.1, "Share of the composed RDP that the moments may spend.", only_with="warm_up_steps", **SHARE
-    )
-    num_warm_up_images: int = flag(
-        20_000, "Images drawn from the noisy moments for the warm-up.", rare=True, only_with="warm_up_steps"
-    )
     adam_beta1: float = flag(0.5, "First decay of Adam, for both networks.", at_least=0, below=1)
 
 
 @dataclass
-class DPGANConfig(DPGANFlags, MomentFlags, GeneratorFlags, NetworkFlags, DPSGDConfig):
+class DPGANConfig(DPGANFlags, GeneratorFlags, NetworkFlags, DPSGDConfig):
     """All flags of `training/train_dp_gan.py`."""
 
     method: ClassVar[str] = "dp_gan"
-    share_flags: ClassVar[dict[str, str]] = dict.fromkeys(MOMENT_QUESTIONS, "warm_up_budget_share")
     output_dir: str = "runs/dp_gan"
     noise_multiplicity: int = 1
     max_grad_norm: float = 1.0
     learning_rate: float = 1e-3
 
     @property
-    def moments_share(self) -> float | None:
-        return self.warm_up_budget_share
-
-    @property
-    def queries(self) -> tuple[Query, ...]:
-        return self.moment_queries if self.warm_up_steps else ()
-
-    @property
     def ordinary_training(self) -> tuple[OrdinaryTraining, ...]:
-        stages = (*super().ordinary_training, *self.model_of_images)
-        if not self.warm_up_steps:
-            return stages
-        # A step of the warm-up takes about as long as one of the generator, because the discriminator is small.
-        return (*stages, OrdinaryTraining(self.warm_up_steps, self.generator_batch_size, self.generator_channels))
+        return (*super().ordinary_training, *self.model_of_images)
 
     @property
     def training_facts(self) -> dict[str, Any]:
@@ -97,27 +70,9 @@ class DPGANConfig(DPGANFlags, MomentFlags, GeneratorFlags, NetworkFlags, DPSGDCo
             "learning_rate", "adam_beta1", "ema_decay",
         )  # fmt: skip
         of_images = ("generator_channels", "num_generated_images", "diffusion_steps")
-        facts = {name: getattr(self, name) for name in (*names, *(of_images if self.generator == "residual" else ()))}
-        if self.warm_up_steps:
-            facts |= {
-                name: getattr(self, name) for name in ("warm_up_steps", "num_warm_up_images")
-            } | self.moment_facts
-        return facts
-
-    @property
-    def drawn_by_class(self) -> tuple[str, ...]:
-        return (*super().drawn_by_class, *(("num_warm_up_images",) if self.warm_up_steps else ()))
-
-    def check_facts(self, class_names: tuple[str, ...] | None) -> None:
-        super().check_facts(class_names)
-        if self.warm_up_steps:
-            self.check_parts(class_names)
+        return {name: getattr(self, name) for name in (*names, *(of_images if self.generator == "residual" else ()))}
 
     def check(self) -> None:
-        if self.warm_up_steps:
-            self.check_moments()
-        else:
-            refuse_given(self, (MomentFlags,), "is about the moments of a warm-up: give --warm_up_steps, too.")
         if self.noise_bands == "auto" and self.has_guarantee:
             raise UsageError(
                 "--noise_bands auto takes the bands with the least noise in a sum of steps, and here steps do not "

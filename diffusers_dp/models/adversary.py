@@ -108,19 +108,11 @@ class Adversaries(nn.Module):
 
     def __init__(self, generator: nn.Module, discriminator: nn.Module, discriminator_steps: int):
         super().__init__()
-        self.generator, self.discriminator, self.first_steps = generator, discriminator, discriminator_steps
+        self.generator, self.discriminator = generator, discriminator
         self.register_buffer("discriminator_steps", torch.tensor(discriminator_steps))
         self.register_buffer("steps_since", torch.tensor(0))  # discriminator steps since the generator's last step
         self.register_buffer("fake_accuracy", torch.tensor(1.0))  # moving average of the discriminator's accuracy
         self.register_buffer("generator_steps_since", torch.tensor(0))  # since `discriminator_steps` changed
-
-    def begin_anew(self) -> None:
-        """Keeps the weights, and forgets how far both networks are: what comes next has noise."""
-        for buffer, value in (
-            (self.discriminator_steps, self.first_steps), (self.steps_since, 0), (self.fake_accuracy, 1.0),
-            (self.generator_steps_since, 0),
-        ):  # fmt: skip
-            buffer.fill_(value)
 
 
 class AdversarialStep:
@@ -183,41 +175,21 @@ class AdversarialStep:
             self._teach()
             self.drawn = None
 
-    @property
-    def share_size(self) -> int:
-        """Number of images of a step in this process. It may be 0."""
-        return self.processes.share_size(self.normaliser)
-
-    def on_drawn(self, images: torch.Tensor, labels: torch.Tensor | None) -> None:
-        """Sets all gradients by images in the place of real ones, without noise. They must not be private.
-
-        Args:
-            images (`torch.Tensor` of shape `[share_size, C, H, W]`): In [-1, 1], made from noisy answers alone.
-            labels (`torch.Tensor` of int64, shape `[share_size]`, *optional*): Their classes.
-        """
-        total = self._clipped_sum(self.real_loss, images, labels, torch.arange(len(images)))
-        self({name: each / self.normaliser for name, each in total.items()})
-
     def _of_fakes(self) -> Gradients:
-        """Sums the clipped gradients of as many fakes as real images are expected."""
-        number = self.share_size
+        """Sums the clipped gradients of as many fakes as real images are expected, over all processes."""
+        number = self.processes.share_size(self.normaliser)  # it may be 0
         if self.drawn is None:
-            self.drawn = self._many_fakes(2 * max(number, 1))  # 0: more processes than fakes
-        half = torch.randperm(len(self.drawn[0]))[:number]
-        return self._clipped_sum(self.loss, *self.drawn, half)
-
-    def _clipped_sum(
-        self, loss: RowLoss, images: torch.Tensor, labels: torch.Tensor | None, chosen: torch.Tensor
-    ) -> Gradients:
-        """Sums the clipped gradients of the chosen ones of images that are not private, over all processes."""
+            self.drawn = self._many_fakes(2 * max(number, 1))
+        images, labels = self.drawn
+        half = torch.randperm(len(images))[:number].to(images.device)
 
         def batches() -> Iterator[PhysicalBatch]:
-            for part in chosen.to(images.device).split(self.physical_batch_size) if len(chosen) else ():
+            for part in half.split(self.physical_batch_size) if number else ():
                 counts = torch.ones(len(part), dtype=torch.bool, device=part.device)
                 yield images[part], None if labels is None else labels[part], counts, None
 
         return self.processes.sum(clipped_gradient_sum(
-            self.gan.discriminator, loss, batches(), max_grad_norm=self.max_grad_norm, noise_multiplicity=1,
+            self.gan.discriminator, self.loss, batches(), max_grad_norm=self.max_grad_norm, noise_multiplicity=1,
             generator=self.draws,
         ))  # fmt: skip
 

@@ -60,20 +60,6 @@ GANS = (
         (f"{OF_A_GAN}test_fakes_weigh_as_much_as_real_rows",),
     ),
     Fault(
-        "the warm-up goes on from a checkpoint of DP-SGD",
-        "training/train_dp_gan.py",
-        "    if config.warm_up_steps and not run.resumes_dp_sgd:\n",
-        "    if config.warm_up_steps:\n",
-        (f"{OF_A_GAN}test_a_warm_up_on_noisy_moments_comes_first",),
-    ),
-    Fault(
-        "real rows of the warm-up weigh by their number, fakes by the divisor",
-        ADVERSARY,
-        "each / self.normaliser for name, each in total.items()",
-        "each / len(images) for name, each in total.items()",
-        (f"{OF_A_GAN}test_a_step_of_the_warm_up_is_one_of_dp_sgd_without_noise",),
-    ),
-    Fault(
         "a resumed run has forgotten when the generator learns",
         ADVERSARY,
         'self.register_buffer("steps_since", torch.tensor(0))',

@@ -3,7 +3,6 @@
 
 import json
 import re
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,7 +11,6 @@ from diffusers.training_utils import EMAModel
 
 from diffusers_dp import SensitiveImages, load_verified, verify
 from diffusers_dp.data.images import PublicFacts
-from diffusers_dp.distributed.processes import Processes
 from diffusers_dp.errors import UsageError
 from diffusers_dp.gradients.step import clip_factors
 from diffusers_dp.methods import dp_gan
@@ -25,7 +23,6 @@ from diffusers_dp.models.draws import Draws
 from diffusers_dp.randomness.private_generator import PrivateGenerator
 from diffusers_dp.release.allow_list import RELEASE_FILES
 from diffusers_dp.runs.checkpoints import load_checkpoint, save_checkpoint
-from diffusers_dp.runs.run import TrainingRun
 from support.flags import NUM_IMAGES
 from support.runs import PowerCut, cut_power_at, files, independent_epsilon, read_ledger, write_images
 
@@ -37,7 +34,6 @@ FLAGS = (
     f"--num_channels 1 --class_names left,empty,right --num_train_images {NUM_IMAGES} --accountant rdp "
     "--target_epsilon 1"
 ).split()
-WARM_UP = "--warm_up_steps 3 --num_parts 1 --num_frequencies 9".split()
 FACTS = PublicFacts(NUM_IMAGES, (1, 8, 8), ("left", "empty", "right"))
 
 
@@ -73,18 +69,11 @@ def test_a_generator_is_released(generator, script, flags, tmp_path):
     assert pipeline(class_labels=["left", "right"], num_inference_steps=2, output_type="pt").images.shape[0] == 2
 
 
-@pytest.mark.parametrize("warm_up", [[], WARM_UP], ids=["cold", "warm"])
-def test_nothing_but_noisy_answers_of_real_rows_is_used(warm_up, script, flags, tmp_path, monkeypatch, capsys):
+def test_nothing_but_noisy_answers_of_real_rows_is_used(script, flags, tmp_path, monkeypatch, capsys):
     """The door computes on the images as ever, but what it answers is replaced. Then everything else is the same for
     other images: weights, the number of discriminator steps, and what is said."""
     monkeypatch.setattr(adversary, "GRACE", 1)
-    asked, original, answer = [], SensitiveImages.noisy_gradient, TrainingRun.ask
-
-    def replaced_answer(run, *question, **options):
-        found = answer(run, *question, **options)
-        return torch.rand(found.shape, generator=torch.Generator().manual_seed(0)).to(found)
-
-    monkeypatch.setattr(TrainingRun, "ask", replaced_answer)
+    asked, original = [], SensitiveImages.noisy_gradient
 
     def replaced(door, model, *others, **options):
         original(door, model, *others, **options)
@@ -102,7 +91,7 @@ def test_nothing_but_noisy_answers_of_real_rows_is_used(warm_up, script, flags, 
             for path in sorted((tmp_path / last).rglob("*.png"))[2:]:
                 path.unlink()
         more = ["--fake_accuracy_floor", "0.99", "--max_train_steps", "6"]
-        script.main([*flags, *images, "--output_dir", str(run), *more, *warm_up])
+        script.main([*flags, *images, "--output_dir", str(run), *more])
         weights = load_verified(run / "release").unet.state_dict()
         lines = capsys.readouterr().out.splitlines()
         said = [re.sub(r"[\d.]+$", "", line) for line in lines if "run_" not in line]  # without seconds
@@ -178,75 +167,6 @@ def test_fakes_weigh_as_much_as_real_rows(script, monkeypatch):
             expected[name] += factor * part / 8
     for name, parameter in trained.model.named_parameters():
         assert torch.allclose(parameter.grad, expected[name], atol=1e-6), name
-
-
-@pytest.mark.parametrize("size", [8, 5])
-def test_a_step_of_the_warm_up_is_one_of_dp_sgd_without_noise(size, script, monkeypatch):
-    """Clipped, summed and divided as real rows are; also where a process has fewer images than a whole step."""
-    trained, step = built(script, "--max_grad_norm", "0.3")
-    images, labels = torch.rand(size, 1, 8, 8) * 2 - 1, torch.arange(size) % 3
-    monkeypatch.setattr(step, "_of_fakes", lambda: silent(trained))
-    step.on_drawn(images, labels)
-    expected = silent(trained)
-    for image, label in zip(images, labels, strict=True):
-        own = torch.autograd.grad(
-            F.softplus(-trained.model(image[None], label[None])).sum(), trained.model.parameters()
-        )
-        factor = clip_factors(sum(part.square().sum() for part in own), 0.3)
-        expected = {name: each + factor * part / 8 for (name, each), part in zip(expected.items(), own, strict=True)}
-    for name, parameter in trained.model.named_parameters():
-        assert torch.allclose(parameter.grad, expected[name], atol=1e-6), name
-
-
-def test_a_warm_up_on_noisy_moments_comes_first(script, flags, tmp_path, monkeypatch, capsys):
-    """Its questions have rows of their own; a run that goes on does not warm up again."""
-    flags = [*(flag for flag in flags if flag != "--skip_preflight"), *WARM_UP]
-    with monkeypatch.context() as patch, pytest.raises(PowerCut):
-        cut_power_at(patch, script, 4)
-        script.main(flags)
-    assert "Warm-up (moments)" in capsys.readouterr().err
-    script.main([*flags, "--resume_from_checkpoint", "latest"])
-    assert "Warm-up (moments)" not in capsys.readouterr().err
-    run = tmp_path / "run"
-    header, rows = read_ledger(run)
-    stages = [*dict.fromkeys(row["stage"] for row in rows)]
-    assert stages == ["grey_levels", "class_moments", "covariances", "dp_sgd"]
-    assert independent_epsilon(run) <= header["target_epsilon"] + 1e-3
-    assert verify.report(run / "release") == 0
-    receipt = json.loads((run / "release" / "privacy_receipt.json").read_text())
-    assert receipt["curriculum"]["warm_up_steps"] == 3 and receipt["curriculum"]["num_parts"] == 1
-
-
-@pytest.mark.parametrize("facts", [FACTS, PublicFacts(NUM_IMAGES, (3, 8, 8), None)], ids=["grey", "colour"])
-def test_a_warm_up_teaches_both_networks_the_drawn_images(facts, script, monkeypatch):
-    """They are in [-1, 1] there. What adaptive steps learned without noise is forgotten, and the weights are not."""
-    given = ["--warm_up_steps", "6", "--num_warm_up_images", "9", "--fake_accuracy_floor", "0.9"]
-    trained, step = built(script, *given, "--discriminator_steps", "1", facts=facts)
-    monkeypatch.setattr(adversary, "GRACE", 1)
-    white = torch.full((9, *facts.image_shape), 255, dtype=torch.uint8)
-    moments = SimpleNamespace(draw=lambda number, balance, seed: (white[:number], torch.arange(number) % 3))
-    monkeypatch.setattr("diffusers_dp.runs.moments.ask_for_moments", lambda run: moments)
-    seen, own = [], step.on_drawn
-
-    def watched(images, labels):
-        seen.append(images)
-        own(images, labels)
-
-    monkeypatch.setattr(step, "on_drawn", watched)
-    before = {name: value.clone() for name, value in trained.module.state_dict().items()}
-    trained.module.fake_accuracy.fill_(0.1)
-    config = load_config([*FLAGS, "--dry_run", *given], DPGANConfig)
-    done = []
-    script.warm_up(SimpleNamespace(config=config, processes=Processes(), done=done.append), trained)
-    assert len(seen) == 6 and all((images == 1).all() for images in seen) and done == ["warm-up (moments)"]
-    after = trained.module.state_dict()
-    moved = {name.split(".")[0] for name in after if not torch.equal(after[name], before[name])}
-    assert {"generator", "discriminator"} <= moved
-    assert int(trained.module.discriminator_steps) == 1 and float(trained.module.fake_accuracy) == 1.0
-    with torch.no_grad():
-        images = torch.ones(4, *facts.image_shape)
-        labels = None if facts.class_names is None else torch.zeros(4, dtype=torch.int64)
-        assert (trained.model(images, labels) > trained.model(-images, labels)).all(), "white is what is real"
 
 
 @pytest.mark.parametrize("share", [0, 1])
@@ -365,12 +285,6 @@ def test_images_without_classes(script):
 
 
 def test_what_cannot_be_is_refused(flags):
-    for wrong, message in (
-        ("--noise_multiplicity 4", "--noise_multiplicity 4 draws the same row as often"),
-        ("--warm_up_budget_share 0.2", "--warm_up_budget_share needs --warm_up_steps: give both"),
-        ("--num_parts 4", "--num_parts is about the moments of a warm-up: give --warm_up_steps"),
-        # Of one part, a tenth of the share is not asked for.
-        ("--warm_up_steps 3 --warm_up_budget_share 0.9 --evaluation_reserve 0.2", "--warm_up_budget_share 0.81 and"),
-    ):
+    for wrong, message in (("--noise_multiplicity 4", "--noise_multiplicity 4 draws the same row as often"),):
         with pytest.raises(UsageError, match=message):
             load_config([*flags, *wrong.split()], DPGANConfig)
