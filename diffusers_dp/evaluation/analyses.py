@@ -149,8 +149,7 @@ ANALYSES = {
         Analysis("embedding", "evaluator:embedding", chart="pictures:embedding_chart"),
         *_FIDELITY,
         Analysis(
-            "public_images", "fidelity_report:measure_domain", _domain_needs, chart="pictures:domain_charts",
-            by_features=True,
+            "public_images", "fidelity_report:measure_domain", _domain_needs, by_features=True,
             titles={"share taken for private images": "", "accuracy of the domain discriminator": ""},
         ),
         Analysis(

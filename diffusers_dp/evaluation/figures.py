@@ -1,7 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """The pictures of a report: strips of images as PNG, and charts as SVG with the page's colours, light and dark.
 
-Series differ in shape and in colours that most people can distinguish (Okabe and Ito); marks are explained beside the
+Series differ in shape and in colours that most people can distinguish (Okabe and Ito); marks are explained above the
 chart. Needs matplotlib.
 """
 
@@ -9,9 +9,9 @@ import base64
 import io
 import math
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 import numpy as np
 from PIL import Image
@@ -21,22 +21,27 @@ from ..errors import UsageError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.axis import Axis
 
+P = ParamSpec("P")
 WIDTH = 5.2  # inches: legible without zooming on a phone
 MOST_ROWS = 40  # classes in one chart
 MOST_NAMES = 20  # classes whose cells are labelled
 INK, FAINT, REAL, SYNTHETIC = "#010203", "#040506", "#070809", "#0a0b0c"
 #: Placeholder colours in matplotlib's output, and the style's colours that replace them.
 COLOURS = {INK: "currentColor", FAINT: "var(--faint)", REAL: "var(--real)", SYNTHETIC: "var(--synthetic)"}
-MARKS = (("●", "o"), ("◆", "D"), ("▲", "^"))
-COLOURS_OF_MARKS = (SYNTHETIC, REAL, INK)
+MARKS = (("o", "-", SYNTHETIC), ("D", "--", REAL), ("^", ":", INK))  # of several series
 STYLE: Any = {
     "svg.fonttype": "none",  # keeps text in any script searchable, readable aloud, and in the reader's fonts
     "svg.hashsalt": "diffusers_dp",  # for reproducible bytes
     "text.parse_math": False,  # because external class names may contain a dollar sign
     "font.family": "sans-serif",
     "font.size": 9,
+    "legend.frameon": False,
+    "legend.fontsize": 9,
+    "grid.color": FAINT,
+    "grid.alpha": 0.4,
+    "lines.markersize": 5,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.edgecolor": FAINT,
@@ -74,115 +79,118 @@ def strip(images: np.ndarray) -> str:
     return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
-def draw_confusion(counts: Sequence[Sequence[int]], class_names: Sequence[str]) -> str:
+def _chart(height: float | None = None) -> "Callable[[Callable[Concatenate[Axes, P], None]], Callable[P, str]]":
+    """Makes a function that draws on axes return the chart as an `<svg>` element, without a file header.
+
+    Args:
+        height (`float`, *optional*): Inches; defaults to a line for each entry of the function's first argument.
+    """
+
+    def decorate(draw: "Callable[Concatenate[Axes, P], None]") -> Callable[P, str]:
+        @wraps(draw)
+        def drawn(*args: P.args, **kwargs: P.kwargs) -> str:
+            import matplotlib
+            from matplotlib.figure import Figure
+
+            inches = height or 0.9 + 0.24 * min(len(args[0]), MOST_ROWS)  # type: ignore[arg-type]
+            with matplotlib.rc_context(STYLE), warnings.catch_warnings():
+                # matplotlib measures with a font other than the reader's
+                warnings.filterwarnings("ignore", "Glyph .* missing from")
+                figure, file = Figure(figsize=(WIDTH, inches), layout="constrained"), io.StringIO()
+                axes = figure.subplots()
+                figure.patch.set_visible(False)
+                axes.patch.set_visible(False)
+                draw(axes, *args, **kwargs)
+                if axes.get_legend_handles_labels()[0]:
+                    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.2, ncols=3)
+                figure.savefig(
+                    file, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None}
+                )
+            svg = file.getvalue()
+            svg = svg[svg.index("<svg") :]
+            for colour, variable in COLOURS.items():
+                svg = svg.replace(colour, variable)
+            return svg
+
+        return drawn
+
+    return decorate
+
+
+@_chart(WIDTH)
+def draw_confusion(axes: "Axes", counts: Sequence[Sequence[int]], class_names: Sequence[str]) -> None:
     """Draws a confusion matrix with a row per true class; the shade of a cell is its share of the row, its number the
     count."""
     matrix = np.asarray(counts, dtype=np.float64)
     shares = matrix / np.maximum(matrix.sum(1, keepdims=True), 1)
-    with _styled():
-        figure, axes = _axes(WIDTH)
-        axes.imshow(shares, cmap="cividis", vmin=0, vmax=1)
-        axes.set_xlabel("taken for")
-        axes.set_ylabel("true class")
-        few = len(class_names) <= MOST_NAMES
-        places = range(len(class_names)) if few else range(0, len(class_names), math.ceil(len(class_names) / 20))
-        names = [_short(class_names[i], 14) for i in places]
-        upright = max(map(len, names)) > 3
-        axes.set_xticks(list(places), names, rotation=90 if upright else 0)
-        axes.set_yticks(list(places), names)
-        axes.spines[:].set_visible(False)
-        if few:
-            size = max(5.0, min(9.0, 70 / len(class_names)))
-            for (row, column), count in np.ndenumerate(matrix):
-                colour = "#000000" if shares[row, column] > 0.55 else "#ffffff"
-                axes.text(column, row, f"{count:g}", ha="center", va="center", fontsize=size, color=colour)
-        return _svg(figure)
+    axes.imshow(shares, cmap="cividis", vmin=0, vmax=1)
+    axes.set(xlabel="taken for", ylabel="true class")
+    places = range(0, len(class_names), math.ceil(len(class_names) / MOST_NAMES))
+    names = [_short(class_names[i], 14) for i in places]
+    axes.set_xticks(places, names, rotation=90 if max(map(len, names)) > 3 else 0)
+    axes.set_yticks(places, names)
+    axes.spines[:].set_visible(False)
+    for (row, column), count in np.ndenumerate(matrix) if len(class_names) <= MOST_NAMES else ():
+        colour, size = "#000000" if shares[row, column] > 0.55 else "#ffffff", min(9.0, 70 / len(class_names))
+        axes.text(column, row, f"{count:g}", ha="center", va="center", fontsize=max(5.0, size), color=colour)
 
 
-def draw_class_rates(rates: Sequence[dict[str, Any]]) -> str:
+@_chart()
+def draw_class_rates(axes: "Axes", rates: Sequence[dict[str, Any]]) -> None:
     """Draws accuracy and precision of each class, the worst class on top."""
     rows = sorted(rates, key=lambda row: 2.0 if row["accuracy"] is None else row["accuracy"])[:MOST_ROWS]
-    with _styled():
-        figure, axes = _axes(0.9 + 0.24 * len(rows))
-        for y, row in enumerate(rows):
-            there = [row[name] for name in ("accuracy", "precision") if row[name] is not None]
-            if len(there) == 2:
-                axes.plot(there, [y, y], color=FAINT, linewidth=1, zorder=1)
-            if row["precision"] is not None:
-                axes.plot(row["precision"], y, "D", color=REAL, markersize=6, fillstyle="none", zorder=2)
-            if row["accuracy"] is not None:
-                axes.plot(row["accuracy"], y, "o", color=SYNTHETIC, markersize=6, zorder=3)
-            words = "no real image" if row["accuracy"] is None else f"{row['accuracy']:.1%}"
-            axes.text(1.02, y, words, va="center", transform=axes.get_yaxis_transform())
-        axes.set_yticks(range(len(rows)), [_short(row["class"], 24) for row in rows])
-        axes.set_ylim(len(rows) - 0.4, -0.6)
-        axes.set_xlim(
-            min([0.5, *(r[k] for r in rows for k in ("accuracy", "precision") if r[k] is not None)]) - 0.02, 1.01
-        )
-        axes.xaxis.set_major_formatter(lambda value, _: f"{round(100 * value, 6):g}%")
-        _key(axes, [("● accuracy (number at the right)", SYNTHETIC), ("◇ precision", REAL)])
-        return _svg(figure)
+    accuracy, precision = (np.array([row[name] for row in rows], np.float64) for name in ("accuracy", "precision"))
+    axes.hlines(range(len(rows)), accuracy, precision, color=FAINT, linewidth=1)
+    axes.plot(accuracy, range(len(rows)), "o", color=SYNTHETIC, label="accuracy (number at the right)", zorder=3)
+    axes.plot(precision, range(len(rows)), "D", color=REAL, fillstyle="none", label="precision")
+    for y, found in enumerate(accuracy):
+        words = "no real image" if np.isnan(found) else f"{found:.1%}"
+        axes.text(1.02, y, words, va="center", transform=axes.get_yaxis_transform())
+    _name_rows(axes, [row["class"] for row in rows])
+    axes.set_xlim(np.nanmin([0.5, *accuracy, *precision]) - 0.02, 1.01)
+    _per_cent(axes.xaxis)
 
 
-def draw_embedding(points: np.ndarray, num_real: int) -> str:
+@_chart(4.4)
+def draw_embedding(axes: "Axes", points: np.ndarray, num_real: int) -> None:
     """Draws t-SNE points `[n, 2]`; the first `num_real` are real images, the others synthetic."""
-    with _styled():
-        figure, axes = _axes(4.4)
-        axes.plot(*points[:num_real].T, "o", color=REAL, markersize=2.6, alpha=0.55, markeredgewidth=0)
-        axes.plot(*points[num_real:].T, "x", color=SYNTHETIC, markersize=2.8, alpha=0.7, markeredgewidth=0.7)
-        axes.set_xticks([])
-        axes.set_yticks([])
-        axes.spines[:].set_visible(False)
-        _key(axes, [("● real", REAL), ("× synthetic", SYNTHETIC)])
-        return _svg(figure)
+    axes.plot(*points[:num_real].T, "o", color=REAL, markersize=2.6, alpha=0.55, markeredgewidth=0, label="real")
+    axes.plot(*points[num_real:].T, "x", color=SYNTHETIC, markersize=2.8, alpha=0.7, label="synthetic")
+    axes.set(xticks=[], yticks=[])
+    axes.spines[:].set_visible(False)
 
 
-def draw_sizes(curves: dict[str, list[tuple[int, float]]]) -> str:
-    """Draws accuracy against the number of synthetic images, with a labelled line for each classifier."""
-    styles = [("o", "-"), ("s", "--"), ("^", ":"), ("D", "-."), ("v", "-"), ("P", "--")]
-    with _styled():
-        figure, axes = _axes(3.2)
-        ends = []
-        for i, (name, curve) in enumerate(curves.items()):
-            marker, line = styles[i % len(styles)]
-            sizes, values = zip(*sorted(curve), strict=True)
-            axes.plot(sizes, values, line, marker=marker, color=(SYNTHETIC, REAL, INK)[i % 3], markersize=5)
-            ends.append((values[-1], f"{_short(name, 14)} {values[-1]:.1%}", sizes[-1]))
-        axes.set_xscale("log")
-        sizes_all = sorted({size for curve in curves.values() for size, _ in curve})
-        axes.set_xticks(sizes_all, [f"{size:,}" for size in sizes_all])
-        axes.minorticks_off()
-        axes.yaxis.set_major_formatter(lambda value, _: f"{round(100 * value, 6):g}%")
-        low, high = axes.get_ylim()
-        place = -math.inf
-        for value, words, size in sorted(ends):
-            place = max(value, place + 0.07 * (high - low))  # keeps names from overlapping
-            axes.annotate(
-                words, (size, place), xytext=(7, 0), textcoords="offset points", va="center", annotation_clip=False
-            )
-        axes.set_xlabel("synthetic images that it was trained on")
-        axes.set_ylabel("accuracy on real test images")
-        axes.grid(axis="y", color=FAINT, alpha=0.4)
-        return _svg(figure)
+@_chart(3.2)
+def draw_sizes(axes: "Axes", curves: dict[str, list[tuple[int, float]]]) -> None:
+    """Draws accuracy against the number of synthetic images, with a line for each classifier."""
+    for i, (name, curve) in enumerate(curves.items()):
+        marker, line, colour = MARKS[i % 3]
+        sizes, values = zip(*sorted(curve), strict=True)
+        fill = "full" if i < 3 else "none"
+        label = f"{_short(name, 14)} {values[-1]:.1%}"
+        axes.plot(sizes, values, line, marker=marker, color=colour, fillstyle=fill, label=label)
+    axes.set_xscale("log")
+    every = sorted({size for curve in curves.values() for size, _ in curve})
+    axes.set_xticks(every, [f"{size:,}" for size in every])
+    axes.minorticks_off()
+    _per_cent(axes.yaxis)
+    axes.set(xlabel="synthetic images that it was trained on", ylabel="accuracy on real test images")
+    axes.grid(axis="y")
 
 
-def draw_class_distances(distances: dict[str, float], title: str) -> str:
+@_chart()
+def draw_class_distances(axes: "Axes", distances: dict[str, float], title: str) -> None:
     """Draws a bar for each class, the worst on top."""
     rows = sorted(distances.items(), key=lambda item: -item[1])[:MOST_ROWS]
-    with _styled():
-        figure, axes = _axes(0.9 + 0.24 * len(rows))
-        axes.barh(range(len(rows)), [value for _, value in rows], height=0.65, color=SYNTHETIC)
-        for y, (_, value) in enumerate(rows):
-            words = f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
-            axes.annotate(words, (value, y), xytext=(4, 0), textcoords="offset points", va="center")
-        axes.set_yticks(range(len(rows)), [_short(name, 24) for name, _ in rows])
-        axes.set_ylim(len(rows) - 0.4, -0.6)
-        axes.margins(x=0.12)
-        axes.set_xlabel(f"{title}; lower is better")
-        return _svg(figure)
+    bars = axes.barh(range(len(rows)), [value for _, value in rows], height=0.65, color=SYNTHETIC)
+    axes.bar_label(bars, [f"{value:.3g}" if value < 1000 else f"{value:,.0f}" for _, value in rows], padding=4)
+    _name_rows(axes, [name for name, _ in rows])
+    axes.margins(x=0.12)
+    axes.set_xlabel(f"{title}; lower is better")
 
 
-def draw_training_curve(points: Sequence[tuple[str, int | None, float]], title: str) -> str:
+@_chart(3.4)
+def draw_training_curve(axes: "Axes", points: Sequence[tuple[str, int | None, float]], title: str) -> None:
     """Draws a distance against the step of DP-SGD; stages of the warm-up are evenly spaced before step 0.
 
     Args:
@@ -192,113 +200,49 @@ def draw_training_curve(points: Sequence[tuple[str, int | None, float]], title: 
     early = sum(step is None for _, step, _ in points)
     last = max((step or 0 for _, step, _ in points), default=0) or early or 1
     places = [last * 0.25 * (i - early) if step is None else step for i, (_, step, _) in enumerate(points)]
-    with _styled():
-        figure, axes = _axes(3.4)
-        axes.plot(places, [value for *_, value in points], "-o", color=SYNTHETIC, markersize=5)
-        every = math.ceil(len(points) / 10)
-        shown = {*range(0, len(points), every), len(points) - 1} | {
-            i for i, (_, step, _) in enumerate(points) if not step
-        }
-        names = [f"{step:,}" if step else _short(name, 24) for name, step, _ in points]
-        axes.set_xticks([places[i] for i in sorted(shown)], [names[i] for i in sorted(shown)], rotation=45, ha="right")
-        for i in (0, len(points) - 1):
-            axes.annotate(
-                f"{points[i][2]:.3g}",
-                (places[i], points[i][2]),
-                xytext=(0, 6),
-                textcoords="offset points",
-                ha="center",
-            )
-        axes.margins(x=0.07, y=0.15)
-        axes.set_ylim(bottom=0)
-        axes.set_xlabel("step of DP-SGD")
-        axes.set_ylabel(_short(title, 34))
-        axes.grid(axis="y", color=FAINT, alpha=0.4)
-        return _svg(figure)
+    axes.plot(places, [value for *_, value in points], "-o", color=SYNTHETIC)
+    every = math.ceil(len(points) / 10)
+    shown = [i for i, (_, step, _) in enumerate(points) if i % every == 0 or i == len(points) - 1 or not step]
+    names = [f"{step:,}" if step else _short(name, 24) for name, step, _ in points]
+    axes.set_xticks([places[i] for i in shown], [names[i] for i in shown], rotation=45, ha="right")
+    for i in (0, len(points) - 1):
+        place = places[i], points[i][2]
+        axes.annotate(f"{place[1]:.3g}", place, xytext=(0, 6), textcoords="offset points", ha="center")
+    axes.margins(x=0.07, y=0.15)
+    axes.set_ylim(bottom=0)
+    axes.set(xlabel="step of DP-SGD", ylabel=_short(title, 34))
+    axes.grid(axis="y")
 
 
-def draw_ranking(names: Sequence[str], synthetic: Sequence[float], real: Sequence[float], chosen: int) -> str:
+@_chart(3.4)
+def draw_ranking(
+    axes: "Axes", names: Sequence[str], synthetic: Sequence[float], real: Sequence[float], chosen: int
+) -> None:
     """Draws accuracies of the same models on held-out synthetic and on real images, in per cent, with a mark for each
     kind of model."""
-    kinds = list(dict.fromkeys(name.split(",")[0] for name in names))
-    with _styled():
-        figure, axes = _axes(3.4)
-        for i, kind in enumerate(kinds):
-            which = [j for j, name in enumerate(names) if name.split(",")[0] == kind]
-            places = [synthetic[j] for j in which], [real[j] for j in which]
-            axes.plot(*places, MARKS[i % 3][1], color=COLOURS_OF_MARKS[i % 3], markersize=6)
-        axes.plot(synthetic[chosen], real[chosen], "o", color=INK, markersize=13, fillstyle="none")
-        axes.margins(0.1)
-        for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_formatter(lambda value, _: f"{round(value, 6):g}%")
-        axes.set_xlabel("accuracy on held-out synthetic images")
-        axes.set_ylabel("accuracy on real test images")
-        axes.grid(color=FAINT, alpha=0.4)
-        words = [(f"{MARKS[i % 3][0]} {kind}", COLOURS_OF_MARKS[i % 3]) for i, kind in enumerate(kinds)]
-        _key(axes, [*words, ("○ chosen on synthetic images", INK)])
-        return _svg(figure)
+    of_kind: dict[str, list[int]] = {}
+    for i, name in enumerate(names):
+        of_kind.setdefault(name.split(",")[0], []).append(i)
+    for i, (kind, which) in enumerate(of_kind.items()):
+        marker, _, colour = MARKS[i % 3]
+        axes.plot([synthetic[j] for j in which], [real[j] for j in which], marker, color=colour, label=kind)
+    place, label = (synthetic[chosen], real[chosen]), "chosen on synthetic images"
+    axes.plot(*place, "o", color=INK, markersize=13, fillstyle="none", label=label)
+    axes.margins(0.1)
+    _per_cent(axes.xaxis, 1)
+    _per_cent(axes.yaxis, 1)
+    axes.set(xlabel="accuracy on held-out synthetic images", ylabel="accuracy on real test images")
+    axes.grid()
 
 
-def draw_domain(share: float, error: float, accuracy: float | None) -> str:
-    """Draws the share of synthetic images that a discriminator classifies as private rather than public."""
-    with _styled():
-        figure, axes = _axes(1.3)
-        axes.barh([0], [share], height=0.5, color=SYNTHETIC)
-        axes.barh([0], [1 - share], left=[share], height=0.5, color=REAL)
-        axes.errorbar([share], [0], xerr=[error], color=INK, capsize=4)
-        axes.text(0, 0.42, f"taken for private: {share:.1%}", ha="left", va="bottom")
-        axes.text(1, 0.42, f"for public: {1 - share:.1%}", ha="right", va="bottom")
-        axes.set_xlim(0, 1)
-        axes.set_ylim(-0.4, 0.8)
-        axes.set_yticks([])
-        axes.xaxis.set_major_formatter(lambda value, _: f"{round(100 * value, 6):g}%")
-        axes.spines["left"].set_visible(False)
-        if accuracy is not None:
-            axes.set_xlabel(f"it tells private from public images with an accuracy of {accuracy:.1%}")
-        return _svg(figure)
+def _per_cent(axis: "Axis", times: int = 100) -> None:
+    axis.set_major_formatter(lambda value, _: f"{round(times * value, 6):g}%")
 
 
-@contextmanager
-def _styled() -> Iterator[None]:
-    import matplotlib
-
-    with matplotlib.rc_context(STYLE), warnings.catch_warnings():
-        warnings.filterwarnings(
-            "ignore", "Glyph .* missing from"
-        )  # because matplotlib measures with a font other than the reader's
-        yield
-
-
-def _axes(height: float) -> "tuple[Figure, Axes]":
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(WIDTH, height), layout="constrained")
-    figure.patch.set_visible(False)
-    axes = figure.subplots()
-    axes.patch.set_visible(False)
-    return figure, axes
-
-
-def _key(axes: "Axes", entries: list[tuple[str, str]]) -> None:
-    """Adds the meaning of the marks above the chart, in their colours."""
-    from matplotlib.offsetbox import AnchoredOffsetbox, HPacker, TextArea
-
-    words: list[Any] = [TextArea(text, textprops={"color": colour}) for text, colour in entries]
-    box = HPacker(children=words, pad=0, sep=14)
-    axes.add_artist(AnchoredOffsetbox("lower left", child=box, pad=0, frameon=False, bbox_to_anchor=(0, 1.01),
-                                      bbox_transform=axes.transAxes, borderpad=0))  # fmt: skip
+def _name_rows(axes: "Axes", names: Sequence[str]) -> None:
+    axes.set_yticks(range(len(names)), [_short(name, 24) for name in names])
+    axes.set_ylim(len(names) - 0.4, -0.6)
 
 
 def _short(name: str, length: int) -> str:
     return name if len(name) <= length else f"{name[: length - 1]}…"
-
-
-def _svg(figure: "Figure") -> str:
-    """Renders the chart as an `<svg>` element, without a file header."""
-    file = io.StringIO()
-    figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
-    text = file.getvalue()
-    text = text[text.index("<svg") :]
-    for colour, variable in COLOURS.items():
-        text = text.replace(colour, variable)
-    return text

@@ -59,12 +59,9 @@ def build_samples(evaluation: Evaluation) -> list[Strip]:
     synthetic = evaluation.image_sets["synthetic"]
     if synthetic.labels is None or synthetic.class_names is None:
         return [_strip("", synthetic.images[:IMAGES_PER_CLASS], "synthetic images")]
-    strips = []
-    for index, name in enumerate(synthetic.class_names):
-        images = synthetic.images[synthetic.labels == index][:IMAGES_PER_CLASS]
-        if len(images):
-            strips.append(_strip(name, images, f"synthetic images of class {name}"))
-    return strips
+    groups = [synthetic.images[synthetic.labels == i][:IMAGES_PER_CLASS] for i in range(len(synthetic.class_names))]
+    named = zip(synthetic.class_names, groups, strict=True)
+    return [_strip(name, images, f"synthetic images of class {name}") for name, images in named if len(images)]
 
 
 def build_neighbours(sets: Mapping[str, ImageSet]) -> list[tuple[Strip, Strip]]:
@@ -75,14 +72,13 @@ def build_neighbours(sets: Mapping[str, ImageSet]) -> list[tuple[Strip, Strip]]:
     synthetic, real, pixels = sets["synthetic"], sets["real training"], PixelExtractor()
     synthetic = synthetic.subset(np.arange(min(NEIGHBOURS_OF, len(synthetic))))
     found, _ = nearest_neighbours(pixels(real.images), pixels(synthetic.images), SHOWN_NEIGHBOURS)
-    names = synthetic.class_names or ()
+    names = (
+        [""] * len(found) if synthetic.labels is None else [(synthetic.class_names or ())[i] for i in synthetic.labels]
+    )
     return [
-        (
-            _strip("" if synthetic.labels is None else names[synthetic.labels[i]], synthetic.images[i : i + 1],
-                   "synthetic image"),
-            _strip("", real.images[nearest], "real images, the nearest first"),
-        )
-        for i, nearest in enumerate(found)
+        (_strip(name, image[None], "synthetic image"),
+         _strip("", real.images[nearest], "real images, the nearest first"))
+        for name, image, nearest in zip(names, synthetic.images, found, strict=True)
     ]  # fmt: skip
 
 
@@ -95,13 +91,14 @@ def utility_charts(found: Sequence[Measurement], evaluation: Evaluation) -> list
     right = {name: np.trace(np.array(counts)) for name, counts in confusion.items()}
     best = max(right, key=lambda name: right[name])
     counts, worst = confusion[best], evaluation.rates(best)[0]
-    known = "classifier trained on synthetic images, judged on real test images"
     charts = [
         Chart(
             "Which classes are mistaken for which?",
             figures.draw_confusion(counts, names),
-            f"Confusion matrix of the {best} {known}: {right[best]} of {np.sum(counts)} images are right.",
-            f"The {best} {known}. Rows are true classes; the shade is the share of the row.",
+            f"Confusion matrix of the {best} classifier trained on synthetic images, judged on real test images: "
+            f"{right[best]} of {np.sum(counts)} images are right.",
+            f"The {best} classifier trained on synthetic images, judged on real test images. Rows are true classes; "
+            "the shade is the share of the row.",
         ),
         Chart(
             "Who is served worse?",
@@ -114,20 +111,14 @@ def utility_charts(found: Sequence[Measurement], evaluation: Evaluation) -> list
         ),
     ]
     curves: dict[str, list[tuple[int, float]]] = {}
-    for each in found:
-        facts = each.protocol
-        if each.metric == "accuracy" and facts["trained_on"] == "synthetic":
-            size = facts["num_train"] + facts["num_validation"]
-            curves.setdefault(facts["classifier"], []).append((size, each.value / 100))
+    for facts, value in ((each.protocol, each.value) for each in found if each.metric == "accuracy"):
+        if facts["trained_on"] == "synthetic":
+            point = facts["num_train"] + facts["num_validation"], value / 100
+            curves.setdefault(facts["classifier"], []).append(point)
     if any(len(curve) > 1 for curve in curves.values()):
         ends = ", ".join(f"{name} {max(curve)[1]:.1%} with {max(curve)[0]:,}" for name, curve in curves.items())
-        charts.append(
-            Chart(
-                "Would more images help?",
-                figures.draw_sizes(curves),
-                f"Accuracy on real test images against the number of synthetic images: {ends}.",
-            )
-        )
+        words = f"Accuracy on real test images against the number of synthetic images: {ends}."
+        charts.append(Chart("Would more images help?", figures.draw_sizes(curves), words))
     return charts
 
 
@@ -148,48 +139,29 @@ def embedding_chart(found: Sequence[Measurement], evaluation: Evaluation) -> lis
 
 def class_charts(found: Sequence[Measurement], evaluation: Evaluation) -> list[Chart]:
     charts = []
-    for extractor, group in _by_extractor([each for each in found if "class" in each.protocol]).items():
-        distances = {each.protocol["class"]: each.value for each in group}
-        title = group[0].metric.removesuffix(f" of class {group[0].protocol['class']}")
-        worst = max(distances, key=lambda name: distances[name])
-        charts.append(
-            Chart(
-                f"Which classes look least real? ({extractor})",
-                figures.draw_class_distances(distances, title),
-                f"{title} of each class; the largest is that of {worst}, {distances[worst]:.3g}.",
-            )
-        )
-    return charts
-
-
-def domain_charts(found: Sequence[Measurement], evaluation: Evaluation) -> list[Chart]:
-    charts = []
-    for extractor, (share, accuracy) in _by_extractor(found).items():
-        charts.append(
-            Chart(
-                f"Closer to the private or to the public images? ({extractor})",
-                figures.draw_domain(share.value, share.standard_error or 0.0, accuracy.value),
-                f"{share.value:.1%} of the synthetic images are taken for private ones by a discriminator of accuracy "
-                f"{accuracy.value:.1%}.",
-                "A logistic regression tells real private from public images, and judges the synthetic ones.",
-            )
-        )
+    groups: dict[str, dict[str, Measurement]] = {}
+    for each in found:
+        if "class" in each.protocol:
+            groups.setdefault(each.protocol["extractor"], {})[each.protocol["class"]] = each
+    for extractor, group in groups.items():
+        worst, largest = max(group.items(), key=lambda item: item[1].value)
+        title = largest.metric.removesuffix(f" of class {worst}")
+        picture = figures.draw_class_distances({name: each.value for name, each in group.items()}, title)
+        words = f"{title} of each class; the largest is that of {worst}, {largest.value:.3g}."
+        charts.append(Chart(f"Which classes look least real? ({extractor})", picture, words))
     return charts
 
 
 def curve_chart(found: Sequence[Measurement], evaluation: Evaluation) -> list[Chart]:
     points = [(each.protocol["state"], each.protocol["dp_sgd_step"], each.value) for each in found]
-    images = found[0].protocol["drawing"]["num_images"]
+    metric, images = found[0].metric, found[0].protocol["drawing"]["num_images"]
     return [
         Chart(
             "How far did each stage bring it?",
-            figures.draw_training_curve(points, found[0].metric),
-            f"{found[0].metric} against the training step: "
-            + ", ".join(f"{name} {value:.3g}" for name, _, value in points)
-            + ".",
-            f"{found[0].metric}, lower is better; {images:,} images of each state that the run kept, so that the "
-            "numbers compare with each other and not with those above. The release's guarantee covers these states as "
-            "well.",
+            figures.draw_training_curve(points, metric),
+            f"{metric} against the training step: {', '.join(f'{name} {value:.3g}' for name, _, value in points)}.",
+            f"{metric}, lower is better; {images:,} images of each state that the run kept, so that the numbers "
+            "compare with each other and not with those above. The release's guarantee covers these states as well.",
         )
     ]
 
@@ -207,13 +179,6 @@ def ranking_chart(found: Sequence[Measurement], evaluation: Evaluation) -> list[
             "Would the best model be found on synthetic images?",
             figures.draw_ranking(names, synthetic, real, names.index(chosen)),
             f"Accuracy on held-out synthetic images against accuracy on real test images of {words}",
-            f"{words[0].upper()}{words[1:]}",
+            words,
         )
     ]
-
-
-def _by_extractor(measurements: Sequence[Measurement]) -> dict[str, list[Measurement]]:
-    groups: dict[str, list[Measurement]] = {}
-    for each in measurements:
-        groups.setdefault(each.protocol["extractor"], []).append(each)
-    return groups
