@@ -66,6 +66,7 @@ def _evaluate(flags: EvaluationFlags, args: argparse.Namespace, pool: WorkerPool
     from ..evaluation.page import report_page
     from ..evaluation.pictures import build_charts, build_neighbours, build_samples
     from ..evaluation.report import PAGE_NAME, Evaluation, write_report
+    from ..evaluation.summary import verdict
 
     release, states = _open_release(flags, drawing, args.device, args.base)
     facts = judged_facts(flags, release)
@@ -84,6 +85,7 @@ def _evaluate(flags: EvaluationFlags, args: argparse.Namespace, pool: WorkerPool
         neighbours = build_neighbours(sets) if flags.show_private else []
         page = report_page(evaluation, build_charts(evaluation), build_samples(evaluation), neighbours)
         write_report(evaluation, page, folder)
+    print(*verdict(evaluation), sep="\n")
     if flags.publish_metrics and flags.model is not None:
         from ..evaluation.amendments import publish
 

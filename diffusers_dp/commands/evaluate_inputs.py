@@ -86,14 +86,14 @@ class Inputs:
         from ..evaluation.images import Source, common_shape
 
         self.flags, self.seed, self.release, self.facts, self.cache = flags, seed, release, facts, cache
-        read: Any = {
-            "max_pixels": flags.max_image_pixels, "value_range": parse_range(flags.value_range, flags.window),
-        }  # fmt: skip
+        known = {} if facts is None else facts["trained_on"]
+        ends = parse_range(flags.value_range, flags.window) or known.get("grey_range")
+        read: Any = {"max_pixels": flags.max_image_pixels, "value_range": None if ends is None else tuple(ends)}
         columns: Any = {"image_column": flags.image_column, "label_column": flags.label_column}
         columns |= {"class_names": flags.class_names, **read}
         real = Source(
             "--real", flags.real, **columns, counted=flags.real_is_public, unit_column=flags.unit_column,
-            key_column=flags.key_column,
+            key_column=flags.key_column, trained_on=known,
         )  # fmt: skip
         test = replace(real, split_flag="--test_split", unit_column=None, key_column=None)
         self.sources = {"real": real, "test": test}
@@ -109,9 +109,15 @@ class Inputs:
             synthetic, flag = self.sources["synthetic"].shape(flags.images_split, cache), "--images"
         else:
             synthetic, flag = release.release.image_shape, "--model"
-        self.shape = common_shape(
-            synthetic, real.shape(flags.train_split, cache), resize=flags.resize, flags=(flag, "--real")
+        found = real.shape(flags.train_split, cache)
+        #: Training brought the real images to the shape of the release.
+        self.resizes_real = flags.resize or known.get("image_shape") == list(synthetic)
+        self.shape = (
+            synthetic
+            if self.resizes_real and not flags.resize
+            else common_shape(synthetic, found, resize=flags.resize, flags=(flag, "--real"))
         )
+        self.fits = self.resizes_real and found != self.shape
         self.test_split: str | None = flags.test_split or "test"
         try:
             test.shape(self.test_split, cache)  # before images are drawn, which takes long
@@ -123,7 +129,12 @@ class Inputs:
     def load(self, name: str, split: str = "train", limit: int | None = None) -> "ImageSet":
         """Reads a source in the common shape."""
         return self.sources[name].load(
-            split, self.shape, limit=limit, seed=self.seed, resize=self.flags.resize, cache_dir=self.cache
+            split,
+            self.shape,
+            limit=limit,
+            seed=self.seed,
+            cache_dir=self.cache,
+            resize=self.resizes_real if name in ("real", "test") else self.flags.resize,
         )
 
     def synthetic(self) -> "ImageSet":
@@ -169,7 +180,7 @@ class Inputs:
             sets["real training"], validation = validation_split(train, flags.validation_size, declared)
             if flags.selection == "private":
                 sets["real validation"] = validation
-        if flags.resize:
+        if flags.resize or self.fits:
             channels, height, width = self.shape
             warnings.append(f"All images were made to fit {width}x{height} pixels and {channels} channel(s).")
         return sets, warnings

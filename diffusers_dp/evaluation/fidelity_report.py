@@ -14,7 +14,7 @@ from .extractors import FeatureExtractor
 from .feature_cache import FeatureCache
 from .feature_likelihood import LIKELIHOOD_IMAGES, feature_likelihood_divergence
 from .images import ImageSet, copies_warning
-from .measurement import Measurement
+from .measurement import OF_HALVES, Measurement
 
 
 FRECHET_IMAGES = 50_000  # number of synthetic images, as published
@@ -89,6 +89,10 @@ def measure_fid(space: FeatureSpace) -> list[Measurement]:
     shrink = space.extractor.name == "pixels" and min(len(space.real), len(synthetic)) <= space.real.shape[1]
     distance = fidelity.frechet_distance(space.real, synthetic, shrink=shrink)
     protocol = space.protocol(space.real, synthetic, covariance=distance.covariance)
+    mixed, half = space.draw(space.real, len(space.real)), len(space.real) // 2
+    if half > 1 and (shrink or half > space.real.shape[1]):
+        halves = fidelity.frechet_distance(mixed[:half], mixed[half : 2 * half], shrink=shrink)
+        protocol[OF_HALVES] = halves.value
     return [Measurement(space.extractor.frechet_name, distance.value, protocol)]
 
 

@@ -62,16 +62,24 @@ class RealFlags:
         None, "N, as declared for training; unset: as the receipt says, or the rest.", at_most=10**12
     )
     key_column: str | None = flag(None, "As in training: images are left out by their key.")
-    image_column: str = flag("image", "Column of the images, in --real and --images.")
-    label_column: str | None = flag(None, "Column of the classes, in --real and --images; unset: 'label'.")
+    image_column: str | None = flag(
+        None, "Column of the images, in --real and --images; unset: as in training, or 'image'."
+    )
+    label_column: str | None = flag(
+        None, "Column of the classes, in --real and --images; unset: as in training, or 'label'."
+    )
     unit_column: str | None = flag(
         None, "Column of --real that tells whose an image is, as in training; unset: each is a unit."
     )
-    class_names: str | None = flag(None, "The label set, comma-separated; unset: that of the ClassLabel.")
+    class_names: str | None = flag(
+        None, "The label set, comma-separated; unset: that of the receipt, or of the ClassLabel."
+    )
     public_images: str | None = flag(None, "Public images: is the model closer to them?", metavar="DATASET")
     public_image_column: str = flag("image", "Column of --public_images, split train.")
     max_image_pixels: int = flag(MAX_IMAGE_PIXELS, "Images of more are not read, as in training.", at_most=2**40)
-    value_range: str | None = flag(None, "Declared black and white of images with more than 8 bits: 0,4095.")
+    value_range: str | None = flag(
+        None, "Declared black and white of images with more than 8 bits: 0,4095; unset: as in training."
+    )
     window: str | None = flag(None, "The same as center,width: 40,400.")
     resize: bool = flag(False, "Make images of other sizes and channels fit.")
     real_is_public: bool = flag(False, "The real images are public: nothing is marked.")

@@ -14,7 +14,7 @@ from PIL import Image
 from tqdm.auto import tqdm
 
 from ..data.dataset_source import DatasetSource
-from ..data.decoding import MAX_IMAGE_PIXELS, ValueRange, decode_as_it_is, decode_image
+from ..data.decoding import MAX_IMAGE_PIXELS, Encoded, ValueRange, decode_as_it_is, decode_image
 from ..data.records import Id, Record
 from ..data.source import DataSource
 from ..data.sources import ImageSource, load_digits_split, open_source
@@ -24,6 +24,7 @@ from ..randomness.keyed_hash import digests_of, is_held_out
 from ..release.components import LARGEST_SIDE
 from ..release.hub import fetch_snapshot
 from ..release.image_tables import open_images
+from .folders import class_folders
 
 
 Shape = tuple[int, int, int]  # channels, height, width
@@ -99,11 +100,13 @@ class Source:
         max_pixels (`int`): An image of more counts as one that cannot be read.
         value_range (`tuple[float, float]`, *optional*): As in `decode_image`.
         is_strange (`bool`, defaults to `False`): Whether somebody else made them: see `data.strange_tables`.
+        trained_on (`dict`): What a receipt says of the images, which counts where flags say nothing: `class_names`,
+            `image_column`, `label_column`, `image_suffixes`.
     """
 
     flag: str
     name: str | None
-    image_column: str = "image"
+    image_column: str | None = None
     label_column: str | None = None
     class_names: str | None = None
     unit_column: str | None = None
@@ -114,6 +117,7 @@ class Source:
     max_pixels: int = MAX_IMAGE_PIXELS
     value_range: ValueRange | None = None
     is_strange: bool = False
+    trained_on: dict[str, Any] = field(default_factory=dict)
 
     def shape(self, split: str, cache_dir: Path) -> Shape:
         """Returns (channels, height, width) of the first readable image.
@@ -122,7 +126,7 @@ class Source:
             UsageError: The data set, split or column does not exist, or no image is readable.
         """
         for encoded, *_ in self._records(split, cache_dir)[1]:
-            image = decode_as_it_is(encoded, self._most_pixels, self.value_range)
+            image = self._decode(encoded)
             if image is not None:
                 channels, height, width = image.shape
                 return channels, height, width
@@ -153,7 +157,7 @@ class Source:
         for position, (encoded, label, identifier) in enumerate(
             tqdm(records, f"Reading {self.flag[2:]} ({split})", unit="image", bar_format=form)
         ):
-            image = decode_as_it_is(encoded, self._most_pixels, self.value_range)
+            image = self._decode(encoded, shape if resize and not self.is_strange else None)
             left += TIMES * _size(encoded) - (0 if image is None else image.nbytes)
             if self.is_strange and left < 0:
                 raise UsageError(f"{self.flag} {self._words(split)} would unpack to far more than its files hold.")
@@ -189,9 +193,14 @@ class Source:
             unit_of_privacy=unit, ids_are=ids_are,
         )  # fmt: skip
 
-    @property
-    def _most_pixels(self) -> int:
-        return min(self.max_pixels, LARGEST_SIDE**2) if self.is_strange else self.max_pixels
+    def _decode(self, encoded: Encoded, shape: Shape | None = None) -> np.ndarray | None:
+        """As training decodes. A declared range is that of the real images, so that others may have 8 bits, too."""
+        most = min(self.max_pixels, LARGEST_SIDE**2) if self.is_strange else self.max_pixels
+        for ends in (self.value_range,) if self.flag == "--real" else (self.value_range, None):
+            image = decode_as_it_is(encoded, most, ends) if shape is None else decode_image(encoded, shape, most, ends)
+            if image is not None:
+                return image
+        return None
 
     def _records(self, split: str, cache_dir: Path) -> tuple[tuple[str, ...] | None, Iterator[Record], str]:
         if self.name is None:
@@ -208,13 +217,33 @@ class Source:
             own_files=self.flag != "--real", is_strange=self.is_strange, unit_column=self.unit_column,
             key_column=self.key_column,
         )  # fmt: skip
-        if loaded is None:  # else it tells its columns and classes
-            declared = None if self.class_names is None else split_list(self.class_names)
-            data = replace(data, class_names=declared, image_column=self.image_column, label_column=self.label_column)
         with self._own_flags():
-            source = open_source(data) if loaded is None else DatasetSource(self.name, data, loaded)
+            source = self._open(data) if loaded is None else DatasetSource(self.name, data, loaded)
             found = source.class_names()
         return found, self._read(source, found, cache_dir), source.ids
+
+    def _open(self, data: DataSource) -> ImageSource:
+        """The source that flags describe, and where they do not, the receipt."""
+        known, suffixes = self.trained_on, self.trained_on.get("image_suffixes")
+        suffixes = None if suffixes is None else tuple(suffixes)
+        data = replace(
+            data, image_column=self.image_column or known.get("image_column", "image"),
+            label_column=self.label_column or known.get("label_column"), value_range=self.value_range,
+            class_names=None if self.class_names is None else split_list(self.class_names),
+        )  # fmt: skip
+        guessed = known.get("class_names") if self.class_names is None else None
+        declared = data if guessed is None else replace(data, class_names=tuple(guessed))
+        root = class_folders(str(self.name), data.train_split, suffixes) if self.flag == "--real" else None
+        if root is not None and self.unit_column is None and self.key_column is None:
+            return open_source(replace(declared, dataset_name=None, train_data_dir=str(root), image_suffixes=suffixes))
+        try:
+            source = open_source(declared)
+            source.class_names()
+        except UsageError as error:
+            if guessed is None or error.field not in ("class_names", "label_column"):
+                raise
+            source = open_source(data)  # it tells its own classes
+        return source
 
     def _read(self, source: ImageSource, names: tuple[str, ...] | None, cache_dir: Path) -> Iterator[Record]:
         with self._own_flags():
@@ -222,7 +251,7 @@ class Source:
 
     def _own_flags(self) -> AbstractContextManager[None]:
         """Errors of the data name the flags of an evaluation."""
-        names = {"dataset_name": self.flag[2:], "train_split": self.split_flag[2:]}
+        names = {"dataset_name": self.flag[2:], "train_data_dir": self.flag[2:], "train_split": self.split_flag[2:]}
         return fields_named(
             names | ({"image_column": "public_image_column"} if self.flag == "--public_images" else {})
         )

@@ -138,6 +138,10 @@ def release_facts(folder: Path) -> dict[str, Any] | None:
             "num_images": receipt["public_facts"].get("num_images"),
             "unit_of_privacy": receipt["unit_of_privacy"],
             "held_out": receipt["public_facts"].get("held_out"),
+            "trained_on": {
+                name: receipt["public_facts"].get(name) for name in ("image_shape", "class_names", "grey_range")
+            }
+            | receipt["public_facts"].get("reading", {}),
             "status": receipt["status"],
             "method": receipt["method"]["name"],
             "paid_for": [Measurement(**found).as_json() for found in receipt.get("evaluation", [])],

@@ -13,7 +13,7 @@ import pytest
 
 from diffusers_dp.evaluation import figures
 from diffusers_dp.evaluation.images import ImageSet
-from diffusers_dp.evaluation.measurement import WITH_DP, Measurement
+from diffusers_dp.evaluation.measurement import OF_HALVES, WITH_DP, Measurement
 from diffusers_dp.evaluation.page import report_page
 from diffusers_dp.evaluation.pictures import build_charts, build_samples
 from diffusers_dp.evaluation.report import Evaluation, class_rates, release_facts, write_report
@@ -205,7 +205,7 @@ def test_numbers_that_were_paid_for_are_on_the_page(evaluation):
 
 
 def test_what_a_reader_wants_to_know_first():
-    images = ImageSet(np.zeros((2, 1, 4, 4), np.uint8), np.array([0, 1]), ("cat", "dog"))
+    images = ImageSet(np.arange(32, dtype=np.uint8).reshape(2, 1, 4, 4) * 8, np.array([0, 1]), ("cat", "dog"))
     evaluation = Evaluation(False, {}, {"synthetic": images})
     assert summary(evaluation) == []
     protocol = {"tested_on": "real", "unit": "%", "num_train": 5}
@@ -222,8 +222,28 @@ def test_what_a_reader_wants_to_know_first():
     evaluation.confusion = {"cnn": [[6, 4], [0, 10]]}
     verdict, first, *others = summary(evaluation)
     # (80 - 50) / (99 - 50), because half of the test images are of one class.
-    assert verdict.startswith("Verdict: fair. Synthetic images teach 61.2 % ") and "guessing has 50.0 %" in verdict
+    assert (
+        verdict.startswith("Verdict: fair for training a classifier. Synthetic images teach 61.2 % ")
+        and "guessing has 50.0 %" in verdict
+    )
     assert "(cnn) takes 80.0 %" in first
     assert [line.rpartition(": ")[2] for line in others] == ["99.0 %.", "90.0 %.", "60.0 %."] and "cat" in others[-1]
     evaluation.confusion = {"cnn": [[10, 0], [0, 0]]}
     assert summary(evaluation)[0].startswith("No verdict, because the real images teach no more than guessing")
+
+
+def test_likeness_is_said_apart_and_nothing_of_images_that_show_nothing():
+    images = np.random.default_rng(0).integers(0, 256, (20, 1, 4, 4), dtype=np.uint8)
+    measured = Measurement("Fréchet distance (pixels)", 12.5, {OF_HALVES: 3.25})
+    for dark in (0, 17, 19, 20):
+        shown = images // np.where(np.arange(20) < dark, 17, 1)[:, None, None, None].astype(np.uint8)
+        for name in ("synthetic", "real training", "real test"):
+            evaluation = Evaluation(False, {}, {"synthetic": ImageSet(images), name: ImageSet(shown)})
+            evaluation.measurements = [measured]
+            (said,) = summary(evaluation)
+            if dark < 19:
+                assert (
+                    said.startswith("Likeness: Fréchet distance (pixels) 12.5 ") and "3.25 between two halves" in said
+                )
+            else:
+                assert said.startswith(f"No verdict, because {5 * dark:.1f} % of the {name} images are nearly of one")

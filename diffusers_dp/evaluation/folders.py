@@ -1,0 +1,46 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Local folders of real images, found as training finds them. No torch."""
+
+import os
+from pathlib import Path
+
+from ..data.dataset_source import MissingSplit
+from ..data.decoding import is_image
+from ..data.folders import files_below, split_of, splits_in, subfolders
+from ..errors import UsageError
+
+
+#: Files that make a folder a data set of tables, which is no folder of class folders.
+TABLES = (".parquet", ".arrow", ".tar", ".zip", ".csv", ".jsonl", "dataset_dict.json", "state.json")
+
+
+def class_folders(name: str, split: str, suffixes: tuple[str, ...] | None) -> Path | None:
+    """
+    Finds the folder whose folders are the classes, as training names it.
+
+    Args:
+        name (`str`): Folder, whose folders are classes, or are splits that hold them.
+        split (`str`): Name of the split; without folders of splits there is `train` alone.
+        suffixes (tuple of `str`, *optional*): Suffixes of images.
+
+    Returns:
+        `Path`, or `None` where it is no folder of that kind.
+
+    Raises:
+        UsageError: No folder is called as the split is, or several are.
+    """
+    root = Path(name).expanduser()
+    if not os.path.isdir(root) or any(file.name.lower().endswith(TABLES) for file in files_below(root)):
+        return None
+    splits = splits_in(root)
+    found = [path for path in splits if path.name == split] or [
+        path for path in splits if split_of(path.name) == split_of(split)
+    ]
+    if splits and not found or not splits and split != "train":
+        there = ", ".join(path.name for path in splits) or "train"
+        raise MissingSplit(f"'{split}' does not exist; there is: {there}.", field="train_split")
+    if len(found) > 1:
+        raise UsageError(f"'{split}' is {' and '.join(path.name for path in found)}.", field="train_split")
+    folder = found[0] if found else root
+    holds_images = any(is_image(path, suffixes) for path in folder.iterdir() if path.is_file())
+    return None if holds_images or not subfolders(folder) else folder
