@@ -169,21 +169,28 @@ class PrivacyLedger(LedgerCosts):
             raise UsageError(
                 f"{row.name!r} has other bands, groups or noise than earlier steps of this release: use the same."
             )
-        if not self._affords(self._composition([row])):
-            broken = self._broken_bound(self._composition([row]))
-            if self._within(self._composition([row])) and broken is not None:
-                ours = broken == (self.header["dataset_epsilon"], self.target_delta)
-                whose = "" if ours else ", promised to another release"
-                raise BudgetExceeded(
-                    f"{row.steps} step(s) of {row.name!r} would bring epsilon of all releases of this data set to "
-                    f"{self.epsilon_of_all_releases(extra=[row], delta=broken.delta):.6g} at delta {broken.delta:g}, "
-                    f"over --dataset_epsilon {broken.epsilon:g}{whose}; the question was not asked."
-                )
-            raise BudgetExceeded(
-                f"{row.steps} step(s) of {row.name!r} would bring epsilon to {self.epsilon(extra=[row]):.6g}, over "
-                f"the target {self.target_epsilon:g} ({self.epsilon():.6g} is spent); the question was not asked."
-            )
+        if problem := self.over_budget([row]):
+            raise BudgetExceeded(f"{row.steps} step(s) of {row.name!r} {problem}; the question was not asked.")
         return entry
+
+    def over_budget(self, rows: Sequence[LedgerRow]) -> str:
+        """What would become of epsilon if all of these rows were asked, too, in words; empty where they fit."""
+        composition = self._composition(rows)
+        if self._affords(composition):
+            return ""
+        broken = self._broken_bound(composition)
+        if self._within(composition) and broken is not None:
+            ours = broken == (self.header["dataset_epsilon"], self.target_delta)
+            whose = "" if ours else ", promised to another release"
+            total = self.epsilon_of_all_releases(extra=rows, delta=broken.delta)
+            return (
+                f"would bring epsilon of all releases of this data set to {total:.6g} at delta {broken.delta:g}, "
+                f"over --dataset_epsilon {broken.epsilon:g}{whose}"
+            )
+        return (
+            f"would bring epsilon to {self.epsilon(extra=rows):.6g}, over the target {self.target_epsilon:g} "
+            f"({self.epsilon():.6g} is spent)"
+        )
 
     def executed(self, reservation: int, steps: int) -> None:
         """Records that a reservation ended after `steps` of its steps. Unused steps stay spent."""

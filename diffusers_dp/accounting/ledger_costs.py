@@ -96,12 +96,13 @@ class LedgerCosts:
                 shares[row["stage"]] = shares.get(row["stage"], 0.0) + spent / total
         return shares
 
-    def affordable_steps(self, row: LedgerRow, at_most: int) -> int:
-        """Finds the largest n <= `at_most` such that all reserved rows, rows set aside and n steps of `row` meet the
-        target."""
+    def affordable_steps(self, row: LedgerRow, at_most: int, *, beside: Sequence[LedgerRow] = ()) -> int:
+        """Finds the largest n <= `at_most` such that all reserved rows, rows set aside (or else those `beside` it) and
+        n steps of `row` meet the target."""
+        others = beside or self.set_aside
 
         def too_dear(steps: int) -> bool:
-            return not self._affords(self._composition([*self.set_aside, replace(row, steps=steps)]))
+            return not self._affords(self._composition([*others, replace(row, steps=steps)]))
 
         if at_most < 1 or not too_dear(at_most):  # most callers ask for a planned number, so try it first
             return max(at_most, 0)

@@ -186,7 +186,7 @@ class RunAudit:
         """The loop of every training, from a new model, in a folder that is thrown away."""
         config = replace(self.config, max_train_steps=steps, restart_slack=0, checkpointing_steps=steps)
         sampling = self.sampling
-        row = dp_sgd_row(config, self.plan, door.ledger)
+        row = dp_sgd_row(config, self.plan, door.ledger, anew=True)
         with tempfile.TemporaryDirectory() as temporary:
             run_dp_sgd(
                 door, self._new_model(), row, config, private=Path(temporary),

@@ -19,6 +19,7 @@ from ..methods.flags import TrainingConfig
 from ..runs.launch import how_long, planned_model
 from ..runs.plan import Plan, plan_run
 from ..runs.plan_table import aligned
+from ..runs.question_slack import AGAIN
 
 
 LAST = ("evaluation_reserve", DP_SGD, TEACHERS, "restart_slack")  # what follows a method's own questions
@@ -154,7 +155,7 @@ def sweep(training_flags: list[str], name: str, values: list[str], method: str |
     stages = list(dict.fromkeys(stage for plan, _ in plans.values() for stage in plan.rows))
     repeated = [stage for stage in stages if stage in (DP_SGD, TEACHERS)]
     steps = bool(repeated)
-    stages = [stage for stage in stages if stage not in LAST] + repeated
+    stages = [stage for stage in stages if stage not in LAST and not stage.startswith(AGAIN)] + repeated
     bands = any(plan.noise_errors for plan, _ in plans.values())
     head = [name, "epsilon", *stages, *(["batch", "steps", "signal/noise"] if steps else []), *["noise"] * bands]
     lines = []

@@ -57,6 +57,6 @@ class SharedLedger(PrivacyLedger):
     pld_interval = _asked("pld_interval")
     epsilon_by_stage, budget_shares = _asked("epsilon_by_stage"), _asked("budget_shares")
     calibrate, calibrate_gaussian = _asked("calibrate"), _asked("calibrate_gaussian")
-    affordable_steps = _asked("affordable_steps")
+    affordable_steps, over_budget = _asked("affordable_steps"), _asked("over_budget")
     refuse_unaffordable, reserve, executed = _asked("refuse_unaffordable"), _asked("reserve"), _asked("executed")
     take_step, flush_executed = _asked("take_step"), _asked("flush_executed")

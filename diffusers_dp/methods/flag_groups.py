@@ -64,6 +64,12 @@ class PrivacyFlags:
         "answer (accuracy, moments) stands in its receipt and card; unset: nothing is left, and nothing is asked.",
         rare=True, **SHARE,
     )  # fmt: skip
+    question_slack: int = flag(
+        0,
+        "Questions for which the plan keeps budget to ask them once more, at their planned noise, because an "
+        "interruption may lose an answer that is paid for; the dearest count, and they are spent only when lost.",
+        rare=True, at_least=0,
+    )  # fmt: skip
     num_evaluation_images: int = flag(
         5000, "Images drawn for that question; without --evaluation_reserve none are.", rare=True
     )

@@ -54,6 +54,16 @@ def chosen_bands(
     return Bands(best_coefficients(number, workload), secrets.token_hex(KEY_BYTES), ids), errors
 
 
+def kept_bands(asked: int | None, began: int, workload: Workload, ids: str) -> Bands | None:
+    """The bands of a run that goes on, as its first start chose them, with a fresh key until a step was taken.
+
+    Raises:
+        UsageError: `--noise_bands` names another number.
+    """
+    refuse_other_bands(asked, began)
+    return None if began == 1 else Bands(best_coefficients(began, workload), secrets.token_hex(KEY_BYTES), ids)
+
+
 def describe_bands(rows: dict[str, LedgerRow], errors: dict[int, float], unit: str) -> list[str]:
     """Lines for a person: the error of each number of bands against that of independent noise, and what those that
     were chosen mean.
@@ -77,6 +87,14 @@ def describe_bands(rows: dict[str, LedgerRow], errors: dict[int, float], unit: s
     if turns * bands > counted:
         lines.append(f"--max_train_steps {steps + turns * bands - counted} would cost no more than {steps}")
     return lines
+
+
+def refuse_other_bands(asked: int | None, began: int) -> None:
+    """Raises `UsageError` if `--noise_bands` names another number than that of the first start."""
+    if asked is not None and asked != began:
+        raise UsageError(
+            f"--noise_bands {asked} is not what this run began with, {began}: resume with --noise_bands {began}."
+        )
 
 
 def refuse_other_groups(asked: int | None, num_shares: int | None, ledger: PrivacyLedger) -> None:
@@ -103,10 +121,8 @@ def refuse_other_groups(asked: int | None, num_shares: int | None, ledger: Priva
             f"--num_teachers {shares[0]}."
         )
     began = [row.get("bands", 1) for row in ledger.rows if row["stage"] == DP_SGD]
-    if began and asked is not None and asked != began[0]:
-        raise UsageError(
-            f"--noise_bands {asked} is not what this run began with, {began[0]}: resume with --noise_bands {began[0]}."
-        )
+    if began:
+        refuse_other_bands(asked, began[0])
 
 
 def refuse_another_listing(known: str, found: str, ledger: PrivacyLedger) -> None:

@@ -23,6 +23,7 @@ from ..privacy.kept_state import PLAIN
 from ..privacy.sensitive import SensitiveImages
 from ..privacy.teachers import Teachers
 from .checkpoints import load_checkpoint, position_of, save_checkpoint
+from .rest_of_plan import NO_STEP
 from .trackers import Tracker
 
 
@@ -184,11 +185,7 @@ def last_affordable_step(ledger: PrivacyLedger, row: LedgerRow, step: int, max_t
     """
     last_step = step + ledger.affordable_steps(row, max_train_steps - step)
     if last_step == 0:
-        raise BudgetExceeded(
-            "No step of DP-SGD is left: interruptions before the first checkpoint lost them all, or other releases of "
-            "--dataset_id used them up. Start anew in another --output_dir, as another release with a budget of its "
-            "own."
-        )
+        raise BudgetExceeded(NO_STEP)
     if last_step < max_train_steps:
         print(f"Steps that an interruption lost stay spent: this run ends after {last_step} of {max_train_steps}.")
     return last_step

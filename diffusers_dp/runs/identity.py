@@ -33,6 +33,7 @@ class RunIdentity:
         asked (`bool`): Whether its ledger holds a row. Runs of earlier versions do not say it.
         listing (`str`): `data.images.listing_of` its images, where `--noise_bands` keeps them in the groups of their
             places; else empty, and not written.
+        noise (`dict`): Noise multipliers of its first start, see `kept_noise`.
         training_facts (`dict`): Facts of its flags at its start, for its receipt. Not written where empty.
     """
 
@@ -44,6 +45,7 @@ class RunIdentity:
     processes: list[int] = field(default_factory=list)
     asked: bool = False
     listing: str = ""
+    noise: dict[str, Any] = field(default_factory=dict)
     training_facts: dict[str, Any] = field(default_factory=dict)
 
     def keep_training_facts(self, facts: dict[str, Any], *, began: bool) -> None:

@@ -33,9 +33,11 @@ from ..randomness.band_coefficients import Workload, noise_of_a_step
 from ..randomness.keyed_hash import KEY_BYTES
 from ..verify import delta_in_words, publishes_records
 from ..words import ACCOUNTANTS
-from .bands import chosen_bands, describe_bands, refuse_other_groups
+from .bands import chosen_bands, describe_bands, kept_bands, refuse_other_groups
 from .identity import read_identity
+from .kept_noise import Noise, kept_noise_of_steps, kept_row
 from .plan_table import bound_in_words, limits_in_words, others_in_words, signals_in_words, table_of_rows
+from .question_slack import AGAIN, dearest, refuse_slack, slack_in_words
 from .run_ledger import new_ledger
 from .verifiable import refuse_unverifiable
 
@@ -52,7 +54,8 @@ class Plan:
         sampling (`SamplingFacts`, *optional*): DP-SGD's sample rate and divisor, of a method that has it.
         rows (`dict[str, LedgerRow]`): `central_images` and `frequency_features`, where the curriculum asks them,
             `evaluation_reserve`, with that flag, `dp_sgd`, and `restart_slack`, with that flag: more steps of the same
-            kind, which are taken only if others are lost.
+            kind, which are taken only if others are lost. With `--question_slack`, `again_...`: questions that are
+            asked once more only if their answer is lost.
         ledger (`PrivacyLedger`): In memory; it holds these rows and nothing else.
         queries (`tuple[Query, ...]`): What is asked, in this order, and before DP-SGD where the method has it. Those
             that get what all others leave have the last of the rows.
@@ -90,7 +93,8 @@ class Plan:
         bands = describe_bands(self.rows, self.noise_errors, self.unit) if self.noise_errors else []
         signals = signals_in_words(self.ledger, self.rows, self.queries)
         noise = [EXACT_IN_WORDS] if self.exact else []
-        asked = [*table_of_rows(self.ledger, self.rows), *noise, *bands]
+        slack = slack_in_words(self.ledger, self.rows) if self.ledger.has_guarantee else []
+        asked = [*table_of_rows(self.ledger, self.rows), *slack, *noise, *bands]
         return "\n".join([*asked, *about_delta, *limits_in_words(self.ledger), *signals])
 
     @property
@@ -170,10 +174,10 @@ def plan_run(config: TrainingConfig, facts: PublicFacts) -> Plan:
     sampling = sampling_of(config, facts.num_units)
     if config.has_guarantee and not config.allow_large_delta:
         _refuse_large_delta(target_delta(config, facts.num_units), facts.num_units, config.unit_of_privacy)
-    ledger = new_ledger(
-        None, config, facts, read_identity(Path(config.output_dir, "private"), config.dataset_id, config.ledger_path)
-    )
-    left = _left_of_dataset(config, ledger, sampling)
+    identity = read_identity(Path(config.output_dir, "private"), config.dataset_id, config.ledger_path)
+    ledger = new_ledger(None, config, facts, identity)
+    kept = identity.noise if identity.asked and config.resume_from_checkpoint is not None else None
+    left = _left_of_dataset(config, ledger, sampling) if kept is None else config.target_epsilon
     rows = {}
     if not config.dry_run and config.resume_from_checkpoint is None:  # a plan may leave out what a run needs
         config.check_facts(facts.class_names)
@@ -181,13 +185,21 @@ def plan_run(config: TrainingConfig, facts: PublicFacts) -> Plan:
     _refuse_too_many_images(config, facts)
     rest = _queries_of_the_rest(config)
     for asked in config.queries:
-        if asked.name not in {query.name for query in rest}:
+        if kept is not None:
+            rows[asked.name] = kept_row(kept, _by_coins(config, asked))
+        elif asked.name not in {query.name for query in rest}:
             rows[asked.name] = _query_row(_by_coins(config, asked), ledger)
+    if kept is not None:
+        return _resumed(config, facts, ledger, sampling, rows, kept)
     spent = ledger.epsilon(extra=[*rows.values(), *ledger.set_aside])
     takes_rest = sampling is not None or bool(rest)
     if ledger.has_guarantee and (spent >= config.target_epsilon if takes_rest else spent > config.target_epsilon):
         fixed = [rows[asked.name] for asked in config.queries if asked.noise_multiplier is not None]
         raise UsageError(_over_budget(config, spent, ledger.epsilon(extra=fixed)))
+    slack = _slack(config, rows, rest, ledger)
+    of_rest = {AGAIN + query.name for query in rest}  # they get what the slack leaves
+    aside = [row for row in slack if row.name not in of_rest]
+    refuse_slack(config.question_slack, aside, ledger, [*rows.values(), *ledger.set_aside])
     for row in rows.values():
         try:
             ledger.reserve(row)
@@ -196,7 +208,9 @@ def plan_run(config: TrainingConfig, facts: PublicFacts) -> Plan:
                 f"{error} Lower --target_epsilon towards {left:.4g}, which is left, or raise the noise multipliers of "
                 "the queries."
             ) from None
-    later = _rows_of_the_rest(rest, ledger) | {row.name: row for row in ledger.set_aside}
+    later = _rows_of_the_rest(rest, slack, ledger)
+    ledger.set_aside += [_as_planned(row, later) for row in slack]
+    later |= {row.name: row for row in ledger.set_aside}
     errors: dict[int, float] = {}
     if (steps := config.dp_sgd) is not None and sampling is not None:
         workload = Workload(steps.max_train_steps, steps.lr_scheduler, steps.lr_warmup_steps, steps.ema_decay)
@@ -204,7 +218,8 @@ def plan_run(config: TrainingConfig, facts: PublicFacts) -> Plan:
             steps.bands, ledger, sample_rate=sampling.sample_rate, counted_steps=steps.counted_steps,
             workload=workload, ids=facts.ids,
         )  # fmt: skip
-        later |= _dp_sgd_rows(steps, ledger, sampling, bands or _new_shares(steps, facts.ids))
+        groups = bands or _new_shares(steps, facts.ids)
+        later |= _dp_sgd_rows(steps, sampling, _calibrated(steps, ledger, sampling, groups), groups)
     for row in later.values():
         ledger.reserve(row)
     rows |= later
@@ -213,13 +228,61 @@ def plan_run(config: TrainingConfig, facts: PublicFacts) -> Plan:
     return Plan(sampling, rows, ledger, config.queries, errors, config.is_exact)
 
 
+def _resumed(
+    config: TrainingConfig,
+    facts: PublicFacts,
+    ledger: PrivacyLedger,
+    sampling: SamplingFacts | None,
+    rows: dict[str, LedgerRow],
+    kept: Noise,
+) -> Plan:
+    """The plan of a run that goes on, with the noise of its first start. `rest_of_plan` prices what is left of it from
+    the run's own ledger."""
+    rows |= {row.name: row for row in ledger.set_aside}
+    ledger.set_aside = []
+    if (steps := config.dp_sgd) is not None and sampling is not None:
+        name = DP_SGD if steps.num_shares is None else TEACHERS
+        workload = Workload(steps.max_train_steps, steps.lr_scheduler, steps.lr_warmup_steps, steps.ema_decay)
+        bands = kept_bands(steps.bands, kept.get(name, {}).get("bands") or 1, workload, facts.ids)
+        groups = bands or _new_shares(steps, facts.ids)
+        sigma = kept_noise_of_steps(kept, name, _step(steps, sampling, 1.0, groups))
+        rows |= _dp_sgd_rows(steps, sampling, sigma, groups)
+    for row in rows.values():
+        if number := ledger.affordable_steps(row, row.steps):
+            ledger.reserve(replace(row, steps=number))
+    return Plan(sampling, rows, ledger, config.queries, exact=config.is_exact)
+
+
+def _slack(
+    config: TrainingConfig, rows: dict[str, LedgerRow], rest: Sequence[Query], ledger: PrivacyLedger
+) -> list[LedgerRow]:
+    """What `--question_slack` keeps budget for; of questions that get the rest with the noise that they would have
+    without it."""
+    if not config.question_slack or not ledger.has_guarantee:
+        return []
+    known = {**rows, **{row.name: row for row in ledger.set_aside}}
+    if rest:
+        fixed = PrivacyLedger(
+            None, target_epsilon=ledger.target_epsilon, target_delta=ledger.target_delta, num_images=ledger.num_images
+        )
+        fixed.set_aside = list(known.values())
+        known |= _rows_of_the_rest(rest, (), fixed)
+    return dearest(config.question_slack, known.values(), ledger)
+
+
+def _as_planned(again: LedgerRow, rows: dict[str, LedgerRow]) -> LedgerRow:
+    """A repeated question with the noise multiplier that it has in the plan."""
+    row = rows.get(again.name.removeprefix(AGAIN), again)
+    return replace(again, noise_multiplier=row.noise_multiplier)
+
+
 def _refuse_one_name(config: TrainingConfig) -> None:
     """By its name a question has its row in the plan, and its stored answer. Raises `UsageError`."""
-    known = {DP_SGD, TEACHERS, "restart_slack", "evaluation_reserve"}
+    known = {DP_SGD, TEACHERS, "restart_slack", "evaluation_reserve", f"{AGAIN}evaluation_reserve"}
     for query in config.queries:
         if query.name in known:
             raise UsageError(f"{config.method} plans two questions of the name '{query.name}': rename one of them.")
-        known.add(query.name)
+        known |= {query.name, AGAIN + query.name}
 
 
 def _queries_of_the_rest(config: TrainingConfig) -> list[Query]:
@@ -236,11 +299,19 @@ def _by_coins(config: TrainingConfig, query: Query) -> Query:
     return replace(query, sample_rate=rate_of_coins(query.sample_rate)) if config.is_exact else query
 
 
-def _rows_of_the_rest(rest: Sequence[Query], ledger: PrivacyLedger) -> dict[str, LedgerRow]:
-    """With the one noise multiplier with which all of them together use up what the ledger has left."""
+def _rows_of_the_rest(
+    rest: Sequence[Query], slack: Sequence[LedgerRow], ledger: PrivacyLedger
+) -> dict[str, LedgerRow]:
+    """With the one noise multiplier with which all of them together, and their slack, use up what the ledger has
+    left."""
     if not rest:
         return {}
-    sigma = ledger.calibrate(rest[0].sample_rate, sum(query.repeats for query in rest))
+    names = {AGAIN + query.name for query in rest}
+    again = sum(row.steps for row in slack if row.name in names)
+    aside, others = ledger.set_aside, [row for row in slack if row.name not in names]
+    ledger.set_aside = [*aside, *others]
+    sigma = ledger.calibrate(rest[0].sample_rate, sum(query.repeats for query in rest) + again)
+    ledger.set_aside = aside
     return {query.name: sampled_row(query.name, sigma, query.sample_rate, query.repeats) for query in rest}
 
 
@@ -255,10 +326,10 @@ def _query_row(query: Query, ledger: PrivacyLedger) -> LedgerRow:
 
 
 def _dp_sgd_rows(
-    config: DPSGDConfig, ledger: PrivacyLedger, sampling: SamplingFacts, groups: Bands | Shares | None
+    config: DPSGDConfig, sampling: SamplingFacts, sigma: float, groups: Bands | Shares | None
 ) -> dict[str, LedgerRow]:
-    """DP-SGD or teachers, with the noise that what is left asks for, and their slack."""
-    step = _step(config, sampling, _calibrated(config, ledger, sampling, groups), groups)
+    """DP-SGD or teachers, and their slack."""
+    step = _step(config, sampling, sigma, groups)
     rows = {step.name: replace(step, steps=config.max_train_steps)}
     if config.restart_slack:
         rows["restart_slack"] = replace(step, name="restart_slack", steps=config.restart_slack)
@@ -278,9 +349,13 @@ def _calibrated(
     return ledger.calibrate(number * sampling.sample_rate, config.counted_steps, bands=number)
 
 
-def dp_sgd_row(config: DPSGDConfig, plan: Plan, ledger: PrivacyLedger) -> LedgerRow:
-    """One step of DP-SGD as the run's ledger has it from an earlier start, or else with the noise that what is left of
-    the budget asks for, and the plan's bands.
+def dp_sgd_row(config: DPSGDConfig, plan: Plan, ledger: PrivacyLedger, *, anew: bool = False) -> LedgerRow:
+    """One step of DP-SGD as the run's ledger has it from an earlier start, or else with the noise of the plan, and the
+    plan's bands.
+
+    Args:
+        anew (`bool`, defaults to `False`): Choose the noise for the budget of `ledger`, as an audit does, which has a
+            ledger of its own.
 
     Raises:
         IntegrityError: The earlier start had another clip norm, noise multiplicity or sampling.
@@ -289,7 +364,12 @@ def dp_sgd_row(config: DPSGDConfig, plan: Plan, ledger: PrivacyLedger) -> Ledger
     sampling = plan.sampling
     assert sampling is not None  # of a `DPSGDConfig`
     earlier, groups = _earlier(config, ledger), groups_of_run(config, plan, ledger)
-    sigma = earlier["noise_multiplier"] if earlier else _calibrated(config, ledger, sampling, groups)
+    if earlier:
+        sigma = earlier["noise_multiplier"]
+    elif anew or plan.step is None:
+        sigma = _calibrated(config, ledger, sampling, groups)
+    else:
+        sigma = plan.step.noise_multiplier
     row = _step(config, sampling, sigma, groups)
     if earlier:
         _check_same(earlier, row)
@@ -371,7 +451,7 @@ def _left_of_dataset(config: TrainingConfig, ledger: PrivacyLedger, sampling: Sa
         sigma = ledger.calibrate(sampling.sample_rate, steps)
         alone = [sampled_row(DP_SGD, sigma, sampling.sample_rate, steps)]
     elif rest:
-        alone = list(_rows_of_the_rest(rest, ledger).values())
+        alone = list(_rows_of_the_rest(rest, (), ledger).values())
     else:  # what is asked is given, and fits or does not
         return config.target_epsilon
     left = ledger.epsilon(extra=alone)

@@ -40,7 +40,9 @@ from .dp_sgd import WORDS, Trained, run_dp_sgd
 from .earlier_answers import take_answers
 from .folder import DERIVED, RunFolder
 from .identity import read_identity, refuse_other_noise, save_identity
-from .plan import Plan, dp_sgd_row, groups_of_run
+from .kept_noise import noise_of
+from .plan import Plan, dp_sgd_row, groups_of_run, plan_run
+from .rest_of_plan import refuse_what_cannot_be_finished
 from .run_ledger import new_ledger
 from .stages import StageTable
 from .trackers import Tracker
@@ -49,6 +51,7 @@ from .trackers import Tracker
 if TYPE_CHECKING:
     from ..queries.query import Finish
 
+ANSWERS = "answers"  # folder of the stored answers, in `private/`
 Config = TypeVar("Config", bound=TrainingConfig)
 AnyDoor = TypeVar("AnyDoor", bound=SensitiveImages | Teachers)
 
@@ -98,21 +101,20 @@ class TrainingRun(Generic[Config]):
 
     def _open(self, public_inputs: list[dict[str, Any]]) -> None:
         config, processes, private = self.config, self.processes, self.folder.private
-        cache = private / "cache"
-        arrays = load_share(processes, lambda: load_images(config.data, self.facts, cache), cache)
-        self.made_of = arrays.made_of
         self.identity = processes.on_first(lambda: read_identity(private, config.dataset_id, config.ledger_path))
         self.ledger = shared_ledger(
             processes, lambda: new_ledger(config.ledger_path, config, self.facts, self.identity)
         )
+        self._keep_plan()
+        cache = private / "cache"
+        arrays = load_share(processes, lambda: load_images(config.data, self.facts, cache), cache)
+        self.made_of = arrays.made_of
         if config.dp_sgd is not None:
             self._keep_groups(config.dp_sgd)
         refuse_other_noise(self.ledger.rows, config.is_exact)
         self.identity.keep_training_facts(config.training_facts, began=bool(self.ledger.rows))
         if self.ledger.rows:
-            self.identity.resumes.append(
-                0 if self.checkpoint is None else int(self.checkpoint.name.rpartition("-")[2])
-            )
+            self.identity.resumes.append(self._step_of_checkpoint or 0)
         processes.note_start(self.identity.processes)
         if self.checkpoint is None:
             self.identity.public_inputs = public_inputs
@@ -121,7 +123,7 @@ class TrainingRun(Generic[Config]):
         processes.on_first(lambda: save_identity(private, self.identity))
         self.tracker = Tracker(config.report_to, private)
         processes.on_first(self.tracker.start)
-        self.answers = NoisyAnswers(private / "answers", processes)
+        self.answers = NoisyAnswers(private / ANSWERS, processes)
         self.images = SensitiveImages(
             arrays.images, arrays.labels, arrays.readable,
             num_images=self.facts.num_images, image_shape=self.facts.image_shape, ledger=self.ledger,
@@ -130,6 +132,27 @@ class TrainingRun(Generic[Config]):
             max_images_per_unit=config.images_per_unit, device=processes.device,
             processes=processes, exact=config.is_exact,
         )  # fmt: skip
+
+    def _keep_plan(self) -> None:
+        """Chooses no noise again, once anything was asked, and begins nothing that the budget does not finish."""
+        identity, steps = self.identity, self.config.dp_sgd
+        if not self.ledger.rows:
+            identity.noise = noise_of(self.plan.rows, self.plan.queries)
+            return
+        if not identity.asked:  # a kill came between the first row and the note of it, and the plan was a new one
+            identity.asked = True
+            self.processes.on_first(lambda: save_identity(self.folder.private, identity))
+            self.plan = self.processes.on_first(lambda: plan_run(self.config, self.facts))
+        self.processes.on_first(
+            lambda: refuse_what_cannot_be_finished(
+                self.plan, self.ledger, self.folder.private / ANSWERS, step=self._step_of_checkpoint,
+                max_train_steps=0 if steps is None else steps.max_train_steps,
+            )
+        )  # fmt: skip
+
+    @property
+    def _step_of_checkpoint(self) -> int | None:
+        return None if self.checkpoint is None else int(self.checkpoint.name.rpartition("-")[2])
 
     def _keep_groups(self, config: DPSGDConfig) -> None:
         """With `--noise_bands`, and for teachers, an image is in one group for as long as the release asks. Raises

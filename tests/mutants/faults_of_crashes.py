@@ -9,7 +9,52 @@ SIGTERM = ("distributed/test_interruption.py::test_in_dp_sgd_the_step_is_finishe
 IDENTITY = "diffusers_dp/runs/identity.py"
 OUT_OF_MEMORY = "diffusers_dp/gradients/out_of_memory.py"
 
+KILLED = "runs/test_killed_questions.py::test_"
+PLAN = "diffusers_dp/runs/plan.py"
+
 CRASHES = (
+    Fault(
+        "a run that cannot be finished asks on",
+        "diffusers_dp/runs/rest_of_plan.py",
+        "    if needed and (problem",
+        "    if False and (problem",
+        (f"{KILLED}the_rest_is_priced_before_the_next_question",),
+    ),
+    Fault(
+        "the rest of a plan is priced without DP-SGD",
+        "diffusers_dp/runs/rest_of_plan.py",
+        "    needed = [*before, *after, *(steps if before else [])]",
+        "    needed = [*before, *after]",
+        (f"{KILLED}the_rest_is_priced_before_the_next_question",),
+    ),
+    Fault(
+        "a resumed run chooses the noise of its questions again",
+        PLAN,
+        "    kept = identity.noise if identity.asked and config",
+        "    kept = identity.noise if not identity.asked and config",
+        (f"{KILLED}no_noise_is_chosen_again",),
+    ),
+    Fault(
+        "a resumed run asks what was not planned",
+        "diffusers_dp/runs/kept_noise.py",
+        "    found = kept.get(query.name)\n",
+        "    found = kept.get(query.name) or {'noise_multiplier': 1.0, **_asked(query)}\n",
+        (f"{KILLED}a_question_that_is_new_is_refused",),
+    ),
+    Fault(
+        "DP-SGD gets what the slack of questions is kept for",
+        PLAN,
+        "    ledger.set_aside += [_as_planned(row, later) for row in slack]\n",
+        "",
+        (f"{KILLED}slack_keeps_budget_for_one_answer_and_names_whose",),
+    ),
+    Fault(
+        "questions that share the rest leave nothing for their slack",
+        PLAN,
+        "for query in rest) + again)",
+        "for query in rest))",
+        (f"{KILLED}slack_of_questions_that_share_the_rest",),
+    ),
     Fault(
         "steps that a crash lost are not counted",
         LEDGER_FILE,

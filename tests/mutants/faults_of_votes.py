@@ -47,7 +47,7 @@ EVOLVED = (
     Fault(
         "sigma does not grow with the number of generations",
         PLAN,
-        "ledger.calibrate(rest[0].sample_rate, sum(query.repeats for query in rest))",
+        "ledger.calibrate(rest[0].sample_rate, sum(query.repeats for query in rest) + again)",
         "ledger.calibrate(rest[0].sample_rate, rest[0].repeats)",
         (f"{OF_A_RUN}test_a_data_set_is_released",),
     ),

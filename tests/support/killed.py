@@ -39,10 +39,11 @@ def end_at(moment: str, question: str) -> None:
         return charged(ledger, row, processes, look)
 
     def reserved(self, row):
-        if row.name == question and moment == "sum":
+        ours = row.name == question and self.path is not None  # a plan has a ledger in memory
+        if ours and moment == "sum":
             end()
         found = reserve(self, row)
-        if row.name == question and moment == "row":
+        if ours and moment == "row":
             end()
         return found
 

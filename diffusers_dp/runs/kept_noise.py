@@ -1,0 +1,87 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""The noise of a run, chosen once at its first start. No torch.
+
+A noise multiplier that is chosen again after an answer was seen would be adaptive, which PLD does not cover. So a run
+that goes on keeps those of its first start, also of what it has not asked yet, and asks nothing that was not planned.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..accounting.ledger_row import DP_SGD, TEACHERS, LedgerRow, sampled_row
+from ..errors import IntegrityError, UsageError
+from ..queries.query import Query
+
+
+#: By the name of a row: what of it is never chosen again.
+Noise = Mapping[str, Mapping[str, Any]]
+_STEP = ("sampling_probability", "truncated_batch_size", "bands")
+
+
+def noise_of(rows: Mapping[str, LedgerRow], queries: Sequence[Query]) -> dict[str, dict[str, Any]]:
+    """What `private/run.json` keeps of a plan, as JSON values."""
+    kept = {}
+    for query in queries:
+        kept[query.name] = {"noise_multiplier": rows[query.name].noise_multiplier, **_asked(query)}
+    for name in {DP_SGD, TEACHERS} & set(rows):
+        row = rows[name]
+        kept[name] = {"noise_multiplier": row.noise_multiplier, **{key: getattr(row, key) for key in _STEP}}
+    return kept
+
+
+def kept_row(kept: Noise, query: Query) -> LedgerRow:
+    """
+    The row of a question with the noise of the first start.
+
+    Raises:
+        UsageError: The first start did not plan the question, or planned it by other flags.
+        IntegrityError: The values are damaged.
+    """
+    found = kept.get(query.name)
+    if found is None:
+        raise UsageError(
+            f"This run began without the question '{query.name}': resume with the flags of the first start, or start "
+            "another --output_dir."
+        )
+    for key, now in _asked(query).items():
+        if found.get(key) != now:
+            raise UsageError(
+                f"The question '{query.name}' has {key.replace('_', ' ')} {now}, and this run began with "
+                f"{found.get(key)}: resume with the flags of the first start, or start another --output_dir."
+            )
+    return sampled_row(query.name, _number(found, query.name), query.sample_rate, query.repeats)
+
+
+def kept_noise_of_steps(kept: Noise, name: str, row: LedgerRow) -> float:
+    """
+    The noise multiplier of DP-SGD, or of teachers, as the first start chose it.
+
+    Args:
+        name (`str`): `DP_SGD` or `TEACHERS`.
+        row (`LedgerRow`): A step as the flags mean it now.
+
+    Raises:
+        IntegrityError: The first start had another sampling; or the values are damaged.
+    """
+    found = kept.get(name, {})
+    for key in _STEP:
+        if found.get(key) != getattr(row, key):
+            raise IntegrityError(
+                f"{'DP-SGD' if name == DP_SGD else 'Teachers'} of this run began with {key.replace('_', ' ')} "
+                f"{found.get(key)}, and now it is {getattr(row, key)}: resume with the flags of the first start."
+            )
+    return _number(found, name)
+
+
+def _asked(query: Query) -> dict[str, Any]:
+    return {
+        "flag": query.noise_multiplier, "budget_share": query.budget_share, "sample_rate": query.sample_rate,
+        "repeats": query.repeats,
+    }  # fmt: skip
+
+
+def _number(found: Mapping[str, Any], name: str) -> float:
+    sigma = found.get("noise_multiplier")
+    if not isinstance(sigma, float | int) or isinstance(sigma, bool):
+        raise IntegrityError(f"run.json is damaged: it has no noise multiplier of '{name}'; restore the file.")
+    return sigma

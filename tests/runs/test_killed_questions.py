@@ -1,0 +1,201 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""A run that was killed in a question finishes what it begins, at the noise of its first start, or begins nothing."""
+
+import json
+
+import pytest
+
+from diffusers_dp.accounting.ledger_row import sampled_row
+from diffusers_dp.data.images import PublicFacts
+from diffusers_dp.errors import BudgetExceeded, IntegrityError, UsageError
+from diffusers_dp.methods.config import load_config
+from diffusers_dp.methods.registry import METHODS
+from diffusers_dp.queries.central_images import MeanImages
+from diffusers_dp.runs.identity import RunIdentity, read_identity, save_identity
+from diffusers_dp.runs.kept_noise import kept_row, noise_of
+from diffusers_dp.runs.plan import plan_run
+from diffusers_dp.runs.rest_of_plan import refuse_what_cannot_be_finished
+from diffusers_dp.runs.run_ledger import new_ledger
+from diffusers_dp.verify import verify
+from support import forked
+from support.flags import NUM_IMAGES, RESUME, SHORT_FETA_PRO
+from support.killed import FAILS, MOMENTS
+from support.places import ROOT, TESTS
+from support.runs import read_ledger, write_images
+
+
+FACTS = PublicFacts(1437, (1, 8, 8), ("a", "b"))
+OF_FETA = "--resolution 8 --num_channels 1 --accountant rdp --target_epsilon 2 --max_train_steps 60".split()
+MOMENT_FLAGS = (
+    "--class_names left,empty,right --resolution 8 --num_channels 1 --skip_preflight --accountant rdp "
+    f"--num_train_images {NUM_IMAGES} --target_epsilon 10 --images_per_class 4"
+).split()
+
+
+def begun(folder, *flags):
+    """Configuration, plan, and the ledger of a run that has asked nothing yet."""
+    config = load_config([*OF_FETA, *flags, "--output_dir", str(folder)])
+    plan = plan_run(config, FACTS)
+    (folder / "private" / "answers").mkdir(parents=True, exist_ok=True)
+    save_identity(folder / "private", RunIdentity(asked=False, noise=noise_of(plan.rows, plan.queries)))
+    identity = read_identity(folder / "private", None, config.ledger_path)
+    return config, plan, new_ledger(config.ledger_path, config, FACTS, identity)
+
+
+def check(plan, ledger, folder, step=None, most=60):
+    refuse_what_cannot_be_finished(
+        plan, ledger, folder / "private" / "answers", step=step, max_train_steps=most
+    )  # fmt: skip
+
+
+def answered(folder, name):
+    (folder / "private" / "answers" / name).mkdir()
+
+
+def test_the_rest_is_priced_before_the_next_question(tmp_path):
+    _, plan, ledger = begun(tmp_path)
+    first, second = (query.name for query in plan.queries)
+    check(plan, ledger, tmp_path)
+    ledger.reserve(plan.rows[first])
+    before = ledger.path.read_bytes()
+    with pytest.raises(
+        BudgetExceeded, match=rf"{first}, {second}, 60 of dp_sgd\) would .* target 2 .* answer of"
+    ) as no:
+        check(plan, ledger, tmp_path)
+    assert no.value.exit_code == 3 and ledger.path.read_bytes() == before
+    steps = int(str(no.value).partition("--max_train_steps ")[2].partition(",")[0])
+    check(plan, ledger, tmp_path, most=steps)  # the remedy is one
+    with pytest.raises(BudgetExceeded):
+        check(plan, ledger, tmp_path, most=steps + 1)
+    answered(tmp_path, first)
+    check(plan, ledger, tmp_path)
+
+
+def test_dp_sgd_alone_may_end_early_and_not_before_its_first_step(tmp_path):
+    _, plan, ledger = begun(tmp_path)
+    for query in plan.queries:
+        ledger.reserve(plan.rows[query.name])
+        answered(tmp_path, query.name)
+    ledger.take_step(plan.step, reserve_steps=59)
+    check(plan, ledger, tmp_path)
+    ledger.take_step(plan.step, reserve_steps=1)
+    ledger.executed(ledger.reserve(sampled_row("rest", 60.0, 1.0, 1)), 1)
+    with pytest.raises(BudgetExceeded, match="No step of DP-SGD is left"):
+        check(plan, ledger, tmp_path)
+    check(plan, ledger, tmp_path, step=30)
+
+
+def test_slack_keeps_budget_for_one_answer_and_names_whose(tmp_path):
+    config, plan, ledger = begun(tmp_path, "--question_slack", "1")
+    names = [query.name for query in plan.queries]
+    assert f"question_slack: 1 of these can be asked once more, at the same noise: {', '.join(names)}" in plan.table
+    assert plan.epsilon <= 2 and plan.step.noise_multiplier > begun(tmp_path / "0")[1].step.noise_multiplier
+    for name in names:
+        ledger.reserve(plan.rows[name])
+    answered(tmp_path, names[0])
+    check(plan, ledger, tmp_path)
+    ledger.reserve(plan.rows[names[1]])
+    with pytest.raises(BudgetExceeded, match=f"answer of {names[1]}"):
+        check(plan, ledger, tmp_path)
+    with pytest.raises(UsageError, match="--question_slack is 3, and the plan asks 2 question"):
+        plan_run(load_config([*OF_FETA, "--question_slack", "3"]), FACTS)
+    with pytest.raises(UsageError, match="leaves nothing of --target_epsilon 2"):
+        plan_run(load_config([*OF_FETA, "--question_slack", "1", "--frequency_budget_share", "0.7"]), FACTS)
+
+
+@pytest.mark.parametrize("slack", [0, 1, 2])
+def test_slack_of_questions_that_share_the_rest(slack):
+    config = load_config([*MOMENT_FLAGS, "--dry_run", "--question_slack", str(slack)], METHODS["moments"])
+    plan = plan_run(config, FACTS)
+    again = [row for name, row in plan.rows.items() if name.startswith("again_")]
+    assert len(again) == slack and 9.9 < plan.epsilon <= 10
+    assert all(row.noise_multiplier == plan.rows[row.name[6:]].noise_multiplier for row in again)
+
+
+def test_no_noise_is_chosen_again(tmp_path):
+    """Also where more is spent than was planned, and for what was not asked yet."""
+    config, plan, ledger = begun(tmp_path)
+    ledger.reserve(plan.rows[plan.queries[0].name])
+    resumed = load_config([*OF_FETA, "--restart_slack", "30", "--output_dir", str(tmp_path), *RESUME])
+    again = plan_run(resumed, FACTS)
+    assert {name: row.noise_multiplier for name, row in again.rows.items() if name in plan.rows} == {
+        name: row.noise_multiplier for name, row in plan.rows.items()
+    }
+    for flags, words in (
+        ("--spatial_noise_multiplier 9", "has flag 9.0, and this run began with None"),
+        ("--spatial_budget_share 0.2", "has budget share 0.2"),
+        ("--num_central_images 3", "has repeats 3"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            plan_run(load_config([*OF_FETA, *flags.split(), "--output_dir", str(tmp_path), *RESUME]), FACTS)
+    with pytest.raises(IntegrityError, match="began with sampling probability"):
+        plan_run(load_config([*OF_FETA, "--train_batch_size", "50", "--output_dir", str(tmp_path), *RESUME]), FACTS)
+
+
+def test_a_question_that_is_new_is_refused():
+    known, new = MeanImages(image_shape=(1, 8, 8), noise_multiplier=5.0), MeanImages(image_shape=(1, 8, 8))
+    kept = noise_of({known.name: sampled_row(known.name, 5.0, 1.0, 1)}, [known])
+    assert kept_row(json.loads(json.dumps(kept)), known).noise_multiplier == 5.0
+    for wrong, error in (
+        ({}, UsageError),
+        ({known.name: {**kept[known.name], "noise_multiplier": "5"}}, IntegrityError),
+    ):
+        with pytest.raises(error, match=known.name):
+            kept_row(wrong, known)
+    with pytest.raises(UsageError):
+        kept_row(kept, new)
+
+
+def kill_and_resume(folder, method, flags, moment, question, count=1, rank=0):
+    """The rows after the kill and after the resumed run, and its exit code."""
+    run, script = folder / "run", ROOT / METHODS[method].script
+    flags = [*flags, *write_images(folder / "images"), "--output_dir", str(run)]
+    forked.run(TESTS / "support" / "killed.py", moment, question, rank, script, *flags, folder=folder, count=count)
+    path = run / "private" / "ledger.jsonl"
+    before = read_ledger(run)[1] if path.exists() else []
+    done = forked.run(script, *flags, *RESUME, folder=folder, count=count)
+    header, after = read_ledger(run)
+    charged = [row["stage"] for row in before].count(question)
+    assert charged == (0 if moment in ("pass", "sum") else 1)
+    if done.returncode == 0:
+        receipt, problems = verify(run / "release")
+        assert problems == [] and len(receipt["events"]) == len(after)
+        assert receipt["claimed_epsilon"]["rdp"]["epsilon"] <= header["target_epsilon"] + 1e-9
+        noise = {(row["stage"], row["noise_multiplier"]) for row in after}
+        assert len(noise) == len({row["stage"] for row in after})
+    return before, after, done
+
+
+@pytest.mark.parametrize(("moment", "code"), [("pass", 0), ("row", 3)])
+def test_a_kill_within_a_question(tmp_path, moment, code):
+    before, after, done = kill_and_resume(tmp_path, "moments", MOMENT_FLAGS, moment, "class_moments")
+    assert done.returncode == code, done.stderr[-3000:]
+    if code:
+        assert before == after and "error: What is left of the plan (class_moments, covariances)" in done.stderr
+
+
+@pytest.mark.parametrize("moment", ["pass", FAILS])
+def test_a_kill_of_one_of_two_processes(tmp_path, moment):
+    _, _, done = kill_and_resume(tmp_path, "moments", MOMENT_FLAGS, moment, "class_moments", count=2, rank=1)
+    assert done.returncode == (3 if moment == FAILS else 0), done.stderr[-3000:]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("slack", [0, 1])
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize(
+    ("method", "flags", "question"),
+    [
+        ("moments", MOMENT_FLAGS, "grey_levels"),
+        ("moments", MOMENT_FLAGS, "covariances"),
+        ("feta_pro", SHORT_FETA_PRO, "frequency_features"),
+    ],
+)
+def test_kills_at_every_moment(tmp_path, method, flags, question, slack, count):
+    for moment, folder in zip((*MOMENTS, FAILS), map(tmp_path.joinpath, "abcdef"), strict=True):
+        folder.mkdir()
+        given = [*flags, "--question_slack", str(slack)]
+        before, after, done = kill_and_resume(folder, method, given, moment, question, count)
+        refused = not slack and moment in ("row", "noise", FAILS) and method == "moments"
+        assert done.returncode == (3 if refused else 0), (moment, done.stderr[-3000:])
+        assert not refused or before == after
