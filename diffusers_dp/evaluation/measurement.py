@@ -34,3 +34,20 @@ class Measurement:
             "standard_error": self.standard_error,
             "protocol": self.protocol,
         }
+
+
+def protocol_words(protocol: dict[str, Any]) -> str:
+    """Formats a protocol in one line, `extractor pixels, seed 0, ...`, without empty values."""
+    return ", ".join(
+        f"{key.replace('_', ' ')} {_value_words(value)}"
+        for key, value in protocol.items()
+        if value not in (None, [], {}, "", [None]) and key != "unit"
+    )
+
+
+def _value_words(value: Any) -> str:
+    if isinstance(value, dict):
+        return f"({protocol_words(value)})"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return " ".join(map(_value_words, value)) if isinstance(value, (list, tuple)) else str(value)

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
-from .amendments import protocol_words
 from .analyses import ANALYSES, BETTER
-from .measurement import Measurement
+from .measurement import Measurement, protocol_words
 from .pictures import Chart, Strip
 from .report import Evaluation
 from .summary import number, summary

@@ -42,22 +42,22 @@ EVALUATION = (
     Fault(
         "an evaluation against private images is not counted",
         AMENDMENTS,
-        '        count = receipt["private_evaluations"] + 1',
-        '        count = receipt["private_evaluations"]',
+        '        receipt["private_evaluations"] += 1',
+        "        pass",
         ("evaluation/test_evaluation_amendments.py::test_the_count_lies_outside_the_hashes",),
     ),
     Fault(
         "published numbers from private images leave the status as it was",
         AMENDMENTS,
-        '    receipt["status"] = LOWERED_STATUS',
-        "    pass",
+        '            receipt["status"] = LOWERED_STATUS',
+        "            pass",
         ("evaluation/test_evaluation_amendments.py::test_numbers_from_private_images_lower_the_status_and_are_named",),
     ),
     Fault(
         "the card tells whatever a protocol holds",
         AMENDMENTS,
-        "        if key in PROTOCOL_IN_CARD or",
-        "        if True or",
+        "found.protocol.items() if key in allowed}",
+        "found.protocol.items()}",
         (
             "evaluation/test_evaluation_amendments.py::test_a_card_tells_the_numbers_of_the_release_and_nothing_else_of_private_images",
         ),
