@@ -5,6 +5,7 @@ diffusers-dp data scans --config folder_cpu --class_names benign,malignant
 """
 
 import argparse
+import hashlib
 import json
 import math
 import os
@@ -15,8 +16,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..data.decoding import describe_file
-from ..data.folders import class_folders
+from ..data.folders import class_folders, service_entries
 from ..data.images import READING, ImageArrays, PublicFacts, load_images, public_facts
+from ..data.records import Id
 from ..data.source import DataSource
 from ..data.sources import open_source
 from ..errors import UsageError
@@ -48,6 +50,7 @@ def run(args: argparse.Namespace) -> None:
         arrays = load_images(data, facts, folder)
         noted = json.loads(Path(folder, READING).read_bytes())
         lines = [*_describe(arrays, facts, noted), *_kinds(data, facts, Path(folder))]
+        lines += [*_copies(data, facts, Path(folder)), *_left_out(data)]
         del arrays  # it maps files of the folder
     print(PRIVATE, *lines, _declared(facts), sep="\n")
 
@@ -105,6 +108,42 @@ def _kinds(data: DataSource, facts: PublicFacts, cache: Path) -> Iterable[str]:
         )
     channels, height, width = facts.image_shape
     yield f"become: {width}x{height} pixels, {channels} channel{'s' if channels > 1 else ''}"
+
+
+def _copies(data: DataSource, facts: PublicFacts, cache: Path) -> Iterable[str]:
+    """Byte-identical images, by size and then SHA-256, and what they mean for the guarantee."""
+    sized: dict[int, list[tuple[bytes | Path, Id]]] = {}
+    for number, (encoded, _, unit) in enumerate(open_source(data).records(facts.class_names, cache)):
+        owner = number if data.unit_column is None else unit
+        if owner is None:  # it contributes nothing
+            continue
+        if isinstance(encoded, bytes):
+            sized.setdefault(len(encoded), []).append((hashlib.sha256(encoded).digest(), owner))
+        elif isinstance(encoded, Path) and encoded.is_file():
+            sized.setdefault(encoded.stat().st_size, []).append((encoded, owner))
+    holders: dict[bytes, Counter[Id]] = {}
+    for images in sized.values():
+        for content, owner in images if len(images) > 1 else ():
+            digest = hashlib.sha256(content.read_bytes()).digest() if isinstance(content, Path) else content
+            holders.setdefault(digest, Counter())[owner] += 1
+    copied = [units for units in holders.values() if units.total() > 1]
+    spread = [units for units in copied if len(units) > 1]
+    yield f"identical images: {sum(units.total() for units in copied)} files hold {len(copied)} images"
+    if spread:
+        what = f"{data.unit_column}s" if data.unit_column else "files, each of which is a unit of its own"
+        yield (
+            f"of these, {len(spread)} are in several {what}, up to {max(map(len, spread))}: a person whose image "
+            "is in k units has k times the epsilon that a run prints; remove the copies, or give --unit_column"
+        )
+
+
+def _left_out(data: DataSource) -> Iterable[str]:
+    """Folders and files that systems and programs made, which are no records."""
+    folder = Path(os.path.expanduser(data.train_data_dir or data.dataset_name or ""))
+    if folder.is_dir():
+        names = Counter(path.name for path in service_entries(folder))
+        listed = ", ".join(f"{number} {name}" for name, number in names.most_common(MOST_KINDS))
+        yield f"of systems and programs, and left out with all that is in them: {listed or 'none'}"
 
 
 def _range_flag(low: float, high: float) -> str:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError, first_line
-from .folders import files_below
+from .folders import files_below, meant_split
+from .local_tables import check_tables, local_tables
 from .records import DatasetRecords, Records
 from .source import DataSource, MissingSplit
 from .strange_tables import check_folder, check_kind, check_named_files
@@ -35,6 +36,7 @@ class DatasetSource:
         self._rows: int | None = None
         self._features: Any = None
         self._files: list[str] = []
+        self._split = data.train_split  # as the data set calls it
         if data.is_strange and loaded is None:
             check_folder(self.path, "dataset_name")
             if self._saved:
@@ -43,7 +45,7 @@ class DatasetSource:
                 )
         with _quiet(), _refuse(data):
             if loaded is not None:
-                self._check_split(["train"])
+                self._found_split(["train"])
                 self._rows, self._features = len(loaded), loaded.features
             elif self._saved:
                 dataset = self._load(Path())
@@ -115,8 +117,9 @@ class DatasetSource:
         import datasets
         import pyarrow.parquet
 
-        split = self.data.train_split
         self._load_kwargs = {"path": self.dataset_name}
+        if self.path.is_dir():
+            self._load_kwargs = local_tables(self.path, self.data.dataset_config_name)
         with tempfile.TemporaryDirectory() as scratch:
             builder = datasets.load_dataset_builder(
                 name=self.data.dataset_config_name, cache_dir=scratch, **self._load_kwargs
@@ -129,7 +132,9 @@ class DatasetSource:
         if self.data.is_strange:
             check_kind(builder.name, everything, self.dataset_name)
         self._check_kind(builder.name)
-        self._check_split([str(name) for name in (infos or data_files)])
+        if self.path.is_dir():
+            check_tables(self.path, {str(name): [str(path) for path in paths] for name, paths in data_files.items()})
+        split = self._found_split([str(name) for name in (infos or data_files)])
         files = self._files = [str(path) for path in data_files.get(split, [])]
         self._features = builder.info.features
         if split in infos and infos[split].num_examples:
@@ -170,28 +175,29 @@ class DatasetSource:
     def _load(self, cache_dir: Path) -> Any:
         import datasets
 
-        split = self.data.train_split
         if self._loaded is not None:
             return self._loaded
         if not self._saved:
             return datasets.load_dataset(
                 name=self.data.dataset_config_name,
-                split=split,
+                split=self._split,
                 cache_dir=str(cache_dir / "datasets"),  # beside our own images, whatever the data set is called
                 **self._load_kwargs,
             )
         dataset = datasets.load_from_disk(str(self.path))
         if isinstance(dataset, datasets.DatasetDict):
-            self._check_split(list(dataset))
-            return dataset[split]
-        self._check_split([str(dataset.split or "train")])
+            return dataset[self._found_split(list(dataset))]
+        self._found_split([str(dataset.split or "train")])
         return dataset
 
-    def _check_split(self, known: list[str]) -> None:
-        if known and self.data.train_split not in known:
-            raise MissingSplit(
-                f"'{self.data.train_split}' does not exist; there is: {', '.join(known)}.", field="train_split"
-            )
+    def _found_split(self, known: list[str]) -> str:
+        """The split of `--train_split`, by its name or another spelling of it: `val` is `validation`."""
+        wanted = self.data.train_split
+        found = meant_split(wanted, known) if known else wanted
+        if found is None:
+            raise MissingSplit(f"'{wanted}' does not exist; there is: {', '.join(known)}.", field="train_split")
+        self._split = found
+        return self._split
 
     def _check_columns(self, features: Any) -> None:
         import datasets

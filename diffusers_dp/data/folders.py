@@ -4,7 +4,7 @@
 import os
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from ..errors import UsageError
@@ -78,6 +78,21 @@ def split_of(name: str) -> str | None:
     return next((split for split, spelling in _SPLITS.items() if spelling.fullmatch(name.lower())), None)
 
 
+def meant_split(wanted: str, known: Iterable[str]) -> str | None:
+    """
+    The split that a flag means.
+
+    Args:
+        wanted (`str`): Its name, or another spelling of it: `val` for `validation` or `Valid`.
+        known (iterable of `str`): Names of the splits that exist.
+
+    Returns:
+        `str`, *optional*: One of these; `None` where none or several are called so.
+    """
+    spelled = [name for name in known if name == wanted or (split_of(name) or "") == split_of(wanted)]
+    return wanted if wanted in spelled else spelled[0] if len(spelled) == 1 else None
+
+
 def splits_in(root: Path) -> list[Path]:
     """The folders in a data folder, if each of them is called as a split is; otherwise none."""
     found = subfolders(root)
@@ -136,6 +151,11 @@ def refuse_splits(root: Path, field: str) -> None:
             "or rename those that are classes.",
             field=field,
         )
+    refuse_inner_splits(root, field)
+
+
+def refuse_inner_splits(root: Path, field: str) -> None:
+    """The second half of `refuse_splits`: below `root`, folders of two splits would be merged."""
     folders = sorted({path.parent for path in files_below(root)} - {root})
     below = sorted({parent for path in folders for parent in path.parents if parent.is_relative_to(root)} - {root})
     inside = [path for parent in below for path in splits_in(parent)]

@@ -11,7 +11,7 @@ from typing import Any
 from ..errors import UsageError
 from ..files.strange_files import is_own
 from .decoding import is_image
-from .folders import files_below, split_of, splits_in
+from .folders import files_below, meant_split, refuse_inner_splits, splits_in
 from .records import Id, ListedRecords, Record, Records
 from .source import DataSource, MissingSplit
 from .strange_tables import check_folder, check_kind
@@ -139,15 +139,17 @@ class ImageFolderSource:
     def _split_folder(self) -> str:
         """The folder of `--train_split` with a slash, or nothing where the folder has no splits."""
         folders, split = splits_in(self.root), self.data.train_split
-        named = [path.name for path in folders if split in (path.name, split_of(path.name))]
-        if len(named) == 1:
-            return f"{named[0]}/"
+        named = meant_split(split, [path.name for path in folders])
+        if named is not None:
+            refuse_inner_splits(self.root / named, "dataset_name")
+            return f"{named}/"
         if folders:
             raise MissingSplit(
                 f"'{split}' is not one of the folders {', '.join(path.name for path in folders)}, which look like "
                 f"splits; give --dataset_name {folders[0]}.",
                 field="train_split",
             )
+        refuse_inner_splits(self.root, "dataset_name")
         if split != "train":
             raise MissingSplit(f"'{split}' does not exist; there is: train.", field="train_split")
         return ""

@@ -87,6 +87,37 @@ def test_a_data_set_is_read_by_its_columns(tmp_path, capsys):
     assert "images: 7" in said and "can be read: 5" in said and "  x: 2" in said and "  y: 3" in said
 
 
+def test_copies_and_service_folders_are_told_of(scans, capsys):
+    same = (scans / "benign" / "0.png").read_bytes()
+    for place in ("benign/copy.png", "malignant/copy.png", "benign/@eaDir/0.png", ".ipynb_checkpoints/0.png"):
+        (scans / place).parent.mkdir(exist_ok=True)
+        (scans / place).write_bytes(same)
+    said = told(capsys, scans)
+    assert "images: 12" in said.splitlines() and "identical images: 6 files hold 2 images" in said.splitlines()
+    assert "2 are in several files, each of which is a unit of its own, up to 3: a person" in said
+    assert "left out with all that is in them: 1 .ipynb_checkpoints, 1 @eaDir" in said
+
+
+def test_copies_in_one_unit_are_covered_by_it(tmp_path, capsys):
+    images = [encode(grey(value)) for value in (10, 10, 20, 20, 20, 30)]
+    columns = {"image": image_bytes(*images), "patient": ["a", "a", "a", "b", "b", "c"]}
+    units = ("--unit_column", "patient", "--num_train_units", "3", "--num_train_images", "6")
+    said = told(capsys, "--dataset_name", save_parquet(tmp_path / "set", columns), *units)
+    assert "identical images: 5 files hold 2 images" in said
+    assert "of these, 1 are in several patients, up to 2:" in said
+
+
+def test_splits_are_not_proposed_as_classes(scans, capsys):
+    for name in ("Training", "TEST"):
+        (scans / "splits" / name / "a").mkdir(parents=True)
+        grey().save(scans / "splits" / name / "a" / "1.png")
+    said = refused(capsys, scans / "splits")
+    assert f"look like splits (TEST, Training); give {scans / 'splits' / 'Training'}" in said
+    assert "--class_names a" in told(capsys, scans / "splits" / "Training")
+    said = refused(capsys, "--train_data_dir", scans / "splits", "--config", "cifar10_cpu")
+    assert "TEST" not in said.replace(str(scans), "")
+
+
 def test_flags_are_those_of_training(scans, capsys):
     """Also a recipe, whose facts are of another data set."""
     said = refused(capsys, scans, "--config", "mnist_cpu")

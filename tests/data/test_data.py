@@ -246,7 +246,7 @@ def test_without_labels_the_model_is_unconditional(tmp_path):
 @pytest.mark.parametrize(
     ("flags", "match"),
     [
-        ({"train_split": "training"}, "--train_split 'training' .* train"),
+        ({"train_split": "test"}, "--train_split 'test' .* train"),
         ({"image_column": "img"}, "--image_column 'img' .* image, label"),
         ({"image_column": "label"}, "--image_column 'label' holds no images"),
         ({"label_column": "target"}, "--label_column 'target' .* image, label"),
