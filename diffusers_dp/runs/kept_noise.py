@@ -15,7 +15,7 @@ from ..queries.query import Query
 
 #: By the name of a row: what of it is never chosen again.
 Noise = Mapping[str, Mapping[str, Any]]
-_STEP = ("sampling_probability", "truncated_batch_size", "bands")
+_STEP = ("sampling_probability", "bands")
 
 
 def noise_of(rows: Mapping[str, LedgerRow], queries: Sequence[Query]) -> dict[str, dict[str, Any]]:
