@@ -24,6 +24,10 @@ MOMENT_QUESTIONS = ("moments", "covariances")  # first words of the flags of que
 #: Rules for the numbers of parts and of frequencies: see `MomentFlags.parts` and `MomentFlags.frequencies`.
 IMAGES_OF_A_PART = 300.0
 FEWEST_FREQUENCIES, MOST_FREQUENCIES, FREQUENCIES_OF_ONE_IMAGE = 16, 144, 22
+#: Channels of a matched network, and the question's share of the composed RDP: not varied in trials.
+NETWORK_WIDTH, MATCHING_SHARE = 32, 0.2
+#: Images of a class that are moved together, and steps that move each: as in the trials that chose the learning rate.
+MATCHED_IMAGES, MATCHING_STEPS = 50, 30
 
 
 @dataclass
@@ -208,49 +212,15 @@ class MatchingFlags:
         "images, which one more question asks about. 0: images stay as they were drawn.",
         at_least=0, at_most=100,
     )  # fmt: skip
-    matched_width: int = flag(
-        32, "Channels of a random network.", rare=True, only_with="matched_networks", at_least=8, at_most=1024
-    )
-    matched_images: int = flag(
-        50, "Images of a class that are moved together.", rare=True, only_with="matched_networks"
-    )
-    matching_steps: int = flag(30, "Steps that move each image.", rare=True, only_with="matched_networks")
-    matching_learning_rate: float = flag(
-        0.02, "Learning rate of Adam on pixels from 0 to 1, which falls to 0.", rare=True, only_with="matched_networks"
-    )
-    matching_noise_multiplier: float | None = flag(
-        None,
-        "Noise multiplier of the mean features, in place of their share of the budget.",
-        rare=True,
-        only_with="matched_networks",
-    )
-    matching_budget_share: float = flag(
-        0.2,
-        "Share of the composed RDP that goes to the mean features.",
-        rare=True,
-        only_with="matched_networks",
-        **SHARE,
-    )
 
     @property
     def network_means(self) -> NetworkMeans | None:
         if not self.matched_networks:
             return None
         return NetworkMeans(
-            feature_map=RandomNetworkFeatures(
-                self.image_shape, self.matched_networks, self.matched_width, self.seed
-            ),
-            flags="matching", noise_multiplier=self.matching_noise_multiplier,
-            budget_share=self.matching_budget_share,
-        )  # fmt: skip
-
-    @property
-    def matching_facts(self) -> dict[str, Any]:
-        """What the receipt says of the matching."""
-        if not self.matched_networks:
-            return {}
-        names = ("matched_networks", "matched_width", "matched_images", "matching_steps", "matching_learning_rate")
-        return {name: getattr(self, name) for name in names}
+            feature_map=RandomNetworkFeatures(self.image_shape, self.matched_networks, NETWORK_WIDTH, self.seed),
+            budget_share=MATCHING_SHARE,
+        )
 
     def check_matching(self) -> None:
         """Refuses images that a network has nothing left of."""
@@ -272,6 +242,7 @@ class MomentsConfig(MomentFlags, MomentImagesFlags, MatchingFlags, ResultFlags, 
     """All flags of `training/train_moments.py`."""
 
     method: ClassVar[str] = "moments"
+    share_flags: ClassVar[dict[str, str]] = {"": "matched_networks"}  # the question without such flags
     output_dir: str = "runs/moments"
 
     @property
@@ -282,14 +253,14 @@ class MomentsConfig(MomentFlags, MomentImagesFlags, MatchingFlags, ResultFlags, 
     def ordinary_training(self) -> tuple[OrdinaryTraining, ...]:
         if self.network_means is None:
             return super().ordinary_training
-        groups = len(self.declared_class_names or ("",)) * math.ceil(self.images_per_class / self.matched_images)
+        groups = len(self.declared_class_names or ("",)) * math.ceil(self.images_per_class / MATCHED_IMAGES)
         # A step takes one network; before them, all look twice at each image.
-        steps = math.ceil(groups * (self.matching_steps / self.matched_networks + 1))
-        return (OrdinaryTraining(steps, self.matched_images, query=self.network_means), *super().ordinary_training)
+        steps = math.ceil(groups * (MATCHING_STEPS / self.matched_networks + 1))
+        return (OrdinaryTraining(steps, MATCHED_IMAGES, query=self.network_means), *super().ordinary_training)
 
     @property
     def other_share(self) -> float:
-        return self.matching_budget_share if self.matched_networks else 0.0
+        return MATCHING_SHARE if self.matched_networks else 0.0
 
     @property
     def made_by_class(self) -> tuple[str, ...]:
@@ -297,11 +268,8 @@ class MomentsConfig(MomentFlags, MomentImagesFlags, MatchingFlags, ResultFlags, 
 
     @property
     def training_facts(self) -> dict[str, Any]:
-        return (
-            self.moment_facts
-            | {name: getattr(self, name) for name in ("images_per_class", "class_balance", "seed")}
-            | self.matching_facts
-        )
+        names = ("images_per_class", "class_balance", "seed", *(["matched_networks"] if self.matched_networks else []))
+        return self.moment_facts | {name: getattr(self, name) for name in names}
 
     def check_facts(self, class_names: tuple[str, ...] | None) -> None:
         if class_names is None and self.class_balance != BALANCES[0]:

@@ -9,6 +9,7 @@ import torch
 from diffusers.optimization import get_scheduler
 
 from ..distributed.processes import Processes
+from ..methods.moments import MATCHED_IMAGES, MATCHING_STEPS
 from ..models.gaussian_mixture import shrunk
 from ..queries.class_counts import ENOUGH
 from ..queries.moments import COUNT
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from .run import TrainingRun
 
     Run = TrainingRun[Any]
+
+#: Of Adam. On training images of CIFAR-10, 0.01 and 0.05 were worse (docs/moments.md).
+LEARNING_RATE = 0.02
 
 
 @dataclass(frozen=True)
@@ -108,8 +112,7 @@ class Matching:
 
 def ask_for_matching(run: "Run") -> Matching | None:
     """Asks the question of `MatchingFlags`, if there is one."""
-    config = run.config
-    query = getattr(config, "network_means", None)
+    query = getattr(run.config, "network_means", None)
     if query is None:
         return None
     sums, number = run.ask(query), query.feature_map.num_networks
@@ -117,6 +120,6 @@ def ask_for_matching(run: "Run") -> Matching | None:
     counts = sums[:, 0].clamp_min(max(1.0, ENOUGH * noise / COUNT))
     means = (sums[:, 1:] / counts[:, None]).unflatten(1, (number, -1)) * math.sqrt(number)
     return Matching(
-        query.feature_map, means, noise * math.sqrt(number) / counts, config.matching_steps,
-        config.matched_images, config.matching_learning_rate, run.processes,
+        query.feature_map, means, noise * math.sqrt(number) / counts, MATCHING_STEPS, MATCHED_IMAGES, LEARNING_RATE,
+        run.processes,
     )  # fmt: skip

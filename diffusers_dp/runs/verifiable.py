@@ -81,7 +81,9 @@ def _distance(event: dict[str, Any]) -> float:
 def _remedy(ledger: PrivacyLedger, queries: Sequence[Query], event: dict[str, Any]) -> str:
     """Which flag to change, and in which direction."""
     stage, sigma = event["stage"], event["noise_multiplier"]
-    flags = {asked.name: asked.flags for asked in queries if asked.noise_multiplier or asked.budget_share}
+    flags = {
+        asked.name: asked.flags for asked in queries if asked.flags and (asked.noise_multiplier or asked.budget_share)
+    }
     given = {asked.name for asked in queries if asked.noise_multiplier is not None}
     if ledger.num_images > verify.MOST_COUNTED:
         number = "num_train_units" if "max_images_per_unit" in ledger.header["public_facts"] else "num_train_images"

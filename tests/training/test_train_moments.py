@@ -42,7 +42,7 @@ def test_a_data_set_is_released(script, flags, tmp_path):
     assert images[0]["image"].size == (8, 8) and images.features["label"].names == ["left", "empty", "right"]
 
 
-MATCHED = "--matched_networks 2 --matched_width 8 --matching_steps 3".split()
+MATCHED = "--matched_networks 2".split()
 
 
 def test_images_are_matched_by_one_more_question(script, flags, tmp_path):
@@ -54,8 +54,8 @@ def test_images_are_matched_by_one_more_question(script, flags, tmp_path):
     assert row["query"]["sensitivity"] == 1.0 and row["query"]["num_networks"] == 2
     assert 3 < independent_epsilon(run) <= header["target_epsilon"] + 1e-3
     assert verify.report(release) == 0 and load_verified(release).num_rows == 12
-    with pytest.raises(UsageError, match="--matched_width is 9, and this run began with 8"):
-        script.main([*flags, *MATCHED, "--matched_width", "9", "--resume_from_checkpoint", "latest"])
+    with pytest.raises(UsageError, match="--matched_networks is 3, and this run began with 2"):
+        script.main([*flags, "--matched_networks", "3", "--resume_from_checkpoint", "latest"])
 
 
 def colours(folder, shape=(8, 8, 3)):
