@@ -21,6 +21,7 @@ from ..data.images import READING, ImageArrays, PublicFacts, load_images, public
 from ..data.records import Id
 from ..data.source import DataSource
 from ..data.sources import open_source
+from ..data.values import are_positions, integer_of, positions, why_no_label
 from ..errors import UsageError
 from ..files.file_modes import private_files
 from ..methods.config import CONFIGS, chosen_method, load_config
@@ -49,8 +50,9 @@ def run(args: argparse.Namespace) -> None:
     with private_files(), tempfile.TemporaryDirectory(prefix="diffusers-dp-data-") as folder:
         arrays = load_images(data, facts, folder)
         noted = json.loads(Path(folder, READING).read_bytes())
-        lines = [*_describe(arrays, facts, noted), *_kinds(data, facts, Path(folder))]
-        lines += [*_copies(data, facts, Path(folder)), *_left_out(data)]
+        cache = Path(folder)
+        lines = [*_describe(arrays, facts, noted), *_labels(data, facts, cache), *_kinds(data, facts, cache)]
+        lines += [*_copies(data, facts, cache), *_left_out(data)]
         del arrays  # it maps files of the folder
     print(PRIVATE, *lines, _declared(facts), sep="\n")
 
@@ -85,6 +87,21 @@ def _describe(arrays: ImageArrays, facts: PublicFacts, noted: dict[str, object])
         counts = Counter(arrays.labels[readable].tolist())
         yield "of each class that can be read:"
         yield from (f"  {name}: {counts[label]}" for label, name in enumerate(facts.class_names))
+
+
+def _labels(data: DataSource, facts: PublicFacts, cache: Path) -> Iterable[str]:
+    """Labels of a column that are no class, with the reason, and how numbers were read."""
+    if facts.class_names is None:
+        return
+    reasons, numbers = Counter[str](), 0
+    for value in open_source(data).labels(cache):
+        reasons.update(filter(None, [why_no_label(value, facts.class_names)]))
+        numbers += integer_of(value) is not None
+    if numbers and are_positions(facts.class_names):
+        yield f"labels that are numbers, read as positions in --class_names: {numbers}; {positions(facts.class_names)}"
+    yield from (
+        f"labels that are no class: {number} of {reason}" for reason, number in reasons.most_common(MOST_KINDS)
+    )
 
 
 def _kinds(data: DataSource, facts: PublicFacts, cache: Path) -> Iterable[str]:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ..accounting.ledger_row import DP_SGD, TEACHERS
 from ..data.images import PublicFacts, public_facts
+from ..data.values import are_positions, positions
 from ..errors import UsageError
 from ..methods.command_line import OneSentence, nearest_flag
 from ..methods.config import CONFIGS, SamplingFacts, chosen_method, load_config
@@ -85,7 +86,12 @@ def run(args: argparse.Namespace) -> None:
         )
     plan = plan_run(config, facts)
     print(
-        describe_images(facts, config.unit_column, digits=config.uses_digits), plan.table, sep="\n", flush=True
+        describe_images(
+            facts, config.unit_column, digits=config.uses_digits, has_column=config.dataset_name is not None
+        ),
+        plan.table,
+        sep="\n",
+        flush=True,
     )  # what follows loads torch
     if not config.has_guarantee:
         return
@@ -191,13 +197,17 @@ def _cells(plan: Plan, num_parameters: int, stages: list[str]) -> list[str]:
     ]
 
 
-def describe_images(facts: PublicFacts, unit_column: str | None, *, digits: bool) -> str:
-    """Which images the plan is for: where no flag names any, those of the training script's default."""
+def describe_images(facts: PublicFacts, unit_column: str | None, *, digits: bool, has_column: bool) -> str:
+    """Which images the plan is for: where no flag names any, those of the training script's default. Where a column
+    has the labels, what numbers in it mean."""
     shape = "x".join(map(str, facts.image_shape))
     classes = "without classes" if facts.class_names is None else f"in {len(facts.class_names)} classes"
     what = ", the embedded digits" if digits else ""
     whose = "" if unit_column is None else f" of {facts.num_units:,} units ({unit_column})"
-    return f"planned for {facts.num_images:,} images of {shape} {classes}{what}{whose}; none was read"
+    said = f"planned for {facts.num_images:,} images of {shape} {classes}{what}{whose}; none was read"
+    if not has_column or facts.class_names is None or not are_positions(facts.class_names):
+        return said
+    return f"{said}\na label that is a plain integer is a position: {positions(facts.class_names)}"
 
 
 def describe_total(plan: Plan) -> str:

@@ -109,6 +109,16 @@ class DatasetSource:
     def descriptions(self) -> list[Path]:
         return []
 
+    def labels(self, cache_dir: Path) -> Iterator[Any]:
+        dataset = self._load(cache_dir)
+        column = self._label_column(dataset.features)
+        if column is None:
+            return
+        names = getattr(dataset.features[column], "names", None)
+        for row in dataset.select_columns([column]):
+            value = row[column]
+            yield names[value] if names and isinstance(value, int) and 0 <= value < len(names) else value
+
     def ignored(self) -> dict[str, int]:
         return {}
 

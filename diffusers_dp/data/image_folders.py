@@ -5,6 +5,7 @@ read without regard to any other. No torch."""
 import os
 import posixpath
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,13 @@ class ImageFolderSource:
 
     def descriptions(self) -> list[Path]:
         return list(self._tables)
+
+    def labels(self, cache_dir: Path) -> Iterator[Any]:
+        column = self.data.label_column or "label"
+        for table in self._tables:
+            for row in rows_of(table, self.data.delimiter):
+                if row is not None and column in row and (self._named_alone or self._counts(self._name(table, row))):
+                    yield row[column]
 
     def ignored(self) -> dict[str, int]:
         others = (path for path in self._all.values() if not is_image(path) and path not in self._tables)

@@ -2,8 +2,9 @@
 
 import os
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from PIL import Image
@@ -39,6 +40,9 @@ class ImageSource(Protocol):
     @property
     def ids(self) -> str:
         """What the id of a record is: its `"path"`, the number of its `"row"`, or its value in a `"column"`."""
+
+    def labels(self, cache_dir: Path) -> Iterator[Any]:
+        """The labels as they are written, of a data set whose columns tell them; otherwise nothing. Private."""
 
     def ignored(self) -> dict[str, int]:
         """How many files beside the images are not read, by suffix. Private, as the number of images is."""
@@ -103,6 +107,9 @@ class DigitsSource:
     def descriptions(self) -> list[Path]:
         return []
 
+    def labels(self, cache_dir: Path) -> Iterator[Any]:
+        return iter(())
+
     def ignored(self) -> dict[str, int]:
         return {}
 
@@ -144,6 +151,9 @@ class ClassFolderSource:
 
     def class_names(self) -> tuple[str, ...]:
         return self.names
+
+    def labels(self, cache_dir: Path) -> Iterator[Any]:
+        return iter(())
 
     def ignored(self) -> dict[str, int]:
         return dict(self._ignored)

@@ -63,9 +63,31 @@ def label_of(value: Any, class_names: Sequence[str]) -> int | None:
         return None
     if numbers is not None:
         return numbers.index(number) if number in numbers else None
-    if any(integer_of(name) is not None and name not in _BOOLEANS for name in class_names):
-        return None  # some names are numbers: a number could mean the name or the position
-    return number if 0 <= number < len(class_names) else None
+    # Where some names are numbers, a number could mean the name or the position.
+    return number if are_positions(class_names) and 0 <= number < len(class_names) else None
+
+
+def are_positions(class_names: Sequence[str]) -> bool:
+    """Whether a whole number is a position in the declared order: where no name says a number."""
+    return not any(integer_of(name) is not None and name not in _BOOLEANS for name in class_names)
+
+
+def positions(class_names: Sequence[str]) -> str:
+    """One clause that says which position is which class."""
+    shown = [f"{place} is {name}" for place, name in enumerate(class_names)]
+    return ", ".join(shown if len(shown) <= 10 else [*shown[:9], "...", shown[-1]])
+
+
+def why_no_label(value: Any, class_names: Sequence[str]) -> str | None:
+    """Says why a value is none of the declared classes, for the house alone; `None` for one that is."""
+    if label_of(value, class_names) is not None:
+        return None
+    text = value.strip() if isinstance(value, str) else value
+    if text is None or text != text or (isinstance(text, str) and text in NO_VALUE):
+        return "no label"
+    near = [name for name in class_names if str(text).casefold() == name.casefold()]
+    hint = f"; --class_names has {near[0]}" if near else ""
+    return f"{str(text)[:40]!r}, which --class_names does not list{hint}"
 
 
 def id_of(value: Any) -> str | int | None:

@@ -165,7 +165,8 @@ class DataFlags:
 
     def check(self) -> None:
         self.declared_range, self.suffixes  # raise where they are none
-        if len(self.delimiter) != 1 or self.delimiter in '"\r\n\0' or not self.delimiter.isascii():
+        one = len(self.delimiter) == 1 and self.delimiter.isascii() and self.delimiter not in '"\r\n\0'
+        if self.dataset_name is not None and not one:
             raise UsageError(f"--delimiter {self.delimiter!r} is not one character; give ';', '|' or a tab.")
         if self.train_data_dir is not None and self.class_names is None:
             raise UsageError("--train_data_dir needs --class_names: the label set is public and declared.")

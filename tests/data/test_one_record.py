@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+from diffusers_dp.cli import main
 from diffusers_dp.data.images import load_images, public_facts
 from diffusers_dp.data.source import DataSource
 from diffusers_dp.errors import UsageError
@@ -305,3 +306,14 @@ def test_folders_tell_classes_where_the_table_does_not(tmp_path):
     arrays = load_images(data, public_facts(data), Path(tempfile.mkdtemp(dir=tmp_path.parent)))
     assert arrays.readable.all() and np.bincount(arrays.labels).tolist() == [COUNT, COUNT]
     assert len(set(arrays.ids.tolist())) == 3
+
+
+def test_the_data_command_counts_labels_that_are_no_class(tmp_path, capsys):
+    folder = folder_of(tmp_path)
+    labels = ["cat", "Cat", "NA", "1", "bird", ""]
+    write_table(folder / "metadata.csv", [dict(row, label=label) for row, label in zip(rows(), labels)])
+    assert main(["data", "--dataset_name", str(folder), "--class_names", "cat,dog", "--resolution", "8"]) in (0, None)
+    said = capsys.readouterr().out
+    assert "labels that are no class: 2 of no label" in said
+    assert "1 of 'Cat', which --class_names does not list; --class_names has cat" in said
+    assert "read as positions in --class_names: 1; 0 is cat, 1 is dog" in said
