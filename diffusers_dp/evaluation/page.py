@@ -1,7 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """`report.html`: a self-contained page without network access or scripts."""
 
-from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
@@ -47,23 +46,14 @@ def report_page(
     )
 
 
-@dataclass(frozen=True)
-class Group:
-    """Numbers with a common part of their protocol, which is printed once."""
-
-    title: str
-    shared: str
-    rows: list[dict[str, str]]
-
-
-def _paid_for(evaluation: Evaluation) -> list[Group]:
+def _paid_for(evaluation: Evaluation) -> list[dict[str, Any]]:
     """Groups the numbers in the receipt, which the guarantee covers."""
     found = [Measurement(**each) for each in (evaluation.release or {}).get("paid_for", [])]
     title = "In the receipt: one noisy answer of the training images, paid for and covered by the guarantee"
     return [_group(title, found)] if found else []
 
 
-def _groups(measurements: list[Measurement]) -> list[Group]:
+def _groups(measurements: list[Measurement]) -> list[dict[str, Any]]:
     """Groups numbers by subject; those of single classes are only in the chart and in `report.json`."""
     found: dict[str, list[Measurement]] = {}
     for each in measurements:
@@ -72,29 +62,27 @@ def _groups(measurements: list[Measurement]) -> list[Group]:
     return [_group(title, group) for title, group in found.items()]
 
 
-def _group(title: str, measurements: list[Measurement]) -> Group:
+def _group(title: str, measurements: list[Measurement]) -> dict[str, Any]:
+    """Returns numbers with the common part of their protocol, which is printed once."""
     first = measurements[0].protocol
+    names = [key for key in first if key not in LEFT_TO_JSON]
     shared = {
-        key: value
-        for key, value in first.items()
-        if key not in LEFT_TO_JSON and all(each.protocol.get(key, ...) == value for each in measurements)
+        key: first[key] for key in names if all(each.protocol.get(key, ...) == first[key] for each in measurements)
     }
     rows = []
     for each in measurements:
         own = {key: value for key, value in each.protocol.items() if key not in shared.keys() | LEFT_TO_JSON}
         unit, better = each.protocol.get("unit", ""), BETTER.get(each.metric.split(" (")[0])
         name = each.metric.replace("_", " ") + (f" ({better})" if better else "")
-        if each.analysis == "complexity":
-            name += f", {each.protocol['features']}"
-        if "state" in each.protocol:
-            name += f", {each.protocol['state']}"
+        extra = each.protocol.get("features") if each.analysis == "complexity" else each.protocol.get("state")
+        name += f", {extra}" if extra else ""
         if {"num_train", "trained_on"} <= each.protocol.keys():
             held_out = each.protocol.get("num_validation") or 0
             name += f", trained on {each.protocol['num_train'] + held_out:,} images ({each.protocol['trained_on']})"
             name += f", {held_out:,} of which choose the epoch" if held_out else ""
         spread = "" if each.standard_error is None else f"± {number(each.standard_error, unit, digits=2)}"
         rows.append({"metric": name, "value": number(each.value, unit), "spread": spread, "protocol": _words(own)})
-    return Group(title, _words(shared), rows)
+    return {"title": title, "shared": _words(shared), "rows": rows}
 
 
 def _words(protocol: dict[str, Any]) -> str:
