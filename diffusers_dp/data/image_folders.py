@@ -16,7 +16,7 @@ from .folders import files_below, meant_split, refuse_inner_splits, splits_in
 from .records import Id, ListedRecords, Record, Records
 from .source import DataSource, MissingSplit
 from .strange_tables import check_folder, check_kind
-from .tables import TABLES, columns_of, rows_of
+from .tables import TABLES, Row, columns_of, rows_of
 from .values import id_of, label_of
 
 
@@ -83,11 +83,7 @@ class ImageFolderSource:
     def count(self) -> int:
         if not self._tables:
             return len(self._images)
-        lines = 0
-        for table in self._tables:
-            for row in rows_of(table, self.data.delimiter):
-                name = self._name(table, row)
-                lines += self._named_alone or self._counts(name)
+        lines = sum(self._named_alone or self._counts(name) for name, _ in self._lines())
         return lines if self._named_alone else max(lines, len(self._images))
 
     def class_names(self) -> tuple[str, ...] | None:
@@ -104,19 +100,17 @@ class ImageFolderSource:
             ])  # fmt: skip
         found: dict[str, Record] = {}
         missing = 0  # lines without a file
-        for table in self._tables:
-            for row in rows_of(table, self.data.delimiter):
-                name = self._name(table, row)
-                if name is None or name not in self._images:
-                    missing += self._named_alone or self._counts(name)
-                elif name in found:
-                    raise UsageError(
-                        "The table names one file in two lines; let one line stay, and --unit_column say whose images "
-                        "belong together.",
-                        field="dataset_name",
-                    )
-                else:
-                    found[name] = self._record(name, row or {})
+        for name, row in self._lines():
+            if name is None or name not in self._images:
+                missing += self._named_alone or self._counts(name)
+            elif name in found:
+                raise UsageError(
+                    "The table names one file in two lines; let one line stay, and --unit_column say whose images "
+                    "belong together.",
+                    field="dataset_name",
+                )
+            else:
+                found[name] = self._record(name, row or {})
         damaged: Record = (None, None, None)
         if self._named_alone:
             return ListedRecords([*found.values(), *[damaged] * missing])
@@ -128,17 +122,19 @@ class ImageFolderSource:
         return "path" if self.data.id_column is None else "column"
 
     def files(self) -> list[Path | str]:
-        return list(self._images.values())
+        if not self._named_alone:
+            return list(self._images.values())
+        named = {name for name, _ in self._lines()}
+        return [path for name, path in self._images.items() if name in named]
 
     def descriptions(self) -> list[Path]:
         return list(self._tables)
 
     def labels(self, cache_dir: Path) -> Iterator[Any]:
         column = self.data.label_column or "label"
-        for table in self._tables:
-            for row in rows_of(table, self.data.delimiter):
-                if row is not None and column in row and (self._named_alone or self._counts(self._name(table, row))):
-                    yield row[column]
+        for name, row in self._lines():
+            if row is not None and column in row and (self._named_alone or self._counts(name)):
+                yield row[column]
 
     def ignored(self) -> dict[str, int]:
         others = (path for path in self._all.values() if not is_image(path) and path not in self._tables)
@@ -199,6 +195,11 @@ class ImageFolderSource:
             ):  # fmt: skip
                 if column is not None and column not in columns:
                     raise UsageError(f"'{column}' does not exist in {table.name}{there}.", field=flag)
+
+    def _lines(self) -> Iterator[tuple[str | None, Row]]:
+        """All lines of all tables, each with the file that it names."""
+        for table in self._tables:
+            yield from ((self._name(table, row), row) for row in rows_of(table, self.data.delimiter))
 
     def _name(self, table: Path, row: dict[str, Any] | None) -> str | None:
         """The file that a line names, relative to the root; `None` where it names none there."""

@@ -3,6 +3,7 @@
 
 import json
 import os
+import tarfile
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from PIL import Image
 from diffusers_dp.cli import main
 from diffusers_dp.data.images import load_images, public_facts
 from diffusers_dp.data.source import DataSource
+from diffusers_dp.data.sources import open_source
 from diffusers_dp.errors import UsageError
 from support.images import encode
 
@@ -317,3 +319,50 @@ def test_the_data_command_counts_labels_that_are_no_class(tmp_path, capsys):
     assert "labels that are no class: 2 of no label" in said
     assert "1 of 'Cat', which --class_names does not list; --class_names has cat" in said
     assert "read as positions in --class_names: 1; 0 is cat, 1 is dog" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "remedy"),
+    [
+        ("labels.csv", b"image,label\na.png,0\n", "give --dataset_name .*labels.csv"),
+        ("labels.jsonl", b'{"image": "a.png"}\n', "give --dataset_name .*labels.jsonl"),
+        ("labels.json", b'[{"image": "a.png"}]', "Parquet"),
+        ("notes.txt", b"no image", "Parquet"),
+    ],
+)
+def test_columns_without_a_type_are_refused_with_a_remedy(tmp_path, name, content, remedy):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UsageError, match=remedy):
+        read(tmp_path)
+
+
+def test_archives_of_images_are_refused(tmp_path):
+    with tarfile.open(tmp_path / "train.tar", "w") as archive:
+        for number, name in enumerate(NAMES):
+            (tmp_path / name).write_bytes(picture(number))
+            archive.add(tmp_path / name, name)
+            (tmp_path / name).unlink()
+    with pytest.raises(UsageError, match="webdataset.*states no type.*Parquet"):
+        read(tmp_path)
+
+
+def test_words_for_no_value_are_no_unit_in_parquet(tmp_path):
+    images = [{"bytes": picture(number), "path": None} for number in range(COUNT)]
+    struct = pa.struct({"bytes": pa.binary(), "path": pa.string()})
+    for kind, units, named in (
+        (pa.string(), ["NA", "p1", "nan", "", None, "p1 "], {1, 5}),
+        (pa.float64(), [1.0, 1.5, float("nan"), None, 2.0, float("inf")], {0, 4}),
+    ):
+        table = pa.table({"image": pa.array(images, struct), "patient": pa.array(units, kind)})
+        pq.write_table(table, tmp_path / "train.parquet")
+        assert set(read(tmp_path, class_names=None, unit_column="patient")) == named
+
+
+def test_a_table_names_files_of_any_suffix_and_they_alone_count(tmp_path):
+    folder = folder_of(tmp_path)
+    (folder / "notes.txt").write_bytes(b"text")
+    (folder / NAMES[0]).rename(folder / "scan.dat")
+    write_table(folder / "labels.csv", rows()[1:3] + [dict(rows()[0], file_name="scan.dat")])
+    data = DataSource(dataset_name=str(folder / "labels.csv"), class_names=("cat", "dog"))
+    assert sorted(path.name for path in open_source(data).files()) == [*NAMES[1:3], "scan.dat"]
+    assert set(read(folder / "labels.csv", num_train_images=3)) == {0, 1, 2}
