@@ -63,7 +63,7 @@ class ImageFolderSource:
         self._all = {path.relative_to(self.root).as_posix(): path for path in files}
         self._tables = [path for path in files if path.name in METADATA] if place.is_dir() else [place]
         self._named_alone = place.is_file()
-        self._below = "" if self._named_alone else self._split_folder()
+        self._below = self._split_folder()
         if self._named_alone:  # whatever a line names is meant; the decoder knows whether it is an image
             self._images = {name: path for name, path in self._all.items() if path != place}
         else:
@@ -142,7 +142,7 @@ class ImageFolderSource:
 
     def _split_folder(self) -> str:
         """The folder of `--train_split` with a slash, or nothing where the folder has no splits."""
-        folders, split = splits_in(self.root), self.data.train_split
+        folders, split = [] if self._named_alone else splits_in(self.root), self.data.train_split
         named = meant_split(split, [path.name for path in folders])
         if named is not None:
             refuse_inner_splits(self.root / named, "dataset_name")

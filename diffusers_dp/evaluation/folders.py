@@ -4,9 +4,9 @@
 import os
 from pathlib import Path
 
-from ..data.dataset_source import MissingSplit
 from ..data.decoding import is_image
 from ..data.folders import files_below, split_of, splits_in, subfolders
+from ..data.source import MissingSplit
 from ..errors import UsageError
 
 
@@ -14,7 +14,7 @@ from ..errors import UsageError
 TABLES = (".parquet", ".arrow", ".tar", ".zip", ".csv", ".jsonl", "dataset_dict.json", "state.json")
 
 
-def class_folders(name: str, split: str, suffixes: tuple[str, ...] | None) -> Path | None:
+def split_folder(name: str, split: str, suffixes: tuple[str, ...] | None) -> Path | None:
     """
     Finds the folder whose folders are the classes, as training names it.
 

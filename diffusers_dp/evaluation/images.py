@@ -24,7 +24,7 @@ from ..randomness.keyed_hash import digests_of, is_held_out
 from ..release.components import LARGEST_SIDE
 from ..release.hub import fetch_snapshot
 from ..release.image_tables import open_images
-from .folders import class_folders
+from .folders import split_folder
 
 
 Shape = tuple[int, int, int]  # channels, height, width
@@ -101,7 +101,7 @@ class Source:
         value_range (`tuple[float, float]`, *optional*): As in `decode_image`.
         is_strange (`bool`, defaults to `False`): Whether somebody else made them: see `data.strange_tables`.
         trained_on (`dict`): What a receipt says of the images, which counts where flags say nothing: `class_names`,
-            `image_column`, `label_column`, `image_suffixes`.
+            `image_column`, `label_column`, `delimiter`, `image_suffixes`.
     """
 
     flag: str
@@ -228,12 +228,13 @@ class Source:
         suffixes = None if suffixes is None else tuple(suffixes)
         data = replace(
             data, image_column=self.image_column or known.get("image_column", "image"),
-            label_column=self.label_column or known.get("label_column"), value_range=self.value_range,
+            label_column=self.label_column or known.get("label_column"),
+            delimiter=known.get("delimiter", ","), value_range=self.value_range,
             class_names=None if self.class_names is None else split_list(self.class_names),
         )  # fmt: skip
         guessed = known.get("class_names") if self.class_names is None else None
         declared = data if guessed is None else replace(data, class_names=tuple(guessed))
-        root = class_folders(str(self.name), data.train_split, suffixes) if self.flag == "--real" else None
+        root = split_folder(str(self.name), data.train_split, suffixes) if self.flag == "--real" else None
         if root is not None and self.unit_column is None and self.key_column is None:
             return open_source(replace(declared, dataset_name=None, train_data_dir=str(root), image_suffixes=suffixes))
         try:

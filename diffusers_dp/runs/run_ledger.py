@@ -46,8 +46,10 @@ def new_ledger(
     }
     if config.data.value_range is not None:
         public_facts["grey_range"] = list(config.data.value_range)  # what became black and white
-    given = {name: getattr(config.data, name) for name in ("image_column", "label_column", "image_suffixes")}
-    if reading := {name: value for name, value in given.items() if value not in (None, "image")}:
+    given = {
+        name: getattr(config.data, name) for name in ("image_column", "label_column", "image_suffixes", "delimiter")
+    }
+    if reading := {name: value for name, value in given.items() if value not in (None, "image", ",")}:
         public_facts["reading"] = reading  # evaluation reads the real images so
     if sampling is not None and config.dp_sgd is not None and config.dp_sgd.num_shares is None:
         public_facts["normaliser"] = sampling.normaliser
