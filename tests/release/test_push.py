@@ -177,7 +177,7 @@ class TestTrainingFlags:
         there = hub.repositories[f"models/{NAME}"]
         assert set(there) == {*RELEASE_FILES, ".gitattributes"} and f"models/{NAME}" in hub.private
         assert all(there[name] == (tmp_path / "run" / "release" / name).read_bytes() for name in RELEASE_FILES)
-        assert capsys.readouterr().out.rstrip().endswith(f"Pushed to {hub.url}/{NAME}")
+        assert f"Pushed to {hub.url}/{NAME}" in capsys.readouterr().out.splitlines()
 
     @pytest.mark.parametrize("flags", [["--hub_model_id", "a/b"], ["--hub_private_repo"]])
     def test_a_flag_without_effect_is_refused(self, flags):

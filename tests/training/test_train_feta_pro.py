@@ -62,7 +62,7 @@ def test_from_digits_to_release(digits_run):
     assert {path.name for path in output_dir.iterdir()} == {"private", "release"}
     assert (output_dir / "private").stat().st_mode & 0o777 == 0o700
     assert status(output_dir) == {"exit_code": 0, "message": "done"}
-    released, *following = process.stdout.strip().splitlines()[-3:]
+    released, *following, _ = process.stdout.strip().splitlines()[-4:]
     assert released.startswith(f"Released {output_dir / 'release'} with epsilon ")
     assert following[0] == f"next: diffusers-dp verify {output_dir / 'release'}"
 
