@@ -44,7 +44,7 @@ def entered(args: argparse.Namespace, runner: Runner) -> dict[str, Any]:
     if problems:
         raise Stopped(f"{args.release} does not verify: {problems[0]}")
     if fault := next(known_faults(receipt), ""):
-        raise Stopped(f"an earlier version wrote its receipt: {fault}")
+        raise Stopped(f"a known fault may touch {args.release}: {fault}")
     digest = digest_of(args.release / RECEIPT)
     (data,) = runner.places
     for row in rows:  # an evaluation or an audit changes a receipt, and not what is settled in it

@@ -17,7 +17,6 @@ from .methods.command_line import Help, OneSentence, nearest
 
 CLOSED_PIPE = 141  # as a shell has it of a program that SIGPIPE ends
 COMMANDS = {
-    "advisories": "Tell which known faults may touch a release, and what to do.",
     "app": "Open a page that draws from releases, and tells what they promise.",
     "audit": "Try to break the guarantee: of the mechanism, a training script, or a release.",
     "compare": "Compare two sets of rows, or two evaluated releases, seed by seed.",

@@ -8,7 +8,8 @@ receipt is the trainer's statement, and nobody can see from the weights whether 
 A folder may come from a stranger: only regular files are read, reading and computing are bounded, and no code
 of the folder is run.
 
-Exit codes: 0 consistent, 2 nothing to check, 4 something does not match or is damaged; each mismatch is one line.
+Exit codes: 0 consistent, 2 nothing to check, 4 something does not match or is damaged, or a known fault may touch it;
+each mismatch is one line.
 """
 
 import hashlib
@@ -27,9 +28,7 @@ from typing import Any
 
 
 RECEIPT_NAME, CARD_NAME, SIGNATURE_NAME = "privacy_receipt.json", "README.md", "privacy_receipt.json.sig"
-NEWEST_SCHEMA = 1
-# 1, or no such field: a claim may lie TOLERANCE below what the events cost, and PRV's 1 %. 2: see `KNOWN_FAULTS`.
-CLAIMS_VERSION = 3
+FORMAT = "diffusers_dp/1"  # of all files that this library writes and reads again
 TOLERANCE, EXACT = 1e-3, 1e-6
 OUTSIDE = (CARD_NAME, RECEIPT_NAME, SIGNATURE_NAME, ".gitattributes")  # what the Hub adds, and what people may edit
 FOLDERS_OUTSIDE = (".cache", ".git")
@@ -61,7 +60,6 @@ CLIP_STEPS, COIN = 2**18, 2**53  # of `--noise exact`: steps of a clip norm, and
 RNG_FIELDS = {"kind", "os_entropy", "seed_published"}
 RELEASED = "release of diffusers_dp"  # kind of a public input
 VERSION, LEAST_ASSUMPTIONS = r"[\w.+-]{1,100}", 5
-LAST_DAY_WITHOUT = "2026-11-23"  # on which a receipt without `claims_version` was written
 EVALUATION_STAGE = "evaluation_reserve"
 MOST_OUTPUTS, LONGEST_OUTPUT, MOST_BOUNDS = 100, 2_000, 20
 UNIT, DATASET_ID = r"(?! |.*  )[\w .-]{1,100}(?<! )", r"[A-Za-z0-9][\w.-]{0,99}"  # no stray spaces
@@ -69,13 +67,7 @@ PRIVACY_FIELDS = ("delta", "accountant", "adjacency", "unit_of_privacy", "status
 STATEMENT = {"epsilon", *PRIVACY_FIELDS, "receipt_sha256"}
 PAIR = re.compile(r"\(epsilon = [^()]{1,60}, delta = [^()]{1,60}\)")  # as `guarantee` states them
 NO_CARD = f"{CARD_NAME} does not carry the guarantee of the receipt: it lies outside the hashes"
-# SHA-256 of every `pipeline.py` that releases of this library have had.
-PIPELINES = (
-    "3dc8a9c59ac13cd874bd7344f843e02ad4397ffd152421c6902fdf0c6b45ce6a",
-    "5d99e31fe7b0b7460de01125c80b4e90f63a939a9f9ab6a46e1c1d3c589b083c",
-    "e4dda6907ec35e9fb782fd57f318d6e08c4a129aa4b9dfbb4e1a9c02063695dd",
-    "01b925b71f645b1032726e754ce13275a41f5985a05fc2d859f6ea74525cb1f5",
-)
+PIPELINE = "01b925b71f645b1032726e754ce13275a41f5985a05fc2d859f6ea74525cb1f5"  # SHA-256 of `pipeline.py`
 #: What a base may be made of: in folders of components, and no pickle, no program, no way out of the folder.
 BASE_FILE = re.compile(
     r"(?:[a-z][a-z0-9_]*/)?[A-Za-z0-9][\w-]*(?:\.safetensors\.index)?\.(?:json|txt|model|safetensors)"
@@ -105,30 +97,6 @@ INDEX_FIELDS: dict[str, Callable[[Any], bool]] = {
 }
 
 
-def _deals_places(events: Any) -> bool:
-    """Whether groups of `--noise_bands` followed from places, as before claims version 3."""
-    queries = (event.get("query") for event in events)
-    return any("permutation_seed" in query for query in queries if isinstance(query, dict))
-
-
-#: Methods of the library that train with DP-SGD, as receipts name them: they always named the model to try.
-TRIED = (
-    "FETA-Pro", "DP-FETA", "DPDM", "DP-Diffusion", "DP-LDM", "DP-LoRA", "DP-SAPF", "PSG", "DP-GAN", "PGE with DP-SGD",
-)  # fmt: skip
-
-
-def _began_from_a_folder(receipt: dict[str, Any]) -> bool:
-    """From a model whose files no commit of the Hub names."""
-    kinds = ("latent pipeline", "pre-trained model")
-    return any(origin.get("kind") in kinds and origin.get("revision") is None for origin in _inputs(receipt))
-
-
-def _is_of_another_method(receipt: dict[str, Any]) -> bool:
-    """Of one that trains with DP-SGD, and is none of the library's."""
-    trains = any(event["stage"] == "dp_sgd" for event in receipt["events"])
-    return trains and (receipt.get("method") or {}).get("name") not in TRIED
-
-
 def _inputs(receipt: dict[str, Any]) -> list[dict[str, Any]]:
     """Public inputs, also of a receipt that was not checked yet."""
     inputs = receipt.get("public_inputs")
@@ -151,71 +119,9 @@ def priced_inputs(receipt: dict[str, Any]) -> Iterator[dict[str, Any]]:
             yield from priced_inputs(origin)
 
 
-#: Faults of earlier versions: the claims version that mended each, whether it touches a receipt of a lower version,
-#: one sentence that `verify` prints for such a receipt, and what to do. SECURITY.md and CHANGELOG.md say more.
-KNOWN_FAULTS: tuple[tuple[int, Callable[[dict[str, Any]], bool], str, str], ...] = (
-    (
-        CLAIMS_VERSION + 1,  # whatever the version: the events of a prior release may show it
-        lambda receipt: receipt["unit_of_privacy"] != "image" and _deals_places(_asked(receipt)),
-        "groups of --noise_bands followed from the order of the units, so that one record without an id moved other "
-        "units: epsilon does not hold for its steps with bands.",
-        "Treat epsilon of the steps with bands as unproven, and train again.",
-    ),
-    (
-        3,
-        _is_of_another_method,
-        "where its model took windows or frames for rows, and its physical batches held one image, an image moved a "
-        "step by several clip norms: ask its maker whether it did. Epsilon does not hold then.",
-        "If the model does that, treat epsilon as unproven, and train again: such a model is refused by name now.",
-    ),
-    (
-        3, _began_from_a_folder,
-        "Training began from a model in a folder. Files of that folder that the receipt does not name could replace "
-        "its weights (an index of shards, an adapter).",
-        "Look for such files in that folder. With any, the receipt does not say what training began with.",
-    ),
-    (
-        3, _is_of_another_method,
-        "The method is none of the library's own. Its model was tried before the training only if its script said "
-        "`build`: the sensitivity of each step is the trainer's word.",
-        "Ask its makers for the script. With your own: give `build`, and run `diffusers-dp audit run --script "
-        "module:function`.",
-    ),
-    (
-        3,
-        lambda receipt: any(re.match(r"votes_|semantic", str(event["stage"])) for event in _asked(receipt)),
-        "the votes of an image were rounded together with other images of its batch, so that where candidates were "
-        "nearly equal one image moved the votes of others: epsilon may not hold for these questions.",
-        "Treat epsilon as unproven where candidates may be equal, and train again.",
-    ),
-    (
-        3,
-        lambda receipt: any(
-            each.get("kind") == "public images" and "epsilon" not in each for each in _inputs(receipt)
-        ),
-        "nobody looked for a receipt beside the public images: if they are a release, its epsilon is missing here.",
-        "Find out where they came from, and add the epsilon of that release for images in both.",
-    ),
-    (
-        3,
-        lambda receipt: any("trained_on" in origin for origin in _inputs(receipt)),
-        "training began with what another run kept; if a noisy answer of that run chose its public images, as in "
-        "PrivImage, or they were a release, that cost is missing here.",
-        "Add the epsilon of that run's semantic query, or of that release.",
-    ),
-    (
-        3,
-        lambda receipt: bool(receipt.get("resumes") and _inputs(receipt)),
-        "the run was resumed, and may have used another network or other public images before than the receipt names.",
-        "Ask who trained it. Train again if the first ones may have seen the images.",
-    ),
-    (
-        3,
-        lambda receipt: receipt.get("dataset") is not None,
-        "the sum leaves out what `evaluate --selection private` asked of this data set.",
-        "Add its epsilon. Later releases of the data set count it.",
-    ),
-)  # fmt: skip
+#: Faults of the guarantee that became known after a release: whether one may touch a receipt, and sentences that say
+#: what is wrong and what to do.
+KNOWN_FAULTS: tuple[tuple[Callable[[dict[str, Any]], bool], str], ...] = ()
 
 
 class Unreadable(Exception):
@@ -240,7 +146,7 @@ def verify(folder: str | Path) -> tuple[dict[str, Any], list[str]]:
         `tuple[dict, list[str]]`: The receipt, and one sentence for each mismatch; none if all is consistent.
 
     Raises:
-        Unreadable: There is no receipt, or a newer version wrote it. `Damaged`: it is no receipt.
+        Unreadable: There is no receipt. `Damaged`: it is no receipt, or of another format.
     """
     folder = Path(folder)
     receipt = read_receipt(folder)
@@ -276,12 +182,10 @@ def read_receipt(folder: Path) -> dict[str, Any]:
         raise Unreadable(f"{folder} holds no {RECEIPT_NAME}.") from None
     except ValueError as error:
         raise Damaged(f"{path} is damaged: {error}.") from None
-    if not isinstance(receipt, dict) or not _whole(receipt.get("schema_version"), 1):
+    if not isinstance(receipt, dict):
         raise Damaged(f"{path} is damaged: it is not a privacy receipt.")
-    if not _whole(receipt.get("claims_version", 1), 1):
-        raise Damaged(f"{path} is damaged: it does not say how its claims are judged.")
-    if receipt["schema_version"] > NEWEST_SCHEMA or receipt.get("claims_version", 1) > CLAIMS_VERSION:
-        raise Unreadable(f"A newer version wrote {path} (schema {receipt['schema_version']}): update this program.")
+    if receipt.get("format") != FORMAT:
+        raise Damaged(f'{path} does not state "format": "{FORMAT}", the only one that this program checks.')
     return receipt
 
 
@@ -557,8 +461,6 @@ def check_statement(receipt: dict[str, Any]) -> Iterator[str]:
         yield "The receipt says that its noise is proven to the bit, and lists events whose noise is not."
     if _says_proven(receipt) and any(origin.get("kind") == "latent pipeline" for origin in _inputs(receipt)):
         yield "The receipt says that its noise is proven to the bit, which no encoder of latents was."
-    if "claims_version" not in receipt and _is_later(receipt):
-        yield "The receipt does not say how its claims are judged, and its version does."
     yield from _check_fields(receipt)
     yield from _check_evaluation(receipt)
     yield from _check_priced_inputs(receipt)
@@ -574,8 +476,6 @@ def _says_proven(receipt: dict[str, Any]) -> bool:
 def _is_exact(receipt: dict[str, Any]) -> bool:
     """Whether every event, also of the releases before this one, was asked with `--noise exact`, and noise and samples
     come from the operating system."""
-    if _claims_version(receipt) < 3:  # no earlier version had it
-        return False
     try:
         return receipt["rng"]["kind"] == EXACT_RNG and all("grid" in event["query"] for event in _asked(receipt))
     except (KeyError, TypeError, AttributeError):
@@ -592,21 +492,8 @@ def _is_derived_from_itself(receipt: dict[str, Any]) -> bool:
         return False
 
 
-def _is_later(receipt: dict[str, Any]) -> bool:
-    """Whether a receipt holds what only versions wrote that also wrote `claims_version`."""
-    dataset, events = receipt.get("dataset"), receipt.get("events")
-    return (
-        "derived_from" in receipt
-        or isinstance(dataset, dict) and bool({"bounds", "release_id"} & set(dataset))
-        or any(isinstance(event, dict) and "bands" in event for event in (events if isinstance(events, list) else []))
-        or not str(receipt.get("created_utc")) <= LAST_DAY_WITHOUT
-    )  # fmt: skip
-
-
 def _check_fields(receipt: dict[str, Any]) -> Iterator[str]:
-    """From `claims_version` 3 on no field is missing, and each is of the kind that the library writes."""
-    if _claims_version(receipt) < 3:
-        return
+    """No field is missing, and each is of the kind that the library writes."""
     for name, fits in FIELDS.items():
         if name not in receipt:
             yield f"The receipt lacks its field {name}."
@@ -767,10 +654,7 @@ def check_numbers(receipt: dict[str, Any]) -> Iterator[str]:
         counted = "units of several images" if parallel else "images"
         yield f"The unit of privacy is {ascii(unit)}, but the public facts count {counted}: one of the two was edited."
     count = facts.get("num_units", facts.get("num_images"))
-    events, strict = receipt.get("events"), _claims_version(receipt) > 2
-    yield from _check_events(events, count, parallel, facts, strict)
-    if strict and isinstance(events, list) and _deals_places(event for event in events if isinstance(event, dict)):
-        yield "Its groups follow from places: this version assigns units to groups by their ids."
+    yield from _check_events(receipt.get("events"), count, parallel, facts)
     prior = receipt.get("prior_releases", [])
     if not isinstance(prior, list) or len(prior) > MOST_EVENTS or not all(isinstance(other, dict) for other in prior):
         yield "The receipt's prior releases are not a list of them."
@@ -784,13 +668,13 @@ def check_numbers(receipt: dict[str, Any]) -> Iterator[str]:
             yield "A prior release protects another unit: these do not add up."
         yield from (
             f"A prior release: {problem}"
-            for problem in _check_events(other.get("events"), other.get("num_images"), parallel, {}, strict)
+            for problem in _check_events(other.get("events"), other.get("num_images"), parallel, {})
         )
     if prior and not isinstance(receipt.get("dataset"), dict):
         yield "The receipt lists prior releases of no data set."
 
 
-def _check_events(events: Any, num_images: Any, parallel: bool, facts: dict[str, Any], strict: bool) -> Iterator[str]:
+def _check_events(events: Any, num_images: Any, parallel: bool, facts: dict[str, Any]) -> Iterator[str]:
     if not isinstance(events, list) or not events or len(events) > MOST_EVENTS:
         yield f"The receipt needs from 1 to {MOST_EVENTS} events."
         return
@@ -804,7 +688,7 @@ def _check_events(events: Any, num_images: Any, parallel: bool, facts: dict[str,
             total += event["steps_reserved"]
             if event.get("partition") not in ((None, "label") if parallel else (None,)):
                 problem = "it calls parts parallel that one unit can lie in together"
-            problem = problem or _wrong_query(event, facts, strict)
+            problem = problem or _wrong_query(event, facts)
         if problem is not None:
             wrong.setdefault(problem, []).append(number)
     for problem, numbers in wrong.items():
@@ -813,7 +697,7 @@ def _check_events(events: Any, num_images: Any, parallel: bool, facts: dict[str,
     if not wrong:
         yield from _check_turns([event for event in events if event["mechanism"] == BANDED])
         numbers = [event.get("id") for event in events]
-        if strict and any(after <= before for before, after in itertools.pairwise(numbers)):
+        if any(after <= before for before, after in itertools.pairwise(numbers)):
             yield "The events are not numbered in the order in which they were asked."
     if len(_kinds([event for event in events if isinstance(event, dict)])) > MOST_KINDS:
         yield f"The events are of more than {MOST_KINDS} kinds."
@@ -821,38 +705,36 @@ def _check_events(events: Any, num_images: Any, parallel: bool, facts: dict[str,
         yield f"The events have more than {MOST_STEPS} steps."
 
 
-def _wrong_query(event: dict[str, Any], facts: dict[str, Any], strict: bool) -> str | None:
+def _wrong_query(event: dict[str, Any], facts: dict[str, Any]) -> str | None:
     """Noise is counted against a question's sensitivity, which nothing that is clipped may exceed; and what an event
     says of the release, the public facts say.
 
     Args:
         facts (`dict`): The public facts, as far as they are known.
-        strict (`bool`): Whether no such field may be missing: of a receipt from `claims_version` 3 on.
     """
-    query = event.get("query", {})
-    if not isinstance(query, dict) or strict and not {"sensitivity", "clip_norm"} <= set(query):
+    query = event.get("query")
+    if not isinstance(query, dict) or not {"sensitivity", "clip_norm"} <= set(query):
         return "it does not say its sensitivity, and what is clipped to which norm"
-    if strict and "partition" not in event:
+    if "partition" not in event:
         return "it does not say whether classes are parallel"
     if not _whole(query.get("noise_multiplicity", 1), 1):
         return "its noise multiplicity is no whole number above 0"
     sizes = [query[name] for name in ("sensitivity", "clip_norm", "normaliser") if name in query]
     if not all(_between(size, 0, LARGEST_CLAIM) for size in sizes):
         return "a sensitivity, clip norm or divisor must be a number above 0"
-    if "clip_norm" in query and query.get("sensitivity", query["clip_norm"]) < query["clip_norm"]:
+    if query["sensitivity"] < query["clip_norm"]:
         return "its sensitivity lies below its clip norm, so that its noise is less than it says"
     shared = "shares" in query or event.get("stage") == "teachers"
     if shared and (wrong := _wrong_shares(event, query)):
         return wrong
     names = ("max_images_per_unit", *(("normaliser",) if event.get("stage") == "dp_sgd" else ()))
-    said = [name for name in names if name in facts and (strict or name in query)]
-    if any(query.get(name) != facts[name] for name in said):
+    if any(query.get(name) != facts[name] for name in names if name in facts):
         return "it contradicts the public facts"
     if "grid" in query and (wrong := _wrong_grid(event, query, facts)):
         return wrong
     if event.get("partition") is not None and facts.get("class_names", ()) is None:
         return "it calls classes parallel, and there are none"
-    if strict and not (_whole(event.get("id"), 0) and _is_text(event.get("stage")) and event["stage"]):
+    if not (_whole(event.get("id"), 0) and _is_text(event.get("stage")) and event["stage"]):
         return "it has no number or no name"
     return None
 
@@ -939,10 +821,8 @@ def _wrong_bands(event: dict[str, Any]) -> str | None:
         return "the squares of its coefficients have a sum above 1, so that its noise is less than it says"
     if not _between(rate, 0, 1) or not math.isclose(bands * rate, event["sampling_probability"], rel_tol=1e-9):
         return "its sampling probability is not the rate of all units times its bands"
-    key, seed = query.get("group_key"), query.get("permutation_seed")
-    by_key = isinstance(key, str) and re.fullmatch(r"[0-9a-f]{32}", key) and query.get("ids") in IDS and seed is None
-    by_seed = key is None and isinstance(seed, int) and not isinstance(seed, bool) and 0 <= seed < 2**64
-    if not by_key and not by_seed:
+    key = query.get("group_key")
+    if not (isinstance(key, str) and re.fullmatch(r"[0-9a-f]{32}", key) and query.get("ids") in IDS):
         return "it does not say by which public key ids are assigned to groups"
     return "groups that take turns are not parallel" if event.get("partition") is not None else None
 
@@ -997,14 +877,14 @@ def check_claims(receipt: dict[str, Any]) -> Iterator[str]:
     if not _between(interval, *INTERVALS):
         yield f"PLD's interval must lie between {INTERVALS[0]:g} and {INTERVALS[1]:g}."
         return
-    if _claims_version(receipt) > 2 and not {"pld", "rdp", accountant} <= set(stated):
+    if not {"pld", "rdp", accountant} <= set(stated):
         yield "The receipt does not claim epsilon by the accountants that its version claims it by."
         return
     numbers = isinstance(orders, list) and all(_between(order, 1, LARGEST_ORDER + 1) for order in orders)
     if "rdp" in stated and not (numbers and 0 < len(orders) <= MOST_ORDERS):
         yield f"RDP's orders must be from 1 to {MOST_ORDERS} numbers above 1, and none above {LARGEST_ORDER}."
         return
-    interval, slack = grid_of(receipt, counted(receipt["events"]), interval)
+    slack = slack_of(receipt, counted(receipt["events"]), interval)
     computed = {"pld": epsilon(receipt, interval=interval)}
     if "rdp" in stated:
         computed["rdp"] = epsilon(receipt, orders=orders)
@@ -1012,10 +892,9 @@ def check_claims(receipt: dict[str, Any]) -> Iterator[str]:
         found = f"The events cost epsilon {value:.8g} by {name.upper()}"
         yield from _compare(found, value, stated[name], interval, slack)
     # PRV needs Opacus. It is an estimate, so that no claim by it may lie below PLD's bound.
-    slack = slack if _claims_version(receipt) > 1 else 0.01 * computed["pld"]
     if "prv" in stated and stated["prv"] < computed["pld"] - slack:
         yield f"The receipt claims {stated['prv']:.8g} by PRV, less than PLD's {computed['pld']:.8g}."
-    if main > target + _rounding(receipt):
+    if main > target + EXACT:
         yield f"The claimed epsilon {main:.8g} exceeds the receipt's own target {target:.8g}."
     yield from _check_dataset(receipt)
 
@@ -1028,35 +907,31 @@ def _compare(found: str, computed: float, claim: float, interval: float, slack: 
         yield f"{found}, but the receipt claims {claim:.8g}: {harmless}."
 
 
-def _claims_version(receipt: dict[str, Any]) -> int:
-    return int(receipt.get("claims_version", 1))
-
-
-def _rounding(receipt: dict[str, Any]) -> float:
-    """By how much a claim may exceed its target."""
-    return EXACT if _claims_version(receipt) > 1 else TOLERANCE
-
-
-def grid_of(receipt: dict[str, Any], events: list[dict[str, Any]], interval: float) -> tuple[float, float]:
-    """PLD's interval, and how far below the computed epsilon a claim may lie; of events as they are counted.
+def slack_of(receipt: dict[str, Any], events: list[dict[str, Any]], interval: float) -> float:
+    """How far below the computed epsilon a claim may lie; of events as they are counted, at PLD's interval.
 
     Raises:
-        `ValueError`: PLD would take too long, or more memory than there is.
+        `ValueError`: PLD would take too long, or more memory than there is, or no ledger has such an interval.
     """
-    rough = _rough(events, receipt["delta"])
+    if interval > 1.001 * max(TOLERANCE / 10, rough_epsilon(receipt["delta"], events) / GRID):
+        raise ValueError(f"PLD's interval {interval:.3g} is coarser than any ledger's")
+    refuse_dear(events, interval)
+    return _slack(receipt, interval)
+
+
+def rough_epsilon(delta: float, events: list[dict[str, Any]]) -> float:
+    """Epsilon by RDP at few orders, as a scale. Raises `ValueError` where it is no guarantee."""
+    rough = _rough(events, delta)
     if not rough <= MOST_BY_RDP:
         raise ValueError(f"RDP bounds it by {rough:.3g}, and above {MOST_BY_RDP} it is no guarantee")
-    slack = max(TOLERANCE, 10 * rough / GRID)
-    if _claims_version(receipt) == 1:  # it does not say how far the ledger widened its grid
-        interval = widened(interval, rough)
-    elif interval > 1.001 * slack / 10:
-        raise ValueError(f"PLD's interval {interval:.3g} is coarser than any ledger's")
-    else:
-        slack = _slack(receipt, interval)
+    return rough
+
+
+def refuse_dear(events: list[dict[str, Any]], interval: float) -> None:
+    """Raises `ValueError` where PLD would take too long, or more memory than there is."""
     widest = 2 * _rough(events, 1e-15)
     if not _work(events, widest, interval) < MOST_WORK:
         raise ValueError(f"it takes too much computing at PLD's interval {interval:.3g}")
-    return interval, slack
 
 
 def _rough(events: list[dict[str, Any]], delta: float) -> float:
@@ -1132,14 +1007,13 @@ def _check_dataset(receipt: dict[str, Any]) -> Iterator[str]:
         yield "The receipt names a data set, but claims no epsilon for all its releases."
         return
     together = {"delta": receipt["delta"], "events": counted_together(receipt)}
-    interval, slack = grid_of(receipt, together["events"], interval)
+    slack = slack_of(receipt, together["events"], interval)
     computed = epsilon(together, interval=interval)
     yield from _compare(f"All releases together cost epsilon {computed:.8g}", computed, claim, interval, slack)
-    if _claims_version(receipt) > 2:
-        yield from _check_promises(receipt, dataset, target)
-    if target is not None and claim > target + _rounding(receipt):
+    yield from _check_promises(receipt, dataset, target)
+    if target is not None and claim > target + EXACT:
         yield f"Epsilon of all releases, {claim:.8g}, exceeds the data set's own bound {target:.8g}."
-    yield from _check_bounds(dataset.get("bounds", []), together, interval, computed, _rounding(receipt))
+    yield from _check_bounds(dataset.get("bounds"), together, interval, computed)
 
 
 def _check_promises(receipt: dict[str, Any], dataset: dict[str, Any], target: Any) -> Iterator[str]:
@@ -1161,9 +1035,7 @@ def counted_together(receipt: dict[str, Any]) -> list[dict[str, Any]]:
     return [event for release in releases for event in counted(release["events"])]
 
 
-def _check_bounds(
-    bounds: Any, together: dict[str, Any], interval: float, computed: float, rounding: float
-) -> Iterator[str]:
+def _check_bounds(bounds: Any, together: dict[str, Any], interval: float, computed: float) -> Iterator[str]:
     """Each promise about the sum, which costs `computed` at the receipt's delta, holds at its own delta."""
     if (
         not isinstance(bounds, list)
@@ -1180,7 +1052,7 @@ def _check_bounds(
     for bound in bounds:
         at_delta, target = {**together, "delta": bound["delta"]}, bound["target_epsilon"]
         cost = computed if at_delta == together else epsilon(at_delta, interval=interval)
-        if not cost <= target + rounding:
+        if not cost <= target + EXACT:
             where = f"at delta {bound['delta']:.4g}"
             yield f"All releases together cost epsilon {cost:.6g} {where}, over the data set's bound {target:.6g}."
 
@@ -1331,10 +1203,7 @@ def notes(receipt: dict[str, Any]) -> Iterator[str]:
     grids = [receipt["claimed_epsilon"]["pld"], *filter(None, [receipt.get("dataset")])]
     slack = max(_slack(receipt, grid["value_discretization_interval"]) for grid in grids)
     theirs, here = _versions(receipt)
-    if _claims_version(receipt) == 1:
-        room = "0.001 (by PRV 1 %, above epsilon 60 a little more)"
-        yield f"Judged by the rule of its age: the true epsilon may be larger than claimed by {room}."
-    elif theirs == here:
+    if theirs == here:
         yield f"No claim lies more than {slack:.2g} below what the events cost."
     else:
         yield f"Consistent within {slack:.2g}: dp_accounting {theirs} computed the claims, and {here} is here."
@@ -1345,7 +1214,7 @@ def notes(receipt: dict[str, Any]) -> Iterator[str]:
         yield f"Computed from the release with receipt {parent}... alone, by its word: both cost this epsilon once."
     for file in receipt["files"]:
         if file["name"].endswith(".py"):
-            known = "known code, published by diffusers_dp" if file["sha256"] in PIPELINES else UNKNOWN_CODE
+            known = "known code, published by diffusers_dp" if file["sha256"] == PIPELINE else UNKNOWN_CODE
             yield f"{_printable(file['name'])} is {known}; `trust_remote_code=True` runs it on your machine."
 
 
@@ -1367,19 +1236,8 @@ def _about_others(receipt: dict[str, Any]) -> Iterator[str]:
 
 
 def known_faults(receipt: dict[str, Any]) -> Iterator[str]:
-    """One sentence for each fault of the version that wrote a receipt, where the receipt may be touched by it.
-
-    Args:
-        receipt (`dict`): A consistent one.
-    """
-    yield from (sentence for sentence, _ in advisories(receipt))
-
-
-def advisories(receipt: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """The sentence of `known_faults`, and what to do, for each fault that may touch a receipt."""
-    for mended, touches, sentence, remedy in KNOWN_FAULTS:
-        if _claims_version(receipt) < mended and touches(receipt):
-            yield sentence, remedy
+    """What is wrong and what to do, for each fault that became known and may touch a consistent receipt."""
+    yield from (said for touches, said in KNOWN_FAULTS if touches(receipt))
 
 
 CheckSignature = Callable[[dict[str, Any]], tuple[bool, str]]
@@ -1456,7 +1314,7 @@ def _report(folder: str | Path, check_signature: CheckSignature | None, base: st
         print(_printable(vouched))
     elif os.path.lexists(Path(folder, SIGNATURE_NAME)):
         print("NOTE: signed, not checked: give `diffusers-dp verify` your own copy of the signer's key with --signer.")
-    return 0
+    return 4 if any(known_faults(receipt)) else 0
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ PICKLE_SUFFIXES = (".bin", ".ckpt", ".dill", ".joblib", ".npy", ".npz", ".pickle
 BASE_FILE = re.compile(
     r"(?:[a-z][a-z0-9_]*/)?[A-Za-z0-9][\w-]*(?:\.safetensors\.index)?\.(?:json|txt|model|safetensors)"
 )
-CLAIMS_VERSION = 3  # of the rules by which a receipt's epsilon is compared, see `verify.KNOWN_FAULTS`
+FORMAT = "diffusers_dp/1"  # of all files that this library writes and reads again
 MOST_EVENTS, MOST_FILES = 2_000, 10_000  # of a release
 MOST_EPSILON = 1000  # the largest target
 QUICK_ORDERS = (2.0, 4.0, 8.0, 16.0, 32.0, 64.0)  # with them the ledger decides how wide PLD's grid must be

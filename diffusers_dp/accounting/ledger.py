@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BudgetExceeded, IntegrityError, UsageError
+from ..words import FORMAT
 from .epsilon import Composition
 from .ledger_costs import LedgerCosts, known_accountant
 from .ledger_file import (
-    SCHEMA_VERSION,
     Bound,
     LedgerFile,
     ReleaseRows,
@@ -98,7 +98,7 @@ class PrivacyLedger(LedgerCosts):
         self.num_images: int = int(num_images)
         self.accountant: str = known_accountant(accountant)
         self.header: dict[str, Any] = {
-            "schema_version": SCHEMA_VERSION,
+            "format": FORMAT,
             "kind": "header",
             "target_epsilon": self.target_epsilon if self.has_guarantee else str(self.target_epsilon),
             "target_delta": self.target_delta,

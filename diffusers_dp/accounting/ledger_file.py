@@ -19,11 +19,11 @@ from typing import Any, NamedTuple, TextIO
 
 from ..errors import IntegrityError, UsageError
 from ..files.journal import Journal
+from ..words import FORMAT
 from .epsilon import Question, participations
 from .ledger_row import BANDED, NON_PRIVATE, LedgerRow
 
 
-SCHEMA_VERSION = 2
 CHOICE = "classifier_selection"  # of `evaluate --selection private`: its stage, and its name among the releases
 
 _HEADER = {
@@ -96,7 +96,6 @@ class LedgerFile:
             with _usable(path):
                 self._lines = self._journal.read()
             releases = _releases(self._lines, path, header["dataset_id"])
-            releases += _choices_beside(beside, header["dataset_id"])
             _check_units(releases, header["unit_of_privacy"], path)
             own = [release for release in releases if release.header["release_id"] == header["release_id"]]
             for release in own:
@@ -164,20 +163,9 @@ def other_releases(
     """
     with _usable(path):
         lines = Journal(path).read(repair=False)
-    releases = [*_releases(lines, path, dataset_id), *_choices_beside(path, dataset_id)]
+    releases = _releases(lines, path, dataset_id)
     _check_units(releases, unit_of_privacy, path)
     return [release for release in releases if release.header["release_id"] != release_id]
-
-
-def _choices_beside(path: Path, dataset_id: str | None) -> list[ReleaseRows]:
-    """What `evaluate --selection private` of earlier versions asked of a data set's images: it is in a file of its
-    own, beside the data set's ledger, and counts as any release."""
-    if dataset_id is None:
-        return []
-    name = f"{dataset_id}.validation"
-    beside = path.with_name(f"{name}.jsonl")
-    releases = _releases(Journal(beside).read(repair=False), beside, name) if beside.exists() else []
-    return [release for release in releases if release.header["release_id"] == CHOICE]
 
 
 def bounds_of(headers: Iterable[dict[str, Any]]) -> list[Bound]:
@@ -253,10 +241,10 @@ def _releases(lines: list[Any], path: Path, dataset_id: str | None) -> list[Rele
     for number, line in enumerate(lines, start=1):
         if not isinstance(line, dict) or (number == 1) > (line.get("kind") == "header"):
             raise IntegrityError(f"Line {number} of {path} is not a row of a ledger: restore the file.")
-        if line.get("kind") == "header" and line.get("schema_version") != SCHEMA_VERSION:
+        if line.get("kind") == "header" and line.get("format") != FORMAT:
             raise IntegrityError(
-                f"{path} was written by another version (schema {line.get('schema_version')}, this one has "
-                f"{SCHEMA_VERSION}): continue with that version."
+                f'{path} does not state "format": "{FORMAT}": continue with the version that wrote it, or start again '
+                "in another --output_dir."
             )
         chain = _link(chain, line)
         if line.get("chain") != chain:

@@ -30,35 +30,30 @@ class Bands:
         coefficients (`tuple[float, ...]`): c_0 to c_{b-1} of the banded Toeplitz matrix C, b >= 2. The step's noise is
             a row of C^-1 z. A column of C has L2 norm at most 1, which a sensitivity of one clip norm takes for
             granted.
-        group_key (`str`, *optional*): Key of the hash that assigns a unit to a group by its id, 16 bytes in
-            hexadecimal; see `randomness.keyed_hash.group_of`. `None` in rows of earlier versions.
+        group_key (`str`): Key of the hash that assigns a unit to a group by its id, 16 bytes in
+            hexadecimal; see `randomness.keyed_hash.group_of`.
         ids (`str`, defaults to `"row"`): What an id is: the `"path"` of an image relative to the data folder, the
             number of its `"row"`, or its value in a `"column"`.
-        permutation_seed (`int`, *optional*): Earlier versions dealt places to groups by this seed, from 0 to 2^64 - 1.
-            No step is taken with such groups any more.
 
     Raises:
         UsageError: A value lies outside its range.
     """
 
     coefficients: tuple[float, ...]
-    group_key: str | None = None
+    group_key: str
     ids: str = "row"
-    permutation_seed: int | None = None
 
     def __post_init__(self) -> None:
-        c, key, seed = self.coefficients, self.group_key, self.permutation_seed
+        c, key = self.coefficients, self.group_key
         numbers = [finite_number(value, "A coefficient of the bands") for value in c]
         if len(c) < 2 or not numbers[0] > 0 or not math.fsum(value**2 for value in numbers) <= LARGEST_SUM_OF_SQUARES:
             raise UsageError(
                 "Coefficients of bands are two or more, the first above 0, their sum of squares at most 1."
             )
-        by_key = isinstance(key, str) and re.fullmatch(r"[0-9a-f]{32}", key) and self.ids in IDS and seed is None
-        by_seed = key is None and isinstance(seed, int) and not isinstance(seed, bool) and 0 <= seed < 2**64
-        if not by_key and not by_seed:
+        if not (isinstance(key, str) and re.fullmatch(r"[0-9a-f]{32}", key) and self.ids in IDS):
             raise UsageError(
-                "Groups of units need a key of 16 bytes in hexadecimal and the kind of ids; rows of earlier versions "
-                f"a seed from 0 to 2^64 - 1. Found: key {key!r}, ids {self.ids!r}, seed {seed!r}."
+                "Groups of units need a key of 16 bytes in hexadecimal and the kind of ids. "
+                f"Found: key {key!r}, ids {self.ids!r}."
             )
 
     @property
@@ -72,16 +67,12 @@ class Bands:
         where they are wrong."""
         if "coefficients" not in query:
             return None
-        coefficients, seed = tuple(query["coefficients"]), query.get("permutation_seed")
-        return cls(coefficients, query.get("group_key"), query.get("ids", "row"), seed)
+        return cls(tuple(query["coefficients"]), query.get("group_key", ""), query.get("ids", ""))
 
     @property
     def facts(self) -> dict[str, Any]:
         """What the public facts of a row state. From these anybody can form the noise's covariance and the groups."""
-        groups: dict[str, Any] = {"group_key": self.group_key, "ids": self.ids}
-        if self.group_key is None:
-            groups = {"permutation_seed": self.permutation_seed}
-        return {"coefficients": list(self.coefficients), **groups}
+        return {"coefficients": list(self.coefficients), "group_key": self.group_key, "ids": self.ids}
 
 
 @dataclass(frozen=True)

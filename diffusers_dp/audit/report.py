@@ -6,10 +6,10 @@ from datetime import datetime, timezone
 from typing import Any
 
 from .. import __version__
+from ..words import FORMAT
 from .checks import ESTIMATE_CONFIDENCE, FORMAL_CONFIDENCE, SIGNIFICANCE, Check, Outcome
 
 
-SCHEMA_VERSION = 1
 NAMES = {1.0: "honest", 0.0: "noise off", 0.5: "noise halved"}
 
 
@@ -72,7 +72,7 @@ class Audit:
     def summary(self) -> dict[str, Any]:
         """What goes into a receipt's `audit` field."""
         return {
-            "schema_version": SCHEMA_VERSION,
+            "format": FORMAT,
             "tier": self.tier,
             "verdict": self.verdict,
             "reasons": self.reasons,

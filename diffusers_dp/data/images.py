@@ -15,7 +15,6 @@ from tqdm.auto import tqdm
 from ..errors import UsageError
 from ..randomness.keyed_hash import DIGEST, digests_of, has_id, is_held_out
 from .cache import damaged, fingerprint, new_cache, new_npy, open_cache
-from .decoding import MAX_IMAGE_PIXELS
 from .decoding_workers import map_in_processes
 from .parts import Decoder, part_length, parts_of
 from .records import Records
@@ -231,9 +230,8 @@ def _what_decides(data: DataSource, facts: PublicFacts, source: ImageSource) -> 
     flags: list[Any] = [
         data.dataset_name, data.dataset_config_name, data.train_data_dir, data.train_split, data.image_column,
         data.label_column, data.unit_column, data.key_column, data.delimiter, data.validation_size, source.ids,
+        data.max_image_pixels,
     ]  # fmt: skip
-    if data.max_image_pixels != MAX_IMAGE_PIXELS:  # the default is not named: caches of earlier versions stay good
-        flags.append(data.max_image_pixels)
     if data.value_range is not None:
         flags.append(["value_range", *data.value_range])
     return [files, flags, facts.num_images, facts.image_shape, facts.class_names]

@@ -7,10 +7,10 @@ from .. import __version__
 from ..accounting.attack_bounds import AttackBounds, attack_bounds_of
 from ..release.plain_words import claimed, found_in_words, has_earlier, plain_guarantee, questions
 from ..verify import about_delta, known_faults, settled_digest
+from ..words import FORMAT
 from .texts import hazards, texts
 
 
-SCHEMA_VERSION = 1
 NOT_STATED = "not stated"
 
 
@@ -35,12 +35,12 @@ def contents(
         ValueError: The bounds take too long to compute.
     """
     delta, number, unit = about_delta(receipt)
-    method, library = receipt.get("method") or {}, receipt.get("library") or {}  # older receipts have fewer fields
+    method, library = receipt.get("method") or {}, receipt.get("library") or {}
     together = has_earlier(receipt)
     bounds = attack_bounds_of(receipt)
     both = attack_bounds_of(receipt, all_releases=True) if together else None
     return {
-        "schema_version": SCHEMA_VERSION,
+        "format": FORMAT,
         "library": {"name": "diffusers_dp", "version": __version__},
         "release": {
             "name": name,

@@ -63,7 +63,7 @@ def write_dossier(
         page = dossier_page(found)
         pages = [(DOSSIER, found, page)]
         if private or attack:
-            kept = ("schema_version", "library", "release", "parameters")
+            kept = ("format", "library", "release", "parameters")
             annex = {name: found[name] for name in kept} | {"classes": classes if private else [], "attack": attack}
             pages.append((ANNEX, annex, dossier_page(annex, annex=True)))
         written: dict[str, str] = {}  # all of it can be said before anything is written

@@ -12,12 +12,11 @@ import numpy as np
 from .. import __version__
 from ..files.output_files import write_json, write_text
 from ..verify import Unreadable, read_receipt, receipt_digest
-from ..words import RECEIPT_NAME
+from ..words import FORMAT, RECEIPT_NAME
 from .images import ImageSet
 from .measurement import Measurement
 
 
-SCHEMA_VERSION = 1
 REPORT_NAME, PAGE_NAME = "report.json", "report.html"
 PRIVATE = "PRIVATE: this evaluation read private images, outside of any privacy guarantee. It stays in the house."
 PUBLIC = "The real images were declared public by whoever ran this evaluation."
@@ -65,7 +64,7 @@ class Evaluation:
 
     def as_json(self) -> dict[str, Any]:
         return {
-            "schema_version": SCHEMA_VERSION,
+            "format": FORMAT,
             "marking": self.marking,
             "read private data": "yes" if self.read_private_data else "no",
             "library": {"name": "diffusers_dp", "version": __version__},

@@ -22,10 +22,9 @@ from ..accounting.ledger_row import STEPS
 from ..errors import UsageError
 from ..files.canonical import canonical_json
 from ..methods.method import PROVEN, Method
-from ..words import CARD_NAME, CLAIMS_VERSION, MOST_EVENTS, RECEIPT_NAME
+from ..words import CARD_NAME, FORMAT, MOST_EVENTS, RECEIPT_NAME
 
 
-SCHEMA_VERSION = 1
 NOT_HASHED = (CARD_NAME, RECEIPT_NAME)
 
 FLOAT_ASSUMPTION = "Arithmetic on real numbers: attacks on floating-point noise are not covered."
@@ -123,8 +122,7 @@ def build_receipt(record: RunRecord, *, files: list[dict[str, str]], rng: dict[s
             state.
 
     Returns:
-        `dict`: JSON object. `claimed_epsilon` has epsilon by PLD, by RDP and by the run's accountant;
-        `claims_version` selects the rule by which `verify` checks them.
+        `dict`: JSON object. `claimed_epsilon` has epsilon by PLD, by RDP and by the run's accountant.
 
     Raises:
         UsageError: The method or the run has no guarantee, so nothing can be claimed.
@@ -137,13 +135,12 @@ def build_receipt(record: RunRecord, *, files: list[dict[str, str]], rng: dict[s
     unit, exact = ledger.header["unit_of_privacy"], is_exact(ledger)
     status = "proven" if exact else method.status
     return {
-        "schema_version": SCHEMA_VERSION,
+        "format": FORMAT,
         "library": {"name": "diffusers_dp", "version": __version__, "source_sha256": hash_source()},
         "versions": {name: version(name) for name in ("dp_accounting", "opacus", "torch")},
         "created_utc": datetime.now(timezone.utc).date().isoformat(),
         **accounting_facts(ledger),
         "claimed_epsilon": _claims(ledger),
-        "claims_version": CLAIMS_VERSION,
         "status": status,
         "assumptions": _assumptions(unit, public_inputs, exact),
         "dataset": _dataset(ledger),

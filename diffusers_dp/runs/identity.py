@@ -11,6 +11,7 @@ from typing import Any
 
 from ..errors import IntegrityError, UsageError
 from ..files.journal import replace_file
+from ..words import FORMAT
 
 
 IDENTITY_NAME = "run.json"
@@ -30,7 +31,7 @@ class RunIdentity:
         resumes (`list[int]`): The DP-SGD step at which the run went on, each time that it did.
         public_inputs (`list[dict]`): Origins of the weights and images from elsewhere that its weights began with.
         processes (`list[int]`): How many processes it had, at each start.
-        asked (`bool`): Whether its ledger holds a row. Runs of earlier versions do not say it.
+        asked (`bool`): Whether its ledger holds a row.
         listing (`str`): `data.images.listing_of` its images, where `--noise_bands` keeps them in the groups of their
             places; else empty, and not written.
         noise (`dict`): Noise multipliers of its first start, see `kept_noise`.
@@ -50,13 +51,13 @@ class RunIdentity:
 
     def keep_training_facts(self, facts: dict[str, Any], *, began: bool) -> None:
         """Of the flags as they are now. Those of a run that began are kept: its receipt would be wrong about the part
-        that is over. A run of earlier versions does not say them.
+        that is over.
 
         Raises:
             UsageError: One differs.
         """
         facts = json.loads(json.dumps(facts))
-        if began and self.training_facts:
+        if began:
             for name in sorted({*facts, *self.training_facts}):
                 now, then = facts.get(name), self.training_facts.get(name)
                 if now != then:
@@ -85,8 +86,7 @@ class RunIdentity:
 
 
 def refuse_other_noise(rows: Sequence[dict[str, Any]], exact: bool) -> None:
-    """Raises `UsageError` if questions of this run, as its ledger has them, had the other kind of noise. Unset,
-    `--noise` may mean another than in an earlier version."""
+    """Raises `UsageError` if questions of this run, as its ledger has them, had the other kind of noise."""
     if any(("grid" in row["query"]) != exact for row in rows):
         now, then = ("exact", "float") if exact else ("float", "exact")
         raise UsageError(
@@ -120,10 +120,17 @@ def read_identity(private: Path, dataset_id: str | None, ledger: Path) -> RunIde
             raise IntegrityError(f"{path} is missing, but {traces[0]} shows that the run has begun: restore the file.")
         return RunIdentity(dataset_id, None if dataset_id is None else os.urandom(8).hex(), str(ledger.resolve()))
     try:
-        identity = RunIdentity(**json.loads(path.read_text(encoding="utf-8")))
+        content = json.loads(path.read_text(encoding="utf-8"))
+        stated = content.pop("format", None)
+        identity = RunIdentity(**content)
         _check_types(identity)
-    except (OSError, ValueError, TypeError, RecursionError):
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         raise IntegrityError(f"{path} is damaged: restore the file.") from None
+    if stated != FORMAT:
+        raise IntegrityError(
+            f'{path} does not state "format": "{FORMAT}": continue with the version that wrote it, or start again in '
+            "another --output_dir."
+        )
     moved = dataset_id is not None and identity.ledger != str(ledger.resolve())
     if identity.dataset_id != dataset_id or moved:
         wanted = "leave --dataset_id out"
@@ -155,7 +162,7 @@ def _check_types(identity: RunIdentity) -> None:
 def save_identity(private: Path, identity: RunIdentity) -> None:
     """Writes `private/run.json`, durably: before the first question is asked."""
     facts = {name: value for name, value in asdict(identity).items() if value or name not in _LEFT_OUT}
-    replace_file(private / IDENTITY_NAME, json.dumps(facts).encode())
+    replace_file(private / IDENTITY_NAME, json.dumps({"format": FORMAT, **facts}).encode())
 
 
 def note_asked(private: Path, identity: RunIdentity) -> None:

@@ -170,10 +170,9 @@ def refuse_the_same_images(
 def _hold(releases: Sequence[ReleaseRows], receipt: dict[str, Any]) -> bool:
     """Whether a ledger's releases asked what a receipt lists, prior releases included: no fewer steps of any question.
 
-    Two releases may have asked the same, so that a receipt names its own; those of earlier versions do not.
+    Two releases may have asked the same, so that a receipt names its own.
     """
-    named = receipt["dataset"].get("release_id")
-    if named is not None and named not in [release.header["release_id"] for release in releases]:
+    if receipt["dataset"]["release_id"] not in [release.header["release_id"] for release in releases]:
         return False
     try:
         lists = [receipt["events"], *(prior["events"] for prior in receipt.get("prior_releases", []))]

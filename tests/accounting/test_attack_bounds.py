@@ -155,6 +155,6 @@ def banded_receipt():
                          "steps_reserved": 1, "dataset_size": 1000}]}  # fmt: skip
     grid = {"value_discretization_interval": FINE}
     return {
-        "delta": 1e-5, "events": [event], "prior_releases": [prior], "claims_version": 3, "dataset": grid,
+        "delta": 1e-5, "events": [event], "prior_releases": [prior], "dataset": grid,
         "claimed_epsilon": {"pld": grid},
     }  # fmt: skip

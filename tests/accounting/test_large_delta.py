@@ -105,7 +105,7 @@ class TestOutright:
 
     @pytest.fixture
     def stranger_s(self, outright, tmp_path):
-        """As an earlier version made it: its card says nothing of delta."""
+        """As a stranger made it: its card says nothing of delta."""
         release = Path(shutil.copytree(outright, tmp_path / "release"))
         card = (release / "README.md").read_text()
         sentence = f" A delta of 0.01 is not below 1 / 100 images: {OUTRIGHT}"

@@ -178,7 +178,7 @@ def test_the_file_tells_everything(tmp_path):
     chains = [line.pop("chain") for line in (header, *events)]
     assert len(set(chains)) == 4, "each line is tied to all before it"
     assert header == {
-        "schema_version": 2,
+        "format": "diffusers_dp/1",
         "kind": "header",
         "target_epsilon": 1.0,
         "target_delta": 1e-5,

@@ -137,7 +137,7 @@ class TestRefusals:
         assert len(drawn.images) == 3
         with pytest.raises(UsageError, match="not verified"):
             dataset_zip(drawn)
-        (release / RECEIPT).write_text('{"schema_version": 1, "claimed_epsilon": "<script>"}')
+        (release / RECEIPT).write_text('{"format": "diffusers_dp/1", "claimed_epsilon": "<script>"}')
         shown = views.guarantee(Shelf([str(release)], LIMITS, allow_unverified=True).open(str(release)))
         assert "Does NOT match" in shown and "<script>" not in shown
 

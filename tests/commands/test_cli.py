@@ -36,7 +36,6 @@ LINES = [
     "verify x",
     "sign x --key k",
     "dossier x",
-    "advisories x",
 ]
 LINES += ["evaluate --images x", "push x --hub_model_id a/b", "sample x --num_images 1 --output_dir y"]
 

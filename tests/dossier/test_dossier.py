@@ -18,9 +18,7 @@ from dp_accounting.pld import PLDAccountant
 
 from diffusers_dp import cli
 from diffusers_dp.accounting.ledger import PrivacyLedger
-from diffusers_dp.dossier.contents import contents
 from diffusers_dp.dossier.evidence import read_evaluation
-from diffusers_dp.dossier.page import dossier_page
 from diffusers_dp.dossier.texts import explained
 from diffusers_dp.evaluation.report import class_rates
 from diffusers_dp.files.canonical import canonical_json
@@ -205,19 +203,6 @@ def test_patients_and_earlier_releases_are_counted(tmp_path, capsys):
     assert limits["at_most"] < limits["at_most_with_earlier_releases"] == pytest.approx(bound, abs=1e-6)
     words = f"With the earlier releases from the same data together, it finds at most {of_thousand(bound)}."
     assert words in page and words in (release / "README.md").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize(
-    "names",
-    [["assumptions"], ["created_utc", "library"], ["method"], ["evaluation", "leaky_outputs", "public_inputs"],
-     ["dataset", "prior_releases", "resumes", "curriculum", "processes", "versions", "composition"]],
-)  # fmt: skip
-def test_receipts_of_older_versions_have_fewer_fields(honest, names):
-    receipt = json.loads((honest / RECEIPT).read_text())
-    older = {name: value for name, value in receipt.items() if name not in (*names, "claims_version")}
-    found = contents(older, name="old", checked="numbers consistent", answers={}, per_class=[])
-    page = dossier_page(found)
-    assert Page(page) and unexplained(page) == []
 
 
 def test_what_does_not_match_gets_no_dossier(release, tmp_path, capsys):

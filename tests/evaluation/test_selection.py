@@ -14,7 +14,6 @@ import torch
 from dp_accounting.pld import PLDAccountant
 
 from diffusers_dp.accounting.ledger import LedgerRow, PrivacyLedger
-from diffusers_dp.accounting.ledger_file import other_releases
 from diffusers_dp.errors import IntegrityError, UsageError
 from diffusers_dp.evaluation import selection, utility
 from diffusers_dp.evaluation.classifiers import build_classifier
@@ -302,26 +301,6 @@ def test_a_bound_of_the_data_set_holds_for_a_choice(tmp_path):
     for check in (check_choice, functools.partial(choose_privately, GROUPS)):
         with pytest.raises(UsageError, match="leaves nothing|uses up"):
             check(asked(validation(), ledger_path=full))
-
-
-def test_what_an_earlier_version_wrote_beside_the_ledger_is_counted(tmp_path):
-    """`NAME.validation.jsonl`, which no training read."""
-    path, beside = tmp_path / "scans.jsonl", tmp_path / "scans.validation.jsonl"
-    sigma = choose(ledger_path=beside).facts["noise_multiplier"]
-    before = beside.read_bytes()
-    for ledger in (train(path), train(path, "1" * 16)):
-        assert ledger.prior_releases[-1]["num_images"] == NUM_IMAGES
-    assert ledger.epsilon_of_all_releases() == pytest.approx(sum_of(4.0, 4.0, sigma), abs=1e-3)
-    planned = other_releases(path, dataset_id="scans", release_id="none")
-    assert [release.header["num_images"] for release in planned] == [100, 100, 30]
-    with pytest.raises(UsageError, match="have answered before"):
-        choose(ledger_path=path)
-    assert beside.read_bytes() == before
-    with pytest.raises(IntegrityError, match="protects each image, and this one each patient_id"):
-        train(path, "2" * 16, unit_of_privacy="patient_id")
-    beside.write_bytes(before[:-20] + b"x" + before[-19:])
-    with pytest.raises(IntegrityError, match="scans.validation.jsonl"):
-        train(path, "3" * 16)
 
 
 def of_patients():

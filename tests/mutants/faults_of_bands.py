@@ -94,13 +94,6 @@ BANDS = (
         ("privacy/test_ids.py::test_groups_of_units_need_the_ids_of_the_units",),
     ),
     Fault(
-        "bands: a run of an earlier version goes on with its permutation",
-        RUN_BANDS,
-        '    if any("permutation_seed" in row["query"] for row in ledger.rows):',
-        "    if False:",
-        ("runs/test_noise_bands.py::test_groups_of_an_earlier_version_are_not_resumed",),
-    ),
-    Fault(
         "bands: all are sampled at each turn",
         DOOR,
         "            sample = members[poisson_sample(len(members), row.sampling_probability, generator)]\n",

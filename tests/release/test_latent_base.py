@@ -22,7 +22,7 @@ from diffusers_dp.release.latent_base import load_base
 from diffusers_dp.release.receipt import RunRecord
 from support.latent_releases import draw_samples
 from support.latents import stable_diffusion
-from support.releases import make_ledger, reseal
+from support.releases import make_ledger
 
 
 NAMES = {0: "a", 1: "b"}
@@ -152,23 +152,3 @@ def test_shards_that_are_all_stated_are_loaded(swapped):
     found = load_base(str(swapped))
     assert {f"unet/{WEIGHTS}.index.json", f"unet/{SHARD}"} <= {file["name"] for file in found.files}
     assert not any(np.any(value.numpy()) for value in found.network.state_dict().values())
-
-
-def aged(release, folder):
-    """The release as version 2 of the claims would have written it, and what `verify` says."""
-    old = shutil.copytree(release, folder)
-    reseal(old, lambda receipt: receipt.update(claims_version=2))
-    return old
-
-
-def test_an_older_receipt_of_a_base_in_a_folder_says_what_could_be_swapped(release, tmp_path, capsys):
-    assert verify.report(release) == 0 and "KNOWN FAULT" not in capsys.readouterr().out
-    old = aged(release, tmp_path / "old")
-    assert verify.report(old) == 0
-    assert "KNOWN FAULT: Training began from a model in a folder." in capsys.readouterr().out
-
-    def on_the_hub(receipt):
-        receipt["public_inputs"][0]["revision"] = 40 * "a"
-
-    reseal(old, on_the_hub)
-    assert verify.report(old) == 0 and "KNOWN FAULT" not in capsys.readouterr().out

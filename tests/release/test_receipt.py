@@ -16,6 +16,7 @@ from diffusers_dp.accounting.ledger import LedgerRow, PrivacyLedger
 from diffusers_dp.files.canonical import canonical_json
 from diffusers_dp.methods.registry import METHODS
 from diffusers_dp.release.receipt import RunRecord, build_receipt, hash_release
+from diffusers_dp.words import FORMAT
 from support.receipts import RNG, make_ledger
 
 
@@ -117,7 +118,7 @@ class TestClaims:
 class TestContent:
     def test_fields(self):
         receipt = make_receipt()
-        assert receipt["schema_version"] == 1 and receipt["claims_version"] == verify.CLAIMS_VERSION
+        assert receipt["format"] == FORMAT == verify.FORMAT
         assert receipt["adjacency"] == "zero_out" and receipt["unit_of_privacy"] == "image"
         assert receipt["delta"] == 1e-5 and receipt["target_epsilon"] == 10.0 and receipt["accountant"] == "rdp"
         assert receipt["status"] == "proven_with_assumptions" and receipt["assumptions"]

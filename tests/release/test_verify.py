@@ -17,7 +17,7 @@ from diffusers_dp.errors import IntegrityError
 from diffusers_dp.files.canonical import canonical_json
 from support.ledgers import row
 from support.places import ROOT
-from support.releases import RECEIPT, WEIGHTS, forge, make_release
+from support.releases import RECEIPT, WEIGHTS, forge, make_release, reseal
 
 
 def test_an_honest_release_is_consistent(release, capsys):
@@ -113,7 +113,18 @@ def test_a_hopeless_receipt_ends_in_good_time(release):
     assert "no guarantee" in forge(release, hopeless)[0]
 
 
-NONE = ("[]", "null", "{}", '{"schema_version": "1"}', '{"schema_version": 0}', '{"schema_version": true}')
+NONE = ("[]", "null")
+FORMATS = (
+    None,
+    "",
+    1,
+    True,
+    "diffusers_dp",
+    "diffusers_dp/0",
+    "diffusers_dp/2",
+    "diffusers_dp/1 ",
+    ["diffusers_dp/1"],
+)
 
 
 @pytest.mark.parametrize("content", ["", "{", "[" * 100_000, '{"a": "\xff"}', *NONE])
@@ -125,11 +136,28 @@ def test_a_damaged_receipt_is_4(release, content, capsys):
 
 
 def test_nothing_to_check_is_2(release, capsys):
-    (release / RECEIPT).write_text('{"schema_version": 2}')
-    assert verify.report(release) == 2 and "newer version" in capsys.readouterr().err
     (release / RECEIPT).unlink()
     assert verify.report(release) == 2 and "holds no" in capsys.readouterr().err
     assert verify.report(release / "nothing") == 2 and "is not a folder here" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("stated", FORMATS)
+def test_another_format_is_refused_by_name(release, stated, capsys):
+    """Also a release of the days before there was one, whose numbers are consistent."""
+    reseal(release, lambda receipt: receipt.pop("format") if stated is None else receipt.update(format=stated))
+    assert verify.report(release) == 4
+    said = capsys.readouterr()
+    assert said.err.count("\n") == 1 and 'does not state "format": "diffusers_dp/1"' in said.err and not said.out
+
+
+def test_a_known_fault_is_told_and_ends_with_4(release, monkeypatch, capsys):
+    """The table has no fault yet: this entry is a test's."""
+    told = "its noise was drawn twice. Treat epsilon as unproven, and train again."
+    assert verify.KNOWN_FAULTS == ()
+    monkeypatch.setattr(verify, "KNOWN_FAULTS", ((lambda receipt: receipt["delta"] < 1e-3, told),))
+    assert verify.report(release) == 4 and f"KNOWN FAULT: {told}" in capsys.readouterr().out
+    monkeypatch.setattr(verify, "KNOWN_FAULTS", ((lambda receipt: receipt["delta"] > 1e-3, told),))
+    assert verify.report(release) == 0 and "KNOWN FAULT" not in capsys.readouterr().out
 
 
 LIES = {
@@ -301,11 +329,6 @@ def test_a_forged_sum_is_named(second, tmp_path, forgery):
         assert any("All releases together cost epsilon" in problem for problem in found)
 
 
-def test_the_receipt_of_an_earlier_version_says_nothing_of_bounds(second, tmp_path):
-    release = Path(shutil.copytree(second, tmp_path / "release"))
-    assert forge(release, lambda r: (r.update(claims_version=2), of_its_age(r, created_utc="2026-11-24"))) == []
-
-
 DENIALS = {
     "no guarantee": lambda r: r.update(status="no_guarantee"),
     "no status": lambda r: r.pop("status"),
@@ -360,26 +383,17 @@ def lowered(name, by):
     return change
 
 
-def of_its_age(receipt, version=None, created_utc="2026-11-23"):
-    """Makes a receipt one of the time before `claims_version`."""
-    receipt["created_utc"] = created_utc
-    for name in ("bounds", "release_id"):
-        receipt["dataset"].pop(name)
-
-
 LOWERED = {"pld": 5e-4, "rdp": 5e-4, "prv": 5e-3, "sum": 5e-4}
 
 
 @pytest.mark.parametrize("name", LOWERED)
 def test_a_claim_that_is_a_little_too_small_is_refused(second, tmp_path, name, capsys):
-    """On the receipt's own grid, with its own dp_accounting; receipts without `claims_version` keep their rule."""
+    """On the receipt's own grid, with its own dp_accounting."""
     release = Path(shutil.copytree(second, tmp_path / "release"))
     assert forge(release, lowered(name, 5e-7)) == []
     assert verify.report(release) == 0 and "No claim lies more than 1e-06 below" in capsys.readouterr().out
     (problem,) = forge(release, lowered(name, LOWERED[name]))
     assert "receipt claims" in problem
-    assert forge(release, lambda receipt: of_its_age(receipt, receipt.pop("claims_version"))) == []
-    assert verify.report(release) == 0 and "Judged by the rule of its age: " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", LOWERED)
@@ -398,41 +412,8 @@ def test_a_claim_that_is_larger_weakens_no_guarantee(release):
     assert problem.endswith("a larger claim weakens no guarantee, but one of the two was edited.")
 
 
-FAULTS = {
-    "public images": ({"public_inputs": [{"kind": "public images", "name": "a"}]}, "nobody looked for a receipt"),
-    "what another run kept": (
-        {"public_inputs": [{"kind": "pre-trained model", "name": "a", "trained_on": {}}]}, "training began with what",
-    ),
-    "a resumed run": (
-        {"resumes": [{"step": 1, "fresh_entropy": True}], "public_inputs": [{"kind": "fonts", "name": "a"}]},
-        "the run was resumed, and may have used another network",
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_of_an_earlier_version_is_named(release, fault, capsys):
-    """For receipts that it may touch, and for no later one."""
-    changes, words = FAULTS[fault]
-    for version in (1, 2, 3):
-        assert forge(release, lambda receipt: receipt.update(claims_version=version, **changes)) == []
-        assert verify.report(release) == 0
-        assert (f"KNOWN FAULT: {words}" in capsys.readouterr().out) is (version < 3)
-    assert forge(release, lambda receipt: receipt.update(claims_version=2, public_inputs=[], resumes=[])) == []
-    assert verify.report(release) == 0 and "KNOWN FAULT" not in capsys.readouterr().out
-
-
-def test_a_sum_of_an_earlier_version_may_lack_a_private_choice(second, tmp_path, capsys):
-    release = Path(shutil.copytree(second, tmp_path / "release"))
-    for version in (2, 3):
-        assert forge(release, lambda receipt: receipt.update(claims_version=version)) == []
-        assert verify.report(release) == 0
-        said = capsys.readouterr().out
-        assert ("KNOWN FAULT: the sum leaves out what `evaluate --selection private` asked" in said) is (version < 3)
-
-
 def test_other_numbers_and_other_epsilons_get_a_line(second, tmp_path, capsys):
-    """A prior release of another N, and an input with an epsilon, from any version."""
+    """A prior release of another N, and an input with an epsilon."""
     release = Path(shutil.copytree(second, tmp_path / "release"))
     assert verify.report(release) == 0 and "A prior release is of" not in capsys.readouterr().out
     began = {"kind": verify.RELEASED, "name": "a", "epsilon": 2.5, "delta": 1e-6, "receipt_sha256": "a" * 64}
@@ -454,31 +435,10 @@ def test_other_numbers_and_other_epsilons_get_a_line(second, tmp_path, capsys):
     assert second_.startswith("Began with a release of epsilon 1.5000 at delta 1e-06 for one of its 7 units: ")
 
 
-@pytest.mark.parametrize("version", [0, -1, "2", None, True, 1.5])
-def test_a_rule_that_does_not_exist_is_damage(release, version):
-    receipt = {**json.loads((release / RECEIPT).read_text()), "claims_version": version}
-    (release / RECEIPT).write_text(canonical_json(receipt))
-    assert verify.report(release) == 4
-    (release / RECEIPT).write_text(canonical_json({**receipt, "claims_version": verify.CLAIMS_VERSION + 1}))
-    assert verify.report(release) == 2
-
-
-def test_a_custom_model_may_have_taken_windows_for_rows(release):
-    """Which no receipt tells; the library's own models never did."""
-    receipt = {**json.loads((release / RECEIPT).read_text()), "claims_version": 2}
-    assert list(verify.known_faults(receipt)) == []
-    own = {**receipt, "method": {**receipt["method"], "name": "VAE"}}
-    assert [fault for fault in verify.known_faults(own) if "windows or frames" in fault]
-    for mended in ({"claims_version": 3}, {"events": [e for e in own["events"] if e["stage"] != "dp_sgd"]}):
-        assert list(verify.known_faults({**own, **mended})) == []
-
-
 def test_the_published_pipeline_is_known_code(release, capsys):
-    """After a change of `pipelines/pipeline_dp_image.py` its new SHA-256 joins `PIPELINES` in `verify.py`; none leaves
-    it."""
+    """After a change of `pipelines/pipeline_dp_image.py` its new SHA-256 is `PIPELINE` in `verify.py`."""
     pipeline = ROOT / "pipelines" / "pipeline_dp_image.py"
-    assert hashlib.sha256(pipeline.read_bytes()).hexdigest() in verify.PIPELINES
-    assert len(verify.PIPELINES) >= 2
+    assert hashlib.sha256(pipeline.read_bytes()).hexdigest() == verify.PIPELINE
     assert verify.report(release) == 0
     assert (
         "pipeline.py is known code, published by diffusers_dp; `trust_remote_code=True` runs"
@@ -534,11 +494,11 @@ HOSTILE = {
         )
     },
     "a deep index": written(INDEX, "[" * 900 + "0," * 100_000 + "0" + "]" * 900),
-    "a deep receipt": written(RECEIPT, '{"schema_version": 1, "a": ' + "[" * 900 + "]" * 900 + "}"),
-    "an integer beyond words": written(RECEIPT, '{"schema_version": ' + "9" * 100_000 + "}"),
-    "two receipts in one": written(RECEIPT, '{"schema_version": 1, "delta": 0.1, "delta": 0.2}'),
-    "no number": written(RECEIPT, '{"schema_version": 1, "delta": NaN}'),
-    "another encoding": written(RECEIPT, '{"schema_version": 1}'.encode("utf-16")),
+    "a deep receipt": written(RECEIPT, '{"format": "diffusers_dp/1", "a": ' + "[" * 900 + "]" * 900 + "}"),
+    "an integer beyond words": written(RECEIPT, '{"delta": ' + "9" * 100_000 + "}"),
+    "two receipts in one": written(RECEIPT, '{"format": "diffusers_dp/1", "delta": 0.1, "delta": 0.2}'),
+    "no number": written(RECEIPT, '{"format": "diffusers_dp/1", "delta": NaN}'),
+    "another encoding": written(RECEIPT, '{"format": "diffusers_dp/1"}'.encode("utf-16")),
     "an index of another encoding": written(INDEX, "{}".encode("utf-32")),
     "an index that is a list": written(INDEX, "[]"),
     "too many files": in_receipt(lambda r: r.update(files=[{"name": str(i), "sha256": ""} for i in range(10_001)])),

@@ -154,24 +154,3 @@ def test_a_forged_receipt_is_named(release, forgery, capsys):
     problems = forge(release, change)
     assert any(words in problem for problem in problems), problems
     assert verify.report(release) == 4 and "could not be checked" not in capsys.readouterr().err
-
-
-def faults_of(receipt):
-    return [fault for fault in verify.known_faults(receipt) if "noise_bands" in fault]
-
-
-def test_a_receipt_of_an_earlier_version_is_named(release, tmp_path, capsys):
-    """It verifies; where units have several images, its groups followed from who came first."""
-    receipt = json.loads((release / "privacy_receipt.json").read_text())
-    assert faults_of(receipt) == []
-    receipt["claims_version"] = 2
-    for event in turns(receipt):
-        event["query"].pop("group_key"), event["query"].pop("ids")
-        event["query"]["permutation_seed"] = 7
-    assert list(verify.check_numbers(receipt)) == [] == faults_of(receipt)
-    assert any("follow from places" in each for each in verify.check_numbers({**receipt, "claims_version": 3}))
-    receipt["unit_of_privacy"] = "patient"
-    (fault,) = faults_of(receipt)
-    assert "one record without an id moved other units" in fault
-    own = {**receipt, "claims_version": 3, "events": [], "prior_releases": [{"events": turns(receipt)}]}
-    assert faults_of(own) == [fault], "a sum holds what its parts hold"

@@ -57,14 +57,12 @@ def test_a_ledger_that_is_gone_is_missed(tmp_path, trace):
         read_identity(tmp_path, None, ledger)
 
 
-def test_a_run_of_an_earlier_version_goes_on(tmp_path):
-    """Its identity does not say whether it asked."""
+@pytest.mark.parametrize("stated", [{}, {"format": "diffusers_dp/2"}, {"format": 1}])
+def test_a_run_of_another_format_is_refused_by_name(tmp_path, stated):
     facts = asdict(RunIdentity(ledger=str(tmp_path / "ledger.jsonl"), resumes=[2], processes=[1, 1]))
-    del facts["asked"]
-    (tmp_path / "run.json").write_text(json.dumps(facts))
-    (tmp_path / "ledger.jsonl").write_text("{}")
-    leave(tmp_path, "checkpoint-2/state.json")
-    assert read_identity(tmp_path, None, tmp_path / "ledger.jsonl").resumes == [2]
+    (tmp_path / "run.json").write_text(json.dumps({**facts, **stated}))
+    with pytest.raises(IntegrityError, match='run.json does not state "format": "diffusers_dp/1": continue with'):
+        read_identity(tmp_path, None, tmp_path / "ledger.jsonl")
 
 
 @pytest.mark.parametrize(

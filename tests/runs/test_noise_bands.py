@@ -4,26 +4,22 @@
 import json
 import math
 import re
-from types import SimpleNamespace
 
 import dp_accounting as dp
 import numpy as np
 import pytest
-import torch
 from datasets import Features, Value
 from dp_accounting.rdp import RdpAccountant
 from PIL import Image
 
-from diffusers_dp.accounting.ledger_row import Bands, LedgerRow
+from diffusers_dp.accounting.ledger_row import Bands
 from diffusers_dp.commands.plan import describe_step
 from diffusers_dp.commands.plan import sweep as swept
 from diffusers_dp.data.images import PublicFacts
 from diffusers_dp.errors import IntegrityError, UsageError
 from diffusers_dp.methods.method_flags import DPDMConfig
-from diffusers_dp.privacy import sensitive
 from diffusers_dp.privacy.sensitive import SensitiveImages
 from diffusers_dp.randomness.band_coefficients import Workload, root_mean_square_error
-from diffusers_dp.runs.bands import refuse_other_groups
 from diffusers_dp.runs.plan import dp_sgd_row, plan_run
 from diffusers_dp.runs.run_ledger import new_ledger
 from diffusers_dp.verify import verify
@@ -198,25 +194,6 @@ def test_a_run_that_holds_images_out_keeps_its_key_column(flags, tmp_path, monke
     assert (tmp_path / "run" / "private" / "ledger.jsonl").read_bytes() == before
     script.main([*keyed, *RESUME])
     assert verify(tmp_path / "run" / "release")[1] == []
-
-
-def test_groups_of_an_earlier_version_are_not_resumed(flags, tmp_path, monkeypatch):
-    """They followed from places."""
-    script = load("dpdm", monkeypatch)
-    row = LedgerRow.__post_init__
-    monkeypatch.setattr(LedgerRow, "__post_init__", lambda self: (by_permutation(self.query), row(self)))
-    monkeypatch.setattr(SensitiveImages, "_members", lambda self, bands, group: torch.arange(4))
-    monkeypatch.setattr(sensitive, "group_of", None)
-    with pytest.raises(ValueError, match="follow from a public key"):  # no step is taken with such groups
-        script.main(flags)
-    with pytest.raises(UsageError, match="an earlier version, whose --noise_bands dealt images to groups"):
-        refuse_other_groups(None, None, SimpleNamespace(rows=[{"stage": "dp_sgd", "query": {"permutation_seed": 7}}]))
-
-
-def by_permutation(query):
-    if query.pop("group_key", None):
-        query.pop("ids")
-        query["permutation_seed"] = 7
 
 
 def test_other_bands_are_refused_and_a_missing_file_moves_no_other(flags, tmp_path, monkeypatch):

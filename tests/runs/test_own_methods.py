@@ -12,13 +12,11 @@ import torch
 from huggingface_hub import ModelCard
 from torch import nn
 
-from diffusers_dp import verify
 from diffusers_dp.audit.preflight import preflight
 from diffusers_dp.errors import IntegrityError, UsageError
 from diffusers_dp.files.canonical import canonical_json
 from diffusers_dp.methods.flags import DPSGDConfig, TrainingConfig
 from diffusers_dp.methods.method import Method
-from diffusers_dp.methods.registry import METHODS
 from diffusers_dp.privacy.sensitive import SensitiveImages
 from diffusers_dp.queries.query import Query
 from diffusers_dp.release.artefacts import write_text
@@ -29,7 +27,6 @@ from diffusers_dp.runs.launch import run_method
 from support.doors import make_ledger
 from support.flags import NUM_IMAGES, RESUME, SHORT_FETA_PRO, SHORT_RUN
 from support.latents import stable_diffusion
-from support.releases import reseal
 from support.runs import ledger_of, load, read_ledger, write_images, write_public
 
 
@@ -308,17 +305,3 @@ def test_every_method_trains_what_its_pre_flight_tries(name, tmp_path, monkeypat
     with pytest.raises(Stop):
         script.main([*given, *write_images(tmp_path / "images"), "--output_dir", str(tmp_path / "run")])
     assert len(tried) == 1
-
-
-def test_an_older_receipt_of_an_own_method_says_that_its_model_may_be_untried(flags, tmp_path, capsys):
-    build, train = trainer(own_rows)
-    run_method(replace(OWN_DP_SGD, train=train), preflight, [*flags, *STEPS, "--skip_preflight"])
-    release = tmp_path / "run" / "release"
-    assert verify.report(release) == 0 and "KNOWN FAULT" not in capsys.readouterr().out
-    reseal(release, lambda receipt: receipt.update(claims_version=2))
-    assert verify.report(release) == 0
-    assert "KNOWN FAULT: The method is none of the library's own." in capsys.readouterr().out
-    reseal(release, lambda receipt: receipt["method"].update(name="DPDM"))
-    assert verify.report(release) == 0 and "KNOWN FAULT" not in capsys.readouterr().out
-    trained = {method.title for method in METHODS.values() if "DP-SGD" in method.mechanisms and method.script}
-    assert set(verify.TRIED) == trained

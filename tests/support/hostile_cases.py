@@ -155,9 +155,9 @@ def _of_receipt(field, value):
 
 
 RECEIPT_FIELDS = (
-    "accountant", "adjacency", "audit", "claimed_epsilon", "claims_version", "curriculum", "dataset", "delta",
+    "accountant", "adjacency", "audit", "claimed_epsilon", "curriculum", "dataset", "delta", "format",
     "derived_from", "evaluation", "events", "files", "leaky_outputs", "method", "prior_releases",
-    "private_evaluations", "public_facts", "public_inputs", "resumes", "rng", "schema_version", "status",
+    "private_evaluations", "public_facts", "public_inputs", "resumes", "rng", "status",
     "target_epsilon", "unit_of_privacy", "versions",
 )  # fmt: skip
 
@@ -322,7 +322,7 @@ RECEIPT_TRAPS = {
     "two headers, one huge": _rows(*[(_second_header(60_000), None, 0)] * 4),
     "two headers, one small": _rows(GOOD, (_second_header(4), None, 0)),
     "a receipt without noise": _receipt(events=[]),
-    "a receipt of nothing": _content(b'{"schema_version": 1}', "privacy_receipt.json"),
+    "a receipt of nothing": _content(b'{"format": "diffusers_dp/1"}', "privacy_receipt.json"),
     "a receipt of the host": _link("privacy_receipt.json", "{host}/secret.txt"),
     "a receipt that is a device": _link("privacy_receipt.json", "/dev/zero"),
     "parameters of the host": _link("sampling.json", "{host}/secret.txt"),
