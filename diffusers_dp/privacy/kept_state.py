@@ -2,17 +2,14 @@
 """Whether a model, a loss or features keep something of the images that they are shown: a running mean, a code book,
 rows in a list. It would leave the door without noise, in a `state_dict()` for instance."""
 
-import contextvars
 import ctypes
 import functools
 import itertools
 import mmap
 import sys
-import threading
 import types
-from collections import OrderedDict, UserDict, UserList, deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -60,11 +57,10 @@ class KeptState:
     """
     All that can be reached from a model, a loss or features, as it is now.
 
-    Plain values are compared, and the contents of tensors and arrays, however they were written. Attributes, items,
-    closures, defaults, bound objects, partials, hooks, classes, and the globals and attributes of modules that a
-    function names are followed, in all files of a user. Not followed are iterators, files, sources of random numbers,
-    results in an `lru_cache`, names that are computed, globals of installed packages, and plain objects of well-known
-    ones.
+    Plain values are compared, and the contents of tensors and arrays, however they were written: parameters, buffers
+    and attributes of modules, and what hangs from them. Attributes, items, closures, defaults, bound objects, partials
+    and hooks are followed. Globals, classes, slots, files and plain objects of well-known packages are not: that a
+    function keeps nothing there is its author's word.
 
     Args:
         *roots (`Any`): A module, a function or any other object.
@@ -165,16 +161,7 @@ def _attributes(name: str, value: Any, found: Named) -> Named:
         elif kind not in CONTAINERS or item[1]:  # an empty one is named as soon as it is filled
             parts.append(item)
     found.append((name, plain))
-    if not _is_trusted(type(value)):
-        parts += [(slot, getattr(value, slot)) for slot in _slots(type(value)) if hasattr(value, slot)]
-        parts.append((name, type(value)))
     return parts
-
-
-def _slots(kind: type) -> tuple[str, ...]:
-    found = [vars(base).get("__slots__", ()) for base in kind.__mro__]
-    slots = itertools.chain.from_iterable((each,) if isinstance(each, str) else each for each in found)
-    return tuple(slot for slot in slots if not slot.startswith("__"))
 
 
 def _tensor(name: str, value: torch.Tensor, found: Named) -> Named:
@@ -250,49 +237,6 @@ def _function(name: str, function: types.FunctionType, found: Named) -> Named:
     for variable, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         if cell != types.CellType():  # not an empty one
             parts.append((variable, cell.cell_contents))
-    space = function.__globals__
-    if not _keeps_nothing(str(space.get("__name__"))):
-        names = _names(function.__code__)
-        parts += _named(tuple(space) if "globals" in names else names, space, names)
-    return parts
-
-
-def _named(variables: Iterable[str], space: dict[str, Any], names: tuple[str, ...]) -> Named:
-    """Globals of these names, and in place of a module its attributes of `names`."""
-    parts: Named = []
-    spaces: list[tuple[Iterable[str], dict[str, Any]]] = [(variables, space)]
-    seen = {id(space)}
-    for variables, space in spaces:  # which grows
-        for variable in variables:
-            item = space.get(variable)
-            if isinstance(item, types.ModuleType):
-                if id(vars(item)) not in seen and not _keeps_nothing(item.__name__):
-                    seen.add(id(vars(item)))
-                    spaces.append((names, vars(item)))
-            elif variable in space and not variable.startswith("__"):
-                parts.append((variable, item))
-    return parts
-
-
-@functools.lru_cache(maxsize=None)
-def _names(code: types.CodeType) -> tuple[str, ...]:
-    """Names that a function's code looks up, and those of the functions in it."""
-    inner = (name for constant in code.co_consts if isinstance(constant, types.CodeType) for name in _names(constant))
-    return tuple(dict.fromkeys((*code.co_names, *inner)))
-
-
-def _class(name: str, kind: type, found: Named) -> Named:
-    found.append((name, kind.__qualname__))
-    if _keeps_nothing(str(kind.__module__)):
-        return []
-    parts: Named = [(kind.__name__, base) for base in (*kind.__bases__, type(kind))]
-    for key, item in vars(kind).items():
-        if isinstance(item, staticmethod | classmethod):
-            parts.append((key, item.__func__))
-        elif isinstance(item, property):
-            parts += [(key, part) for part in (item.fget, item.fset, item.fdel)]
-        elif isinstance(item, types.FunctionType) or not key.startswith("__"):
-            parts.append((key, item))
     return parts
 
 
@@ -300,24 +244,12 @@ def _is_trusted(kind: type) -> bool:
     return str(kind.__module__).partition(".")[0] in TRUSTED
 
 
-@functools.lru_cache(maxsize=None)
-def _keeps_nothing(module: str) -> bool:
-    """Whether functions and classes of a module are not followed: those of the library and of installed packages."""
-    package = module.partition(".")[0]
-    file = getattr(sys.modules.get(package), "__file__", None) or ""
-    return package in TRUSTED or package == "diffusers_dp" or not set(Path(file).parts).isdisjoint(INSTALLED)
-
-
 #: For types and those that are made from them.
 WAYS: tuple[tuple[Any, Way], ...] = (
     (torch.Tensor, _tensor), ((np.ndarray, np.generic), _array), (dict, _dict),
     ((list, tuple, set, frozenset, deque), _items), (bytearray, _bytes), (types.FunctionType, _function),
-    (types.MethodType, _method), (functools.partial, _partial), (type, _class), (types.SimpleNamespace, _attributes),
-    (types.ModuleType, _type_alone), ((UserDict, UserList, threading.local), _attributes),
-    (contextvars.ContextVar, lambda name, value, found: [(name, value.get(None))]),
-    (torch.UntypedStorage, lambda name, value, found: _bytes(name, bytearray(value.tolist()), found)),
-    (types.MappingProxyType, lambda name, value, found: _dict(name, dict(value), found)),
-    (type(functools.lru_cache(int)), lambda name, value, found: [(name, value.__wrapped__)]),
+    (types.MethodType, _method), (functools.partial, _partial), ((type, types.ModuleType), _type_alone),
+    (types.SimpleNamespace, _attributes),
 )  # fmt: skip
 
 
@@ -340,11 +272,11 @@ def _digests(storages: Storages) -> Named:
 def _weighted_sum(storage: torch.UntypedStorage) -> torch.Tensor:
     """Adds up the words of a storage, modulo 2^64, in rows of `WIDTH`: sums of rows and of columns with a weight for
     each place, so that words that change places change the result. No copy of the storage is made."""
-    words = storage.nbytes() // 8
+    words = storage.nbytes() // 4  # of 32 bits: the signs of an even number of longer ones would cancel
     rows = words // WIDTH
-    matrix = _view(storage, torch.int64, 0, rows * WIDTH).view(rows, WIDTH)
-    parts = [matrix.sum(0), matrix.sum(1), _view(storage, torch.int64, rows * WIDTH * 8, words % WIDTH)]
-    parts.append(_view(storage, torch.uint8, words * 8, storage.nbytes() % 8).long())
+    matrix = _view(storage, torch.int32, 0, rows * WIDTH).view(rows, WIDTH)
+    parts = [matrix.sum(0), matrix.sum(1), _view(storage, torch.int32, rows * WIDTH * 4, words % WIDTH).long()]
+    parts.append(_view(storage, torch.uint8, words * 4, storage.nbytes() % 4).long())
     joined = torch.cat(parts)
     return (joined * _weights(len(joined), storage.device)).sum()
 
