@@ -29,7 +29,7 @@ class DatasetSource:
     def __init__(self, dataset_name: str, data: DataSource, loaded: Any = None):
         """`loaded` is the split `train`, a `datasets.Dataset`, where another reader read it."""
         self.data, self._loaded = data, loaded
-        self.path = Path(dataset_name).expanduser()
+        self.path = Path(os.path.expanduser(dataset_name))
         self.dataset_name = str(self.path) if self.path.exists() else dataset_name
         self._saved = any((self.path / name).is_file() for name in ("dataset_dict.json", "state.json"))
         self._load_kwargs: dict[str, Any] = {}

@@ -55,7 +55,7 @@ class ImageFolderSource:
 
     def __init__(self, data: DataSource):
         self.data = data
-        place = Path(data.dataset_name or "").expanduser()
+        place = Path(os.path.expanduser(data.dataset_name or ""))
         self.root = place if place.is_dir() else place.parent
         if data.is_strange:
             check_folder(self.root, "dataset_name")

@@ -247,7 +247,7 @@ def listing_of(data: DataSource, facts: PublicFacts) -> str:
         data (`DataSource`): Which images.
         facts (`PublicFacts`): Its public facts.
     """
-    source, root = open_source(data), Path(data.train_data_dir or data.dataset_name or "").expanduser()
+    source, root = open_source(data), Path(os.path.expanduser(data.train_data_dir or data.dataset_name or ""))
     listed = []
     for file in [*source.files(), *source.descriptions()]:
         inside = isinstance(file, Path) and file.is_relative_to(root)

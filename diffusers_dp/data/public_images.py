@@ -2,6 +2,7 @@
 """Public images to pre-train on, and the check that their files are not the sensitive ones'."""
 
 import hashlib
+import os
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -183,7 +184,7 @@ def _no_images(data: DataSource) -> UsageError:
 
 
 def _name(name: str | None) -> str:
-    return "local folder" if name is None or Path(name).expanduser().exists() else name
+    return "local folder" if name is None or Path(os.path.expanduser(name)).exists() else name
 
 
 def _licence(data: DataSource) -> str:
@@ -192,7 +193,7 @@ def _licence(data: DataSource) -> str:
     if data.uses_digits:
         return DIGITS_LICENCE
     place = data.dataset_name or data.train_data_dir or ""
-    folder = Path(place).expanduser()
+    folder = Path(os.path.expanduser(place))
     return licence_of(DatasetCard, folder / "README.md" if folder.exists() else place)
 
 

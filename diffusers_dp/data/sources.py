@@ -56,7 +56,7 @@ def open_source(data: DataSource) -> ImageSource:
         check_medical(data.image_suffixes or (), data.value_range is not None)
         return ClassFolderSource(data.train_data_dir, data.class_names or (), data.image_suffixes)
     if data.dataset_name is not None:
-        folder = Path(data.dataset_name).expanduser()
+        folder = Path(os.path.expanduser(data.dataset_name))
         if is_table(data.dataset_name) or (os.path.isdir(folder) and holds_images(folder)):
             return ImageFolderSource(data)
         return DatasetSource(data.dataset_name, data)

@@ -2,6 +2,7 @@
 """The flags of `diffusers-dp evaluate`, and what they cannot be. Nothing here reads an image, or loads torch."""
 
 import math
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -141,7 +142,7 @@ class BudgetFlags:
     def ledger(self) -> Path:
         """Ledger of the data set, which counts its trainings too."""
         assert self.ledger_dir is not None  # `check` looked
-        return self.ledger_dir.expanduser() / f"{self.dataset_id}.jsonl"
+        return Path(os.path.expanduser(self.ledger_dir)) / f"{self.dataset_id}.jsonl"
 
 
 @dataclass

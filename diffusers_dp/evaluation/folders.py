@@ -29,7 +29,7 @@ def split_folder(name: str, split: str, suffixes: tuple[str, ...] | None) -> Pat
     Raises:
         UsageError: No folder is called as the split is, or several are.
     """
-    root = Path(name).expanduser()
+    root = Path(os.path.expanduser(name))
     if not os.path.isdir(root) or any(file.name.lower().endswith(TABLES) for file in files_below(root)):
         return None
     splits = splits_in(root)

@@ -210,7 +210,7 @@ class Source:
             names = tuple("0123456789")
             rows = enumerate(zip(pictures, labels))
             return names, ((Image.fromarray(image[0]), int(label), row) for row, (image, label) in rows), "row"
-        folder = folder_of(self.flag, self.name) if self.is_strange else Path(self.name).expanduser()
+        folder = folder_of(self.flag, self.name) if self.is_strange else Path(os.path.expanduser(self.name))
         loaded = open_images(self.name, folder) if os.path.isdir(folder) else None
         data = DataSource(
             dataset_name=str(folder) if self.is_strange else self.name, train_split=split,
@@ -261,7 +261,7 @@ class Source:
         """Returns the name without local folders."""
         if self.name is None:
             return "scikit-learn digits"
-        return Path(self.name).resolve().name if Path(self.name).expanduser().exists() else self.name
+        return Path(self.name).resolve().name if Path(os.path.expanduser(self.name)).exists() else self.name
 
     def _words(self, split: str) -> str:
         return f"{self.name or 'digits'} ({split})"
@@ -273,7 +273,7 @@ def folder_of(flag: str, name: str) -> Path:
     Raises:
         UsageError: There is none of that name.
     """
-    folder = Path(name).expanduser()
+    folder = Path(os.path.expanduser(name))
     if os.path.isdir(folder):  # `Path.is_dir` raises where a name is too long
         return folder
     return fetch_snapshot(name, kind="a data set", flag=flag, repo_types=("dataset",))

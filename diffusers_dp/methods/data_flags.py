@@ -224,7 +224,7 @@ def refuse_writing_among_images(sources: Mapping[str, str], output_dir: str, led
     for name, place in sources.items():
         if not os.path.exists(os.path.expanduser(place)):  # on the Hub, or refused by whoever opens it
             continue
-        source = Path(place).expanduser().resolve()
+        source = Path(os.path.expanduser(place)).resolve()
         run = Path(output_dir).resolve()
         if run.is_relative_to(source):
             raise UsageError(
@@ -247,7 +247,7 @@ def refuse_writing_among_images(sources: Mapping[str, str], output_dir: str, led
 def _same_source(first: str, second: str) -> bool:
     """Whether two names are of one data set on the Hub (old ones have no owner), or of folders of which one holds the
     other."""
-    paths = [Path(name).expanduser() for name in (first, second)]
+    paths = [Path(os.path.expanduser(name)) for name in (first, second)]
     if all(path.exists() for path in paths):
         here, there = (path.resolve() for path in paths)
         return here.is_relative_to(there) or there.is_relative_to(here)

@@ -1,6 +1,7 @@
 """What the flags that training scripts share mean; the flags are in `flag_groups.py` and `dp_sgd_flags.py`."""
 
 import math
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -196,7 +197,9 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
     @property
     def ledger_path(self) -> Path:
         """The file of the run's ledger; with `--dataset_id` that of all releases of the data set."""
-        folder = Path(self.output_dir, "private") if self.ledger_dir is None else Path(self.ledger_dir).expanduser()
+        folder = (
+            Path(self.output_dir, "private") if self.ledger_dir is None else Path(os.path.expanduser(self.ledger_dir))
+        )
         return folder / f"{self.dataset_id or 'ledger'}.jsonl"
 
     @property

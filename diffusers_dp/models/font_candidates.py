@@ -3,6 +3,7 @@
 images."""
 
 import importlib.util
+import os
 from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
@@ -92,7 +93,9 @@ def find_fonts(folder: str | None) -> tuple[list[bytes], list[str]]:
         UsageError: The folder has no fonts, or a font cannot be read.
     """
     if folder is not None:
-        paths = sorted(path for path in Path(folder).expanduser().glob("*") if path.suffix.lower() in (".ttf", ".otf"))
+        paths = sorted(
+            path for path in Path(os.path.expanduser(folder)).glob("*") if path.suffix.lower() in (".ttf", ".otf")
+        )
         if not paths:
             raise UsageError(
                 f"{folder} holds no fonts (.ttf, .otf); give another folder, or leave it out.", field="font_dir"

@@ -6,6 +6,7 @@ Nothing here loads torch before it is used.
 
 import hashlib
 import json
+import os
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
@@ -73,7 +74,7 @@ class PerceptualFeatures:
         from huggingface_hub import try_to_load_from_cache
         from huggingface_hub.errors import HFValidationError
 
-        if Path(self.network).expanduser().is_dir():
+        if Path(os.path.expanduser(self.network)).is_dir():
             return True
         try:
             return isinstance(try_to_load_from_cache(self.network, "config.json"), str)
@@ -175,7 +176,7 @@ def network_facts(
         resolution (`int`, *optional*): Side length that images are resized to.
     """
     return {
-        "network": "local folder" if Path(name).expanduser().exists() else name, "weights_sha256": sha256,
+        "network": "local folder" if Path(os.path.expanduser(name)).exists() else name, "weights_sha256": sha256,
         "mean": mean.flatten().tolist(), "std": std.flatten().tolist(), "resolution": resolution,
     }  # fmt: skip
 
@@ -192,7 +193,7 @@ def network_origin(kind: str, name: str, sha256: str) -> dict[str, Any]:
 
     from ..data.public_images import licence_of
 
-    folder = Path(name).expanduser()
+    folder = Path(os.path.expanduser(name))
     return {
         "kind": kind,
         "name": "local folder" if folder.exists() else name,
