@@ -1,18 +1,24 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""`diffusers-dp compare`: pairs by seed, standard errors, plain sentences, a picture."""
+"""`benchmarks/compare.py`: pairs by seed, standard errors, plain sentences, a picture."""
 
 import json
 import math
+from importlib import import_module
 
 import pytest
 
-from diffusers_dp import cli
+from support.places import ROOT
 
 
 def row(case, seed, accuracy, frechet, **changes):
     shared = {"data": "mnist", "epsilon": 1.0, "num_drawn": 5000, "scored_on": "test", "precision": 0.5}
     return {"case": case, "seed": seed, "accuracy": {"cnn": accuracy}, "frechet": frechet, **shared, "recall": 0.5,
             "fld": 1.0, **changes}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def benchmarks(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
 
 
 @pytest.fixture
@@ -28,7 +34,7 @@ def rows(tmp_path):
 def compare(capsys, *argv):
     code = 0
     try:
-        cli.main(["compare", *map(str, argv)])
+        import_module("compare").main([*map(str, argv)])
     except SystemExit as stopped:
         code = stopped.code
     said = capsys.readouterr()

@@ -1,24 +1,25 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""`diffusers-dp compare`: two sets of rows, or two evaluated releases, paired by seed where they have seeds.
+"""Compares two sets of rows, or two evaluated releases, paired by seed where they have seeds.
 
-diffusers-dp compare rows.jsonl:DPDM rows.jsonl:FETA-Pro --picture difference.png
-diffusers-dp compare runs/dpdm runs/feta_pro
+python benchmarks/compare.py rows.jsonl:DPDM rows.jsonl:FETA-Pro --picture difference.png
+python benchmarks/compare.py runs/dpdm runs/feta_pro
 """
 
 import argparse
 import math
 import statistics
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..dossier.evidence import MOST_BYTES, REPORTS
-from ..errors import UsageError
-from ..evaluation.analyses import BETTER, HIGHER, LOWER
-from ..files.strange_files import read_bounded
-from ..files.strange_values import bounded_number, bounded_text, parse_json
-from .plan_picture import check_picture
+from diffusers_dp.commands.plan_picture import check_picture
+from diffusers_dp.dossier.evidence import MOST_BYTES, REPORTS
+from diffusers_dp.errors import UsageError
+from diffusers_dp.evaluation.analyses import BETTER, HIGHER, LOWER
+from diffusers_dp.files.strange_files import read_bounded
+from diffusers_dp.files.strange_values import bounded_number, bounded_text, parse_json
 
 
 #: Better directions of what a row holds.
@@ -41,11 +42,17 @@ class Number:
     error: float | None = None
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     what = "FILE.jsonl or FILE.jsonl:CASE (rows), a report.json, or a run or release that `evaluate` has judged."
     parser.add_argument("first", metavar="A", help=what)
     parser.add_argument("second", metavar="B", help="The other one, of the same kind.")
     parser.add_argument("--picture", type=Path, help="PNG with the differences and their standard errors.")
+    try:
+        run(parser.parse_args(argv))
+    except UsageError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -181,3 +188,7 @@ def draw(found: dict[str, Difference], path: Path) -> None:
         figure.savefig(path)
     except OSError as error:
         raise UsageError(f"--picture {path} cannot be written ({error.strerror}); give another file.") from None
+
+
+if __name__ == "__main__":
+    main()
