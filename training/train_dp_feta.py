@@ -53,7 +53,8 @@ def warm_up(run: "Run", noisy: "torch.Tensor") -> None:
 
     central = CentralImages(noisy, run.facts.image_shape, run.config.seed + run.processes.index)
     if run.config.mix_public_images:
-        run.learn_from(MixedImages(central, run.public, len(run.facts.class_names or ())))
+        mixed = MixedImages(central, run.public, len(run.facts.class_names or ()))
+        run.learn("spatial", run.model.unet, lambda: run.learn_from(mixed), run.config.public_training.facts)
         return
     size = run.processes.part(run.config.spatial_batch_size)
     run.warm_up(

@@ -21,6 +21,7 @@ Paper: "From Easy to Hard++: Promoting Differentially Private Image Synthesis Th
 """
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from diffusers_dp.audit.preflight import preflight
@@ -88,21 +89,22 @@ def warm_up(run: "Run", scheduler: "FrequencyWarmupScheduler") -> None:
     elif scheduler.needs("frequency"):
         query = config.frequency_query
         features, embedding = query.embedding, (run.ask(query) * weights).to(run.processes.device)
+    first_step = 0
     for stage in scheduler.stages:
+        scheduler.train_step, first_step = first_step, first_step + stage.num_steps
+        settings = {"batch_size": stage.batch_size, "learning_rate": stage.learning_rate}
         if stage.name != "spatial" and config.distillation_steps:
-            distil(
-                *run.diffusion, moments, num_steps=config.distillation_steps, batch_size=stage.batch_size,
-                learning_rate=stage.learning_rate, ema_decay=config.ema_decay, processes=run.processes,
-            )  # fmt: skip
+            settings_of_moments = {**settings, "num_steps": config.distillation_steps, "ema_decay": config.ema_decay}
+            teach = partial(distil, *run.diffusion, moments, processes=run.processes, **settings_of_moments)
+            run.learn("moments", run.diffusion[0].unet, teach, settings_of_moments)
             run.done("warm-up (moments)")
         if stage.name != "spatial" and config.auxiliary == "none":
             sampler = DDIMGenerator(run.diffusion[0], run.facts.image_shape, config.auxiliary_inference_steps)
-            fit_generator(
-                sampler, features, embedding, num_steps=stage.num_steps, batch_size=stage.batch_size,
-                learning_rate=stage.learning_rate, processes=run.processes,
-            )  # fmt: skip
+            settings["num_steps"] = stage.num_steps
+            teach = partial(fit_generator, sampler, features, embedding, processes=run.processes, **settings)
+            run.learn(stage.name, run.diffusion[0].unet, teach, settings)
         else:
-            if stage.name != "spatial" and "frequency" not in sources:
+            if stage.name != "spatial" and "frequency" not in sources and not run.has_learned(stage.name):
                 sources["frequency"] = auxiliary_images(run, features, embedding)
             run.warm_up(
                 stage.name,
@@ -129,10 +131,13 @@ def auxiliary_images(run: "Run", features: "Embedding", embedding: "torch.Tensor
     else:
         generator = FeatureGenerator(run.facts.image_shape, len(embedding), config.generator_channels)
         generator = generator.to(embedding.device)
-    fit_generator(
-        generator, features, embedding, num_steps=config.generator_steps, batch_size=config.generator_batch_size,
-        learning_rate=config.generator_learning_rate, processes=run.processes,
-    )  # fmt: skip
+    settings = {
+        "num_steps": config.generator_steps, "batch_size": config.generator_batch_size,
+        "learning_rate": config.generator_learning_rate,
+    }  # fmt: skip
+    teach = partial(fit_generator, generator, features, embedding, processes=run.processes, **settings)
+    module = generator if config.auxiliary == "generator" else generator.denoiser.unet
+    run.learn("auxiliary_generator", module, teach, {**settings, "auxiliary": config.auxiliary})
     if config.auxiliary == "generator":
         run.keep("auxiliary_generator", generator)
     images = AuxiliaryImages(generator, config.num_auxiliary_images)

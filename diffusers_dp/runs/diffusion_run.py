@@ -119,12 +119,18 @@ class DiffusionRun(TrainingRun[Config]):
         fit_class_table(unet, None if self.facts.class_names is None else len(self.facts.class_names))
 
     def warm_up(self, stage: str, batch: Callable[[], Any], *, num_steps: int, learning_rate: float) -> None:
-        """Ordinary training on images made from noisy answers, see `warm_up.warm_up`."""
+        """Ordinary training on images made from noisy answers, once, see `warm_up.warm_up` and `learn`."""
         denoiser, loss = self.diffusion
-        warm_up(
-            denoiser, loss, batch, num_steps=num_steps, learning_rate=learning_rate,
-            ema_decay=self.config.ema_decay, processes=self.processes, title=f"Warm-up ({stage})",
-        )  # fmt: skip
+        settings: dict[str, Any] = {
+            "num_steps": num_steps,
+            "learning_rate": learning_rate,
+            "ema_decay": self.config.ema_decay,
+        }
+
+        def teach() -> None:
+            warm_up(denoiser, loss, batch, processes=self.processes, title=f"Warm-up ({stage})", **settings)
+
+        self.learn(stage, denoiser.unet, teach, settings)
 
     def dp_sgd(self, trained: Trained | None = None, *, images: SensitiveImages | Teachers | None = None) -> None:
         """DP-SGD on the sensitive images, from the last checkpoint on; of the diffusion model, unless something else

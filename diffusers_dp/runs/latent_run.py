@@ -134,10 +134,12 @@ class LatentRun(TrainingRun[Config]):
             with torch.no_grad():
                 return self.encoder(images.to(device).float() / 127.5 - 1), labels
 
-        self._teach(
-            self.denoiser, batch, self.config.mixture, num_steps=num_steps, learning_rate=learning_rate,
-            title="Warm-up (spatial)",
-        )  # fmt: skip
+        settings: dict[str, Any] = {"num_steps": num_steps, "learning_rate": learning_rate}
+
+        def teach() -> None:
+            self._teach(self.denoiser, batch, self.config.mixture, title="Warm-up (spatial)", **settings)
+
+        self.learn("spatial", self.denoiser.network, teach, {**settings, "batch_size": batch_size})
         self.done("warm-up (spatial)")
 
     def _teach(self, denoiser: LatentDenoiser, batch: Callable[[], Any], mixture: Any, **training: Any) -> None:

@@ -2,12 +2,14 @@
 """The owner of a run: it holds folder, lock, ledger, door, processes and checkpoints, and lets a method ask questions,
 run DP-SGD and release. `launch.py` has what comes before."""
 
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import torch
 from accelerate.utils import set_seed
+from torch import nn
 
 from ..accounting.ledger_row import Shares
 from ..data.images import READING, PublicFacts, listing_of, load_images, open_images
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
     from ..queries.query import Finish
 
 ANSWERS = "answers"  # folder of the stored answers, in `private/`
+LEARNED = "learned"  # folder of the finished stages of a warm-up
 Config = TypeVar("Config", bound=TrainingConfig)
 AnyDoor = TypeVar("AnyDoor", bound=SensitiveImages | Teachers)
 
@@ -116,7 +119,7 @@ class TrainingRun(Generic[Config]):
         if self.ledger.rows:
             self.identity.resumes.append(self._step_of_checkpoint or 0)
         processes.note_start(self.identity.processes)
-        if self.checkpoint is None:
+        if self.checkpoint is None and not (private / LEARNED).exists():
             self.identity.public_inputs = public_inputs
         else:
             self.identity.refuse_other_inputs(public_inputs)
@@ -258,6 +261,43 @@ class TrainingRun(Generic[Config]):
             return tensors["kept"]["kept"]
 
         return self.processes.on_first(read_or_make)
+
+    def has_learned(self, stage: str) -> bool:
+        """Tells whether an earlier start finished this stage of a warm-up."""
+        return self.processes.on_first(lambda: (self.folder.private / LEARNED / stage).exists())
+
+    def learn(self, stage: str, module: nn.Module, teach: Callable[[], Any], meaning: dict[str, Any]) -> None:
+        """Teaches a network noisy answers and public data, once: a run that goes on repeats no finished stage, but
+        reads what it taught from `private/learned/`.
+
+        Args:
+            stage (`str`): Name of its folder.
+            module (`nn.Module`): Whose weights and buffers are kept.
+            teach (`Callable`): Trains it.
+            meaning (`dict`): What else the weights follow from: JSON values.
+
+        Raises:
+            IntegrityError: What is there is damaged.
+            UsageError: It was taught by other flags, or to a network of another shape.
+        """
+        folder = self.folder.private / LEARNED / stage
+        meaning = json.loads(json.dumps(meaning))
+        if not self.has_learned(stage):
+            teach()
+            self.processes.on_first(lambda: seal(folder, {"module": module.state_dict()}, {"meaning": meaning}))
+            return
+
+        def read() -> None:
+            state, tensors = open_sealed(folder)
+            shapes = {name: value.shape for name, value in module.state_dict().items()}
+            if state["meaning"] != meaning or shapes != {k: v.shape for k, v in tensors["module"].items()}:
+                raise UsageError(
+                    f"{folder} was made with other flags: resume with those of its run, or start another --output_dir."
+                )
+            module.load_state_dict(tensors["module"])
+
+        self.processes.on_first(read)
+        self.processes.same_weights(module)
 
     def done(self, stage: str) -> None:
         """Notes the end of a stage, for the table that a run ends with."""

@@ -14,6 +14,20 @@ PLAN = "diffusers_dp/runs/plan.py"
 
 CRASHES = (
     Fault(
+        "a resumed run repeats finished stages of its warm-up",
+        "diffusers_dp/runs/run.py",
+        "        if not self.has_learned(stage):\n            teach()\n",
+        "        if True:\n            teach()\n            if self.has_learned(stage):\n                return\n",
+        (f"{KILLED}a_resumed_run_repeats_no_finished_stage_of_its_warm_up",),
+    ),
+    Fault(
+        "a resume with other public inputs changes what the receipt names",
+        "diffusers_dp/runs/run.py",
+        "        if self.checkpoint is None and not (private / LEARNED).exists():\n",
+        "        if self.checkpoint is None:\n",
+        (f"{KILLED}other_public_inputs_do_not_follow_a_finished_stage",),
+    ),
+    Fault(
         "a run that cannot be finished asks on",
         "diffusers_dp/runs/rest_of_plan.py",
         "    if needed and (problem",

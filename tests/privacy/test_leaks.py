@@ -24,6 +24,7 @@ PRIVATE = re.compile(
     r"|answers/(central_images|frequency_features)/(state\.json|answer\.safetensors)"
     r"|checkpoint-\d+/(state\.json|(unet|ema|optimizer)\.safetensors)"
     r"|(auxiliary_generator|warmed_up_\w+)/.*\.(json|safetensors)"
+    r"|learned/(spatial|frequency|auxiliary_generator)/(state\.json|module\.safetensors)"  # taught by noisy answers
     r"|cache/.*"
 )
 

@@ -2,15 +2,19 @@
 """A run that was killed in a question finishes what it begins, at the noise of its first start, or begins nothing."""
 
 import json
+import shutil
 
 import pytest
+import torch
 
 from diffusers_dp.accounting.ledger_row import sampled_row
 from diffusers_dp.data.images import PublicFacts
 from diffusers_dp.errors import BudgetExceeded, IntegrityError, UsageError
+from diffusers_dp.files.sealed_folder import open_sealed
 from diffusers_dp.methods.config import load_config
 from diffusers_dp.methods.registry import METHODS
 from diffusers_dp.queries.central_images import MeanImages
+from diffusers_dp.runs import diffusion_run, warm_up
 from diffusers_dp.runs.identity import RunIdentity, read_identity, save_identity
 from diffusers_dp.runs.kept_noise import kept_row, noise_of
 from diffusers_dp.runs.plan import plan_run
@@ -18,10 +22,10 @@ from diffusers_dp.runs.rest_of_plan import refuse_what_cannot_be_finished
 from diffusers_dp.runs.run_ledger import new_ledger
 from diffusers_dp.verify import verify
 from support import forked
-from support.flags import NUM_IMAGES, RESUME, SHORT_FETA_PRO
+from support.flags import NUM_IMAGES, RESUME, SHORT_FETA_PRO, SHORT_RUN
 from support.killed import FAILS, MOMENTS
 from support.places import ROOT, TESTS
-from support.runs import read_ledger, write_images
+from support.runs import load, read_ledger, write_images, write_public
 
 
 FACTS = PublicFacts(1437, (1, 8, 8), ("a", "b"))
@@ -199,3 +203,58 @@ def test_kills_at_every_moment(tmp_path, method, flags, question, slack, count):
         refused = not slack and moment in ("row", "noise", FAILS) and method == "moments"
         assert done.returncode == (3 if refused else 0), (moment, done.stderr[-3000:])
         assert not refused or before == after
+
+
+class Stopped(BaseException):
+    pass
+
+
+def test_a_resumed_run_repeats_no_finished_stage_of_its_warm_up(tmp_path, monkeypatch):
+    """And nothing that its flags say now changes what the stage followed from."""
+    script, taught = load("feta_pro", monkeypatch), []
+    flags = [*SHORT_FETA_PRO, *write_images(tmp_path / "images"), "--output_dir", str(tmp_path / "run")]
+    for module, name in ((diffusion_run, "warm_up"), (warm_up, "fit_generator")):
+
+        def noted(*arguments, original=getattr(module, name), **settings):
+            taught.append(settings.get("title", "Auxiliary generator"))
+            return original(*arguments, **settings)
+
+        monkeypatch.setattr(module, name, noted)
+
+    def stopped(*_, **__):
+        raise Stopped
+
+    with monkeypatch.context() as patch:
+        patch.setattr(diffusion_run.DiffusionRun, "dp_sgd", stopped)
+        with pytest.raises(Stopped):
+            script.main(flags)
+    stages = ["Warm-up (spatial)", "Auxiliary generator", "Warm-up (frequency)"]
+    assert taught == stages
+    learned = tmp_path / "run" / "private" / "learned"
+    assert {each.name for each in learned.iterdir()} == {"spatial", "auxiliary_generator", "frequency"}
+    with pytest.raises(UsageError, match="spatial was made with other flags"):
+        script.main([*flags, *RESUME, "--ema_decay", "0.5"])
+    shutil.rmtree(learned / "frequency")  # as if it had been stopped in that stage
+    wanted = open_sealed(learned / "spatial")[1]["module"]
+    taught.clear()
+    script.main([*flags, *RESUME])
+    assert taught == ["Warm-up (frequency)"]
+    found = open_sealed(learned / "spatial")[1]["module"]
+    assert all(torch.equal(found[name], value) for name, value in wanted.items())
+
+
+def test_other_public_inputs_do_not_follow_a_finished_stage(tmp_path, monkeypatch):
+    """The receipt names what the kept weights began with."""
+    script = load("dp_feta", monkeypatch)
+    flags = [*SHORT_RUN, *"--spatial_steps 1 --num_central_images 2 --spatial_batch_size 6".split()]
+    flags += [*write_images(tmp_path / "images"), "--output_dir", str(tmp_path / "run"), "--mix_public_images"]
+
+    def stopped(*_, **__):
+        raise Stopped
+
+    with monkeypatch.context() as patch:
+        patch.setattr(diffusion_run.DiffusionRun, "dp_sgd", stopped)
+        with pytest.raises(Stopped):
+            script.main([*flags, *write_public(tmp_path / "public")])
+    with pytest.raises(UsageError, match="This run began with another"):
+        script.main([*flags, *RESUME, *write_public(tmp_path / "others", seed=2)])
