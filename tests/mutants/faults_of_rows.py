@@ -151,7 +151,8 @@ PUBLIC_INPUTS = (
     Fault(
         "a resumed run forgets what it began with",
         "diffusers_dp/runs/run.py",
-        "        if self.checkpoint is None and not (private / LEARNED).exists():\n            self.identity.public_inputs",
+        "        if self.checkpoint is None and not (private / LEARNED).exists():\n"
+        "            self.identity.public_inputs",
         "        if True:\n            self.identity.public_inputs",
         ("training/test_public_curricula.py::test_central_and_public_images_in_one_set",),
     ),
