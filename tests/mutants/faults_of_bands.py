@@ -198,4 +198,18 @@ BANDS = (
         "    if known is None and any(",
         ("runs/test_noise_bands.py::test_rows_that_are_listed_otherwise_are_refused",),
     ),
+    Fault(
+        "a run goes on with another unit column",
+        "diffusers_dp/data/images.py",
+        "data.train_split, data.unit_column, data.key_column,",
+        "data.train_split, data.key_column,",
+        ("runs/test_noise_bands.py::test_all_that_gives_images_their_ids_is_in_the_listing",),
+    ),
+    Fault(
+        "a run goes on with another key column",
+        "diffusers_dp/data/images.py",
+        "data.train_split, data.unit_column, data.key_column,",
+        "data.train_split, data.unit_column,",
+        ("runs/test_noise_bands.py::test_all_that_gives_images_their_ids_is_in_the_listing",),
+    ),
 )

@@ -275,4 +275,41 @@ EXACT = (
         "    if False:\n",
         ("release/test_exact_receipts.py::test_a_lie_about_whole_numbers_is_refused",),
     ),
+    Fault(
+        "exact: many words are those of the stream under a key",
+        RANDOMNESS,
+        "        if self.exact and not self._injected:\n",
+        "        if self.exact and not self._injected and size < 2**16:\n",
+        (f"{AT_THE_DOOR}::test_every_word_is_the_operating_system_s_however_many_are_drawn",),
+    ),
+    Fault(
+        "exact: floating point decides where it may be wrong",
+        ROUNDED,
+        "MARGIN = 2.0**-38",
+        "MARGIN = 2.0**-60",
+        (
+            "randomness/test_rounded_gaussian.py::test_the_margin_covers_what_floating_point_and_the_missing_bits_may_change",
+        ),
+    ),
+    Fault(
+        "exact: proven, though an earlier release is not",
+        "diffusers_dp/release/receipt.py",
+        'rows = [*ledger.rows, *(row for prior in ledger.prior_releases for row in prior["events"])]',
+        "rows = ledger.rows",
+        ("release/test_exact_receipts.py::test_one_release_in_floating_point_lowers_the_status_of_those_after_it",),
+    ),
+    Fault(
+        "exact: a forged status is proven, though an earlier release is not",
+        VERIFY,
+        'all("grid" in event["query"] for event in _asked(receipt))',
+        'all("grid" in event["query"] for event in receipt["events"])',
+        ("release/test_exact_receipts.py::test_one_release_in_floating_point_lowers_the_status_of_those_after_it",),
+    ),
+    Fault(
+        "the trial of records takes a hundred times its rounding",
+        SEPARATE,
+        "ROUNDING = 3e-3",
+        "ROUNDING = 0.3",
+        ("privacy/test_separate_records.py::test_features_that_mix_records_are_refused",),
+    ),
 )

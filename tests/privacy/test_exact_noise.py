@@ -201,6 +201,27 @@ def test_noise_and_samples_come_from_the_operating_system(monkeypatch):
     assert sum(asked) >= 8 * (NUM_IMAGES + 16_400)
 
 
+@pytest.mark.parametrize("count", [0, 1, 2**16 - 1, 2**16, 2**16 + 1, 2**21 + 3])
+def test_every_word_is_the_operating_system_s_however_many_are_drawn(count, monkeypatch):
+    """A stream under a key would be another source than the one that receipts name."""
+    served = []
+
+    def urandom(size, honest=os.urandom):
+        served.append(honest(size))
+        return served[-1]
+
+    source = PrivateGenerator(exact=True)
+    monkeypatch.setattr(source, "_generator", None)
+    monkeypatch.setattr("diffusers_dp.randomness.private_generator.os.urandom", urandom)
+    assert source.words(count).tobytes() == b"".join(served) and len(b"".join(served)) == 8 * count
+    served.clear()
+    uniform = source.uniform(count)
+    assert np.array_equal(uniform * 2.0**53, np.frombuffer(b"".join(served), np.uint64) >> np.uint64(11))
+    served.clear()
+    source.rounded_normal((count,), 3.0)
+    assert len(b"".join(served)) >= 8 * count
+
+
 # Refusals.
 
 

@@ -220,6 +220,51 @@ def test_a_unit_less_leaves_every_other_image_in_its_place(size, rate, most, mon
         assert found is None and lost <= min(most, (UNITS == unit).sum()), unit
 
 
+class Coupled(Noiseless):
+    """Each record keeps its own coin, wherever it lies among the others; each unit keeps its own, too."""
+
+    def __init__(self, coins):
+        super().__init__(KEY)
+        self.coins = coins
+
+    def uniform(self, size):
+        return self.coins.copy() if size == len(self.coins) else super().uniform(size)
+
+
+@pytest.mark.usefixtures("watching")
+@pytest.mark.parametrize("rate", [1.0, 0.5])
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_a_record_without_an_id_changes_no_choice_among_images_of_other_units(most, rate):
+    """Whether the loader leaves it out or it is there and counts for nobody. Its own unit's choice alone may change:
+    with and without it, that unit is a clip norm at most from one that is not there. Coins of places would move with
+    a record that is gone, so that each record keeps its own here."""
+    coins, numbers = np.random.default_rng(1).random(len(UNITS)), np.arange(len(UNITS))
+
+    images = np.random.default_rng(2).integers(1, 256, (len(UNITS), *SHAPE))
+
+    def chosen(kept, unreadable=()):
+        door = make_door(most=most, units=UNITS[kept], unreadable=unreadable)
+        door._images[:] = torch.tensor(images, dtype=torch.uint8)[kept]
+        door._labels[:] = torch.tensor(numbers % 3)[kept]
+        seen = torch.cat(batches_of(door, sample_rate=rate, generator=Coupled(coins[kept])))
+        found = [np.flatnonzero((images == (x * 255).round().numpy()).all((1, 2, 3))) for x in seen if x.any()]
+        sums = [
+            put(door, "noisy_sum", pixels, clip_norm=1.0, noise_multiplier=1.0, by_label=False, name="question",
+                sample_rate=rate, ledger=make_ledger(), generator=Coupled(coins[kept])),
+            gradient(door, sample_rate=rate, generator=Coupled(coins[kept])),
+        ]  # fmt: skip
+        return {int(number) for (number,) in found}, sums
+
+    everybody, sums = chosen(numbers)
+    for lost in numbers:
+        mine = set(np.flatnonzero(UNITS == UNITS[lost]))
+        _, without = chosen(numbers, mine)
+        assert all((a - b).norm() <= 1 + 1e-5 for a, b in zip(sums, without, strict=True))
+        for others, moved in (chosen(np.delete(numbers, lost)), chosen(numbers, [lost])):
+            assert everybody - mine == others - mine and lost not in others
+            assert all((a - b).norm() <= 1 + 1e-5 for a, b in zip(moved, without, strict=True))
+
+
 def test_a_unit_less_moves_the_others_sum_by_nothing():
     """Features that rounding moves where the batch has another shape: the difference is the unit's own."""
     weights = torch.randn(16, 301, generator=torch.Generator().manual_seed(0))

@@ -105,6 +105,12 @@ def test_every_number_near_a_half_step_is_decided(monkeypatch):
     assert 0.2 < len(asked) / 2000 < 0.6
 
 
+def test_the_margin_covers_what_floating_point_and_the_missing_bits_may_change():
+    """Up to the tail: the last of u's bits, and a hundred times 2^-46 |z|."""
+    z = np.linspace(0, module.TAIL, 1000)
+    assert (2.0**-BITS / stats.norm.pdf(z) + 100 * 2.0**-46 * z <= module.MARGIN * (1 + z)).all()
+
+
 @pytest.mark.parametrize("std", [0.0, -1.0, math.nan, math.inf, 2.0**37])
 def test_a_deviation_that_the_margin_was_not_made_for_is_refused(std):
     with pytest.raises(ValueError, match="2\\^36"):

@@ -59,6 +59,29 @@ def test_one_question_in_floating_point_lowers_the_status(tmp_path):
     assert FLOAT_ASSUMPTION in receipt["assumptions"]
 
 
+@pytest.mark.parametrize("which", ["first", "second", "neither"])
+def test_one_release_in_floating_point_lowers_the_status_of_those_after_it(tmp_path, which):
+    """Their epsilons add up, so that the sum is no better proven than any of them."""
+    plain = {name: value for name, value in QUERY.items() if name != "grid"}
+    facts = {"target_epsilon": 9.0, "target_delta": 1e-5, "num_images": 5000, "dataset_id": "scans"}
+    for name in ("first", "second", "third"):
+        ledger = PrivacyLedger(tmp_path / "scans.jsonl", release_id=name, **facts)
+        ledger.reserve(row(12.0, query=plain if name == which else QUERY, name="moments"))
+        (tmp_path / name).mkdir()
+        release = make_release(tmp_path / name, ledger=ledger)
+        ledger.close()
+    receipt, proven = receipt_of(release), which == "neither"
+    assert receipt["status"] == ("proven" if proven else "proven_with_assumptions")
+    assert receipt["rng"] == (EXACT_RNG_FACTS if proven else RNG_FACTS)
+    assert (EXACT_ASSUMPTION in receipt["assumptions"]) == proven and verify.verify(release)[1] == []
+
+    def lie(receipt):
+        receipt["status"] = receipt["method"]["status"] = "proven"
+        receipt["rng"] = EXACT_RNG_FACTS
+
+    assert any("proven to the bit" in problem for problem in forge(release, lie)) == (not proven)
+
+
 def event(receipt, number=1):
     return receipt["events"][number]
 

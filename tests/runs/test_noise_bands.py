@@ -4,6 +4,9 @@
 import json
 import math
 import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
 
 import dp_accounting as dp
 import numpy as np
@@ -15,7 +18,8 @@ from PIL import Image
 from diffusers_dp.accounting.ledger_row import Bands
 from diffusers_dp.commands.plan import describe_step
 from diffusers_dp.commands.plan import sweep as swept
-from diffusers_dp.data.images import PublicFacts
+from diffusers_dp.data.images import PublicFacts, listing_of
+from diffusers_dp.data.source import DataSource
 from diffusers_dp.errors import IntegrityError, UsageError
 from diffusers_dp.methods.method_flags import DPDMConfig
 from diffusers_dp.privacy.sensitive import SensitiveImages
@@ -223,6 +227,30 @@ def test_a_run_without_bands_takes_any_listing_and_writes_none(flags, tmp_path, 
     script.main([*flags, *RESUME])
     assert "listing" not in json.loads((tmp_path / "run" / "private" / "run.json").read_text())
     assert all("bands" not in row and "first_step" not in row for row in read_ledger(tmp_path / "run")[1])
+
+
+def test_all_that_gives_images_their_ids_is_in_the_listing(tmp_path):
+    """Parquet files of one data set, its split, unit and key."""
+    image = Image.new("L", (8, 8))
+    columns = {"image": [image] * 4, "label": [0] * 4, "a": list("kmno"), "b": list("wxyz")}
+    features = Features({**labelled(["left"]), "a": Value("string"), "b": Value("string")})
+    folder = Path(save_parquet(tmp_path / "table", columns, features))
+    save_parquet(folder, columns, features, split="test")
+    data = DataSource(dataset_name=str(folder), class_names=("left",), num_train_images=4)
+    facts = PublicFacts(4, (1, 8, 8), ("left",))
+    listing = listing_of(data, facts)
+    named = [
+        replace(data, **{flag: column}) for flag in ("unit_column", "key_column") for column in ("a", "b")
+    ] + [replace(data, train_split="test")]  # fmt: skip
+    listings = [listing_of(each, facts) for each in named] + [listing_of(data, replace(facts, ids="column"))]
+    shutil.copytree(folder, tmp_path / "elsewhere")
+    assert listing_of(replace(data, dataset_name=str(tmp_path / "elsewhere")), facts) == listing
+    for path in (folder / "data").glob("train*"):
+        path.rename(path.with_name(path.name.replace("00000-of-00001", "00000-of-00002")))
+    listings.append(listing_of(data, facts))
+    save_parquet(tmp_path / "elsewhere", {**columns, "b": ["longer than before"] * 4}, features)
+    listings.append(listing_of(replace(data, dataset_name=str(tmp_path / "elsewhere")), facts))
+    assert len({listing, *listings}) == 1 + len(listings)
 
 
 def test_images_elsewhere_are_the_same_listing(flags, tmp_path, monkeypatch):
