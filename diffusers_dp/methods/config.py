@@ -240,8 +240,9 @@ def _recipe_value(path: str, key: str, value: Any, hint: Any) -> Any:
         return ",".join(str(item) for item in value)
     if kind is float and _is_text_or_number(value):
         try:
-            number = float(value)  # YAML takes 1e-3, without a dot, for text
-            if math.isfinite(number) or str(value).strip().lstrip("+-").lower() in ("inf", "infinity"):
+            said = str(value).strip().lstrip("+-").lower()
+            number = float(str(value).replace(".", "", 1) if said == ".inf" else value)  # YAML takes 1e-3 for text
+            if math.isfinite(number) or said in ("inf", ".inf", "infinity"):
                 return number  # 1e999 is no way to say inf
         except ValueError:
             pass

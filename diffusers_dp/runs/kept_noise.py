@@ -52,6 +52,17 @@ def kept_row(kept: Noise, query: Query) -> LedgerRow:
     return sampled_row(query.name, _number(found, query.name), query.sample_rate, query.repeats)
 
 
+def refuse_the_other_kind(kept: Noise, has_guarantee: bool) -> None:
+    """Raises `UsageError` where a run with a guarantee would go on without one, or the other way round."""
+    began = all(_number(found, name) > 0 for name, found in kept.items())
+    if kept and began != has_guarantee:
+        then = "with noise" if began else "without noise (inf)"
+        raise UsageError(
+            f"--target_epsilon is of the other kind, and this run began {then}: resume with the flags of the first "
+            "start, or start another --output_dir."
+        )
+
+
 def kept_noise_of_steps(kept: Noise, name: str, row: LedgerRow) -> float:
     """
     The noise multiplier of DP-SGD, or of teachers, as the first start chose it.

@@ -35,7 +35,7 @@ from ..verify import delta_in_words, publishes_records
 from ..words import ACCOUNTANTS
 from .bands import chosen_bands, describe_bands, kept_bands, refuse_other_groups
 from .identity import read_identity
-from .kept_noise import Noise, kept_noise_of_steps, kept_row
+from .kept_noise import Noise, kept_noise_of_steps, kept_row, refuse_the_other_kind
 from .plan_table import bound_in_words, limits_in_words, others_in_words, signals_in_words, table_of_rows
 from .question_slack import AGAIN, dearest, refuse_slack, slack_in_words
 from .run_ledger import new_ledger
@@ -178,6 +178,8 @@ def plan_run(config: TrainingConfig, facts: PublicFacts) -> Plan:
     ledger = new_ledger(None, config, facts, identity)
     kept = identity.noise if identity.asked and config.resume_from_checkpoint is not None else None
     left = _left_of_dataset(config, ledger, sampling) if kept is None else config.target_epsilon
+    if kept is not None:
+        refuse_the_other_kind(kept, config.has_guarantee)
     rows = {}
     if not config.dry_run and config.resume_from_checkpoint is None:  # a plan may leave out what a run needs
         config.check_facts(facts.class_names)
