@@ -4,6 +4,7 @@ read without regard to any other. No torch."""
 
 import os
 import posixpath
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -183,6 +184,8 @@ class ImageFolderSource:
             if columns is None:
                 continue
             there = f"; there is: {', '.join(columns)}"
+            if len(columns) == 1 and re.search(r"[;|\t]", columns[0]):
+                there += ". If another character separates them, give --delimiter"
             if not {self.data.image_column, FILE_NAME} & set(columns):
                 raise UsageError(
                     f"'{self.data.image_column}' does not exist in {table.name}, nor {FILE_NAME}{there}.",

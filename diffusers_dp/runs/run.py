@@ -3,6 +3,7 @@
 run DP-SGD and release. `launch.py` has what comes before."""
 
 import json
+import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -452,7 +453,7 @@ class TrainingRun(Generic[Config]):
         self.done("samples and release")
         print(self.stages)
         print(f"Released {release} with epsilon {ledger.epsilon():.4f} at delta {ledger.target_delta:.3e}.")
-        print(f"next: diffusers-dp verify {release}")
+        print(f"next: diffusers-dp verify {shlex.quote(str(release))}")
         if isinstance(artefact, PipelineArtefact):
             print(f"      diffusers-dp sample {release} --num_images 1000 --output_dir {release.with_name('images')}")
         if config.push_to_hub:

@@ -13,6 +13,7 @@ from diffusers_dp.accounting.ledger_file import ReleaseRows
 from diffusers_dp.accounting.ledger_row import LedgerRow
 from diffusers_dp.data.images import PublicFacts
 from diffusers_dp.errors import UsageError
+from diffusers_dp.methods.config import CONFIGS
 from diffusers_dp.methods.feta_pro import FETAProConfig
 from diffusers_dp.methods.method_flags import DPDMConfig
 from diffusers_dp.methods.registry import METHODS
@@ -127,3 +128,11 @@ def test_reservations_of_many_releases_still_verify():
     receipt = build_receipt(RunRecord(ledger=ledger, method=METHODS["dpdm"]), files=[], rng=RNG)
     steps = [[event["steps_reserved"] for event in prior["events"]] for prior in receipt["prior_releases"]]
     assert steps == [[verify.MOST_EVENTS // 2 + 1]] * 2
+
+
+@pytest.mark.parametrize("method", ["moments", "feta_pro", "pe", "gs_wgan"])
+def test_units_of_several_images_are_planned(method):
+    """What the door states of a unit's question is not yet in the plan."""
+    flags = {"dataset_name": "scans", "unit_column": "patient", "num_train_units": 2000, "num_train_images": 4000}
+    settings_ = CONFIGS[method](**flags, target_epsilon=10.0, dry_run=True)
+    assert plan_run(settings_, PublicFacts(4000, (1, 8, 8), ("0", "1"), 2000, ids="column")).rows
