@@ -17,7 +17,7 @@ from .folders import files_below, meant_split, refuse_inner_splits, splits_in
 from .records import Id, ListedRecords, Record, Records
 from .source import DataSource, MissingSplit
 from .strange_tables import check_folder, check_kind
-from .tables import TABLES, Row, columns_of, rows_of
+from .tables import TABLES, Row, class_labels, columns_of, rows_of
 from .values import id_of, label_of
 
 
@@ -198,6 +198,12 @@ class ImageFolderSource:
             ):  # fmt: skip
                 if column is not None and column not in columns:
                     raise UsageError(f"'{column}' does not exist in {table.name}{there}.", field=flag)
+            own = class_labels(table).get(label or "") if table.suffix.lower() == ".parquet" else None
+            if own is not None and not set(own) <= set(self.data.class_names or own):
+                raise UsageError(
+                    f"contradicts column '{label}' of {table.name}, which has: {', '.join(own)}; name these.",
+                    field="class_names",
+                )
 
     def _lines(self) -> Iterator[tuple[str | None, Row]]:
         """All lines of all tables, each with the file that it names."""
@@ -214,8 +220,8 @@ class ImageFolderSource:
         return posixpath.normpath(name)
 
     def _counts(self, name: str | None) -> bool:
-        """Whether a line of metadata is a record: it names a file that is an image of this split, or is nowhere."""
-        return name is not None and (name in self._images or name not in self._all)
+        """Whether a line of metadata is a record: it names an image of this split, or a file there that is missing."""
+        return name is not None and name.startswith(self._below) and (name in self._images or name not in self._all)
 
     def _record(self, name: str, row: dict[str, Any]) -> Record:
         column, label = self.data.label_column or "label", None

@@ -46,6 +46,23 @@ def columns_of(path: Path, delimiter: str = ",") -> tuple[str, ...] | None:
     return tuple(header)
 
 
+def class_labels(path: Path) -> dict[str, list[str]]:
+    """The names of each column of a Parquet file that `datasets` wrote as a `ClassLabel`, in the order of its
+    integers; they are public.
+
+    Raises:
+        UsageError: What the file says of its columns cannot be read.
+    """
+    import datasets
+    import pyarrow.parquet
+
+    try:
+        features = datasets.Features.from_arrow_schema(pyarrow.parquet.read_schema(path))
+    except Exception:  # whatever `datasets` makes of a note that others wrote
+        raise UsageError(f"{path} cannot be read; restore it.", field="dataset_name") from None
+    return {name: list(kind.names) for name, kind in features.items() if isinstance(kind, datasets.ClassLabel)}
+
+
 def rows_of(path: Path, delimiter: str = ",") -> Iterator[Row]:
     """Reads the records of a table one by one. Empty lines are no records.
 
@@ -114,10 +131,17 @@ def _parquet(path: Path) -> Iterator[Row]:
 
     from .records import values_of
 
+    classes = class_labels(path)
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
             for batch in file.iter_batches(batch_size=1024):
                 columns = {name: values_of(batch.column(name)) for name in batch.schema.names}
+                for name in classes.keys() & columns.keys():
+                    columns[name] = [_class_of(classes[name], value) for value in columns[name]]
                 yield from (dict(zip(columns, values)) for values in zip(*columns.values()))
     except (OSError, ValueError):
         raise UsageError(f"{path} cannot be read; restore it.", field="dataset_name") from None
+
+
+def _class_of(names: list[str], value: Any) -> str | None:
+    return names[value] if isinstance(value, int) and 0 <= value < len(names) else None

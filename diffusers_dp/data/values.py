@@ -32,8 +32,13 @@ def integer_of(value: Any) -> int | None:
 
 
 def numbers_of(class_names: Sequence[str]) -> list[int] | None:
-    """The names of the classes as different whole numbers; `None` where they are not."""
-    found = [int(name) for name in class_names if re.fullmatch(r"[+-]?[0-9]{1,18}", name)]
+    """The names of the classes as different whole numbers; `None` where they are not. `True` is 1, whatever its place:
+    by position, the boolean would be the class `False` of `True,False`."""
+    found = [
+        _BOOLEANS[name] if name in _BOOLEANS else int(name)
+        for name in class_names
+        if name in _BOOLEANS or re.fullmatch(r"[+-]?[0-9]{1,18}", name)
+    ]
     return found if len(found) == len(class_names) == len(set(found)) else None
 
 
@@ -42,7 +47,7 @@ def label_of(value: Any, class_names: Sequence[str]) -> int | None:
     The place of one label in the declared label set.
 
     Text is a class of exactly that name, without blanks around it. A number, or text that says one, is the class of
-    that value where all names are numbers. Where no name is a number, it is a position in the declared order.
+    that value where all names are numbers or booleans. Where no name is one, it is a position in the declared order.
     Booleans are 1 and 0.
 
     Args:
@@ -69,7 +74,7 @@ def label_of(value: Any, class_names: Sequence[str]) -> int | None:
 
 def are_positions(class_names: Sequence[str]) -> bool:
     """Whether a whole number is a position in the declared order: where no name says a number."""
-    return not any(integer_of(name) is not None and name not in _BOOLEANS for name in class_names)
+    return not any(integer_of(name) is not None for name in class_names)
 
 
 def positions(class_names: Sequence[str]) -> str:
@@ -85,9 +90,21 @@ def why_no_label(value: Any, class_names: Sequence[str]) -> str | None:
     text = value.strip() if isinstance(value, str) else value
     if text is None or text != text or (isinstance(text, str) and text in NO_VALUE):
         return "no label"
-    near = [name for name in class_names if str(text).casefold() == name.casefold()]
-    hint = f"; --class_names has {near[0]}" if near else ""
-    return f"{str(text)[:40]!r}, which --class_names does not list{hint}"
+    return f"{str(text)[:40]!r}, which --class_names does not list{_hint(str(text), class_names)}"
+
+
+def _hint(text: str, class_names: Sequence[str]) -> str:
+    """What is near a label: another case, other blanks, underscores or commas."""
+    near = next((name for name in class_names if _bare(name) == _bare(text) != ""), None)
+    if near is not None:
+        return f"; --class_names has {near}"
+    if any(text in re.split(r"[;|\s]+", name) for name in class_names):
+        return "; separate the names in --class_names by commas"
+    return "; a name in --class_names holds no comma, so that the data needs another spelling" if "," in text else ""
+
+
+def _bare(text: str) -> str:
+    return re.sub(r"[\W_]+", "", text.casefold())
 
 
 def id_of(value: Any) -> str | int | None:

@@ -3,11 +3,13 @@
 
 import json
 import os
+import re
 import tarfile
 import tempfile
 from dataclasses import replace
 from pathlib import Path
 
+import datasets
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,6 +20,7 @@ from diffusers_dp.cli import main
 from diffusers_dp.data.images import load_images, public_facts
 from diffusers_dp.data.source import DataSource
 from diffusers_dp.data.sources import open_source
+from diffusers_dp.data.values import why_no_label
 from diffusers_dp.errors import UsageError
 from support.images import encode
 
@@ -213,7 +216,8 @@ def test_ids_are_compared_as_they_are_spelled_and_numbers_by_value(tmp_path):
         (("3", "5", "7"), [3, 5, 7, 3.0, "05", 5.5], [0, 1, 2, 0, 1, None]),
         (("cat", "dog"), ["0", "1", "2", "-1", "dog", "1.0"], [0, 1, None, None, 1, 1]),
         (("no", "yes"), [True, False, "true", "False", 1, "yes"], [1, 0, 1, 0, 1, 1]),
-        (("True", "False"), ["True", "False", "true", True, 0, "x"], [0, 1, 1, 1, 0, None]),
+        (("True", "False"), ["True", "False", "true", True, 0, "x"], [0, 1, 0, 0, 1, None]),
+        (("true", "other"), ["true", "other", True, False, 0, "True"], [0, 1, None, None, None, None]),
         (("7", "other"), ["7", "other", "0", "1", 7, "7.0"], [0, 1, None, None, None, None]),
         (("01", "1"), ["01", "1", "001", 1, "1.0", ""], [0, 1, None, None, None, None]),
     ],
@@ -237,6 +241,7 @@ def write_images(path, labels, kind):
         (pa.float64(), ("3", "5", "7"), [3.0, 5.0, None, float("nan"), 5.5, 7.0], [0, 1, None, None, None, 2]),
         (pa.int8(), ("1", "2", "3"), [1, 2, 3, None, 0, 4], [0, 1, 2, None, None, None]),
         (pa.bool_(), ("no", "yes"), [True, False, None, True, True, False], [1, 0, None, 1, 1, 0]),
+        (pa.bool_(), ("True", "False"), [True, False, None, True, True, False], [0, 1, None, 0, 0, 1]),
         (pa.string(), ("cat", "dog"), ["cat", "NA", "dog ", "DOG", "1", None], [0, None, 1, None, 1, None]),
         (pa.int64(), ("cat", "dog"), [0, 1, 2, -1, None, 1], [0, 1, None, None, None, 1]),
     ],
@@ -294,6 +299,54 @@ def test_a_split_has_its_own_lines(tmp_path):
     write_table(tmp_path / "metadata.csv", lines)
     assert train != test and len(read(tmp_path)) == COUNT and len(read(tmp_path, train_split="test")) == COUNT
     assert np.all([label is not None for label, _ in read(tmp_path).values()])
+
+
+def test_a_misspelt_line_of_another_split_is_no_record_of_this_one(tmp_path):
+    """It would exceed the declared number of images."""
+    for split in ("train", "test"):
+        folder_of(tmp_path / split)
+    lines = [dict(row, file_name=f"{split}/{row['file_name']}") for split in ("train", "test") for row in rows()]
+    for wrong in ("test/typo.png", "tset/scan 5.png", "../scan 5.png"):
+        lines[-1]["file_name"] = wrong
+        write_table(tmp_path / "metadata.csv", lines)
+        assert len(read(tmp_path)) == COUNT
+
+
+def test_a_class_label_of_metadata_means_its_own_names(tmp_path):
+    folder = folder_of(tmp_path)
+    kinds = datasets.Features(
+        {"file_name": datasets.Value("string"), "label": datasets.ClassLabel(names=["dog", "cat"])}
+    )
+    values = {"file_name": NAMES, "label": [0, 1, 0, -1, None, 1]}
+    with (folder / "metadata.parquet").open("wb") as file:
+        datasets.Dataset.from_dict(values, features=kinds).to_parquet(file)
+    assert {number: label for number, (label, _) in read(folder).items()} == {0: 1, 1: 0, 2: 1, 5: 0}
+    with pytest.raises(UsageError, match="--class_names contradicts column 'label' of metadata.parquet.*dog, cat"):
+        read(folder, class_names=("a", "b"))
+
+
+@pytest.mark.parametrize("column", ["label", "when"])
+def test_a_date_that_python_cannot_hold_changes_its_own_record_alone(tmp_path, column):
+    """In a column that no flag names, it changes none."""
+    folder = folder_of(tmp_path)
+    when = pa.array([0, 0, 2**62, 0, 0, 0], pa.int64()).cast(pa.timestamp("us"))
+    table = {"file_name": NAMES, "label": LABELS, "patient": PATIENTS, column: when}
+    pq.write_table(pa.table(table), folder / "metadata.parquet")
+    flags = {"class_names": None, "unit_column": "patient"} if column == "label" else {}
+    assert len(read(folder, **flags)) == COUNT
+
+
+@pytest.mark.parametrize(
+    ("label", "names", "hint"),
+    [
+        ("golden_retriever", ("golden retriever",), "; --class_names has golden retriever"),
+        ("cat", ("cat;dog",), "; separate the names in --class_names by commas"),
+        ("cat, tabby", ("cat", "tabby"), "; a name in --class_names holds no comma.*"),
+        ("bird", ("cat", "dog"), ""),
+    ],
+)  # fmt: skip
+def test_a_label_that_is_no_class_comes_with_a_hint(label, names, hint):
+    assert re.fullmatch(f"'{label}', which --class_names does not list{hint}", why_no_label(label, names))
 
 
 def test_folders_tell_classes_where_the_table_does_not(tmp_path):
