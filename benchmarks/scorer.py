@@ -11,6 +11,7 @@ Numbers measured on real images are private where these images are.
 """
 
 import argparse
+import glob
 import json
 import math
 import os
@@ -146,7 +147,7 @@ def read(folder: str | Path, split: str, image_column: str = "", label_column: s
     with tempfile.TemporaryDirectory() as cache:  # else another folder of this name and card could be read
         kept: Any = {"split": split, "cache_dir": cache}
         if Path(folder, RECEIPT_NAME).exists():  # a release: its card, which has no hash, could name other files
-            shards = sorted(str(shard) for shard in Path(folder, "data").glob("*.parquet"))
+            shards = sorted(glob.escape(str(shard)) for shard in Path(folder, "data").glob("*.parquet"))
             rows = datasets.load_dataset("parquet", data_files=shards, **kept)
         else:
             rows = datasets.load_dataset(str(folder), **kept)

@@ -57,7 +57,13 @@ class OneSentence(argparse.ArgumentParser):
     """Refuses in one sentence, without the usage."""
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message}; `{self.prog} --help` lists what can be given.")
+        raise UsageError(f"{message}; {dash_remedy(message)}`{self.prog} --help` lists what can be given.")
+
+
+def dash_remedy(message: str) -> str:
+    """Explains how to give a path that argparse took for a flag; empty for other messages of argparse."""
+    taken = message.endswith(("expected one argument", "required: release"))
+    return "a path that starts with a dash is given as ./-name; " if taken else ""
 
 
 class _PrintHelp(argparse.Action):

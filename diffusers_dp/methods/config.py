@@ -15,7 +15,7 @@ from ..errors import UsageError
 from ..files.strange_values import read_yaml_file
 from .advice import Situation
 from .automatic import AUTO, OF_A_NEW_MODEL, automatic
-from .command_line import nearest_flag, parser_of, value_type
+from .command_line import dash_remedy, nearest_flag, parser_of, value_type
 from .feta_pro import FETAProConfig
 from .flag import excluding, parse_rate, refuse_two_ways, refuse_without_effect, validate
 from .flags import DPSGDConfig, TrainingConfig
@@ -164,7 +164,7 @@ def _parse_command_line(argv: list[str], config_class: type[TrainingConfig], met
         unknown = parser.parse_known_args(argv, given)[1]
     except argparse.ArgumentError as error:
         name = (error.argument_name or "The command line").split("/")[0]
-        raise UsageError(f"{name}: {error.message}; see --help.") from None
+        raise UsageError(f"{name}: {error.message}; {dash_remedy(error.message)}see --help.") from None
     if unknown:
         if not unknown[0].startswith("-"):
             raise UsageError(f"'{unknown[0]}' belongs to no flag; see --help.")
