@@ -5,7 +5,7 @@ import argparse
 from difflib import get_close_matches
 
 from ..errors import UsageError
-from ..methods.method import PROVEN, STATUSES, Method, load
+from ..methods.method import PROVEN, STATUSES, Method
 from ..methods.registry import METHODS
 
 
@@ -41,9 +41,7 @@ def _print_one(name: str) -> None:
     method = known[letters(name)]
     print(f"{method.title} ({method.name})", f"paper: {method.paper}", sep="\n")
     print(f"status: {method.status}: {STATUSES[method.status]}.", f"script: {_script(method)}", sep="\n")
-    print("", *filter(None, (method.note, method.figures)), sep="\n")
-    if method.check is not None:
-        print(load(method.check)())
+    print("", *filter(None, (method.note, method.figures, method.computed)), sep="\n")
 
 
 def letters(name: str) -> str:

@@ -46,7 +46,8 @@ class Method:
         run_class (`Code`): The class of its runs.
         build (`Code`, *optional*): Configuration, public facts and device to a new `Trained`, which the plan counts
             and the audits try. A method with DP-SGD needs it, unless `--skip_preflight` is given.
-        check (`Code`, *optional*): Computes what refutes a published epsilon; returns a sentence.
+        computed (`str`): Figures that refute a published epsilon, as computed by
+            `tests/methods/test_published_claims.py`.
     """
 
     name: str
@@ -60,7 +61,7 @@ class Method:
     train: Code | None = None
     run_class: Code = "diffusers_dp.runs.run:TrainingRun"
     build: Code | None = None
-    check: Code | None = None
+    computed: str = ""
 
     @property
     def script(self) -> str | None:

@@ -1,7 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Counterexamples to published epsilons, and counts that hold: `diffusers-dp methods NAME` prints them.
+"""Counterexamples to published epsilons, and counts that hold: the registry's sentences are computed here.
 
-Each function returns a sentence or two. No private image is read, and all seeds are fixed.
+No private image is read, and all seeds are fixed.
 """
 
 import math
@@ -9,15 +9,32 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
+import pytest
 from dp_accounting import GaussianDpEvent, NeighboringRelation, PoissonSampledDpEvent, PrivacyAccountant
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 from scipy.stats import binom, norm, wishart
 
-from .bounds import gaussian_delta
+from diffusers_dp.audit.bounds import gaussian_delta
+from diffusers_dp.methods.registry import METHODS
 
 
 DELTA = 1e-5  # of the publications
+
+
+def _bisect(below: Callable[[float], bool], high: float) -> float:
+    """The number between 0 and `high` at which `below` ends."""
+    low = 0.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if below(middle) else (low, middle)
+    return high
+
+
+def _affordable(epsilon: float, multipliers: Sequence[float]) -> int:
+    """How often Gaussian answers with these noise multipliers may be given together."""
+    most = _bisect(lambda mu: gaussian_delta(epsilon, mu) <= DELTA, 100)
+    return math.floor(most**2 / sum(each**-2 for each in multipliers))
 
 
 def pge() -> str:
@@ -39,14 +56,10 @@ def pge() -> str:
     )
 
 
-def dpgen(epsilon: float = 1.0, choices: int = 5) -> str:
+def dpgen() -> str:
     """Computes how likely an answer is with an image and without it, where randomised response chooses among the
-    sensitive images.
-
-    Args:
-        epsilon (`float`): Claimed epsilon of the randomised response.
-        choices (`int`): Images that it chooses from: one and its neighbours in the set.
-    """
+    sensitive images: one and its neighbours in the set."""
+    epsilon, choices = 1.0, 5
 
     def answers(names: Sequence[str]) -> dict[str, float]:
         """Answers for the first image: itself, or one of its neighbours in the set."""
@@ -174,16 +187,19 @@ def p3gm(epsilon: float = 1.0) -> str:
     )
 
 
-def _bisect(below: Callable[[float], bool], high: float) -> float:
-    """The number between 0 and `high` at which `below` ends."""
-    low = 0.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if below(middle) else (low, middle)
-    return high
+COMPUTED = {
+    "pge": pge, "dpgen": dpgen, "gs_wgan_published": gs_wgan, "g_pate_published": g_pate,
+    "datalens_published": datalens, "dp_kernel_published": dp_kernel, "p3gm": p3gm,
+}  # fmt: skip
 
 
-def _affordable(epsilon: float, multipliers: Sequence[float]) -> int:
-    """How often Gaussian answers with these noise multipliers may be given together."""
-    most = _bisect(lambda mu: gaussian_delta(epsilon, mu) <= DELTA, 100)
-    return math.floor(most**2 / sum(each**-2 for each in multipliers))
+@pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.computed])
+def test_what_the_registry_says_is_computed(name):
+    assert COMPUTED[name]() == METHODS[name].computed
+
+
+def test_covariances_that_tell_an_image_come_out_as_often_as_computed():
+    """x' W^-1 x is 1 / (c chi^2) with two degrees of freedom: W - xx' has a negative eigenvalue with probability
+    1 - exp(-1 / (2 c)), where c = 1.5 / epsilon."""
+    for epsilon in (1.0, 3.0):
+        assert f" {100 * (1 - math.exp(-epsilon / 3)):.0f} % of" in p3gm(epsilon)
