@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..data.decoding import describe_file
-from ..data.folders import class_folders, service_entries
+from ..data.folders import class_folders, refuse_some_splits, service_entries
 from ..data.images import READING, ImageArrays, PublicFacts, load_images, public_facts
 from ..data.records import Id
 from ..data.source import DataSource
@@ -65,7 +65,9 @@ def _source(args: argparse.Namespace) -> DataSource:
         flags = ["--train_data_dir", folder, *others]
         given = {flag.partition("=")[0].replace("-", "_") for flag in flags}
         if not given & {"__class_names", "__config"}:
-            flags += ["--class_names", ",".join(class_folders(Path(os.path.expanduser(folder)), "train_data_dir"))]
+            root = Path(os.path.expanduser(folder))
+            flags.append(f"--class_names={','.join(class_folders(root, 'train_data_dir'))}")
+            refuse_some_splits(root, "train_data_dir", ())
     config = load_config([*flags, "--dry_run"], chosen_method(flags, args.method))
     if config.uses_digits or not (config.train_data_dir or config.dataset_name):
         raise UsageError("Nothing is named that could be read; name the folder, or give --dataset_name.")

@@ -15,11 +15,7 @@ from .local_tables import check_tables, local_tables
 from .records import DatasetRecords, Records
 from .source import DataSource, MissingSplit
 from .strange_tables import check_folder, check_kind, check_named_files
-
-
-_TEXT = r"(large_)?string(_view)?"
-_LABEL_TYPE = re.compile(rf"u?int\d+|bool|(float|double)\d*|{_TEXT}")
-_ID_TYPE = re.compile(rf"u?int\d+|(float|double)\d*|{_TEXT}")
+from .values import ID_TYPE, LABEL_TYPE
 
 
 class DatasetSource:
@@ -226,7 +222,7 @@ class DatasetSource:
             )
 
         column, field = self.data.id_column, "unit_column" if self.data.unit_column else "key_column"
-        if column is not None and not _ID_TYPE.fullmatch(str(getattr(features[column], "dtype", ""))):
+        if column is not None and not re.fullmatch(ID_TYPE, str(getattr(features[column], "dtype", ""))):
             raise UsageError(
                 f"'{column}' holds neither integers nor text; there is: {', '.join(features)}.", field=field
             )
@@ -248,7 +244,7 @@ class DatasetSource:
                 )
             return None
         kind = features[column]
-        plain = isinstance(kind, datasets.Value) and _LABEL_TYPE.fullmatch(kind.dtype)
+        plain = isinstance(kind, datasets.Value) and re.fullmatch(LABEL_TYPE, kind.dtype)
         if not plain and not isinstance(kind, datasets.ClassLabel):
             raise UsageError(
                 f"'{column}' holds neither integers nor text nor a ClassLabel, but {kind}; there is: "

@@ -3,11 +3,11 @@
 
 import os
 import re
-import unicodedata
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from ..errors import UsageError
+from .values import in_nfc
 
 
 #: Names, in lower case, that systems and programs give to their own folders and files, such as bins, previews, shadow
@@ -126,11 +126,6 @@ def class_folders(root: Path, field: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def in_nfc(name: str) -> str:
-    """A name in Unicode's form NFC: some systems write an accent as a character, others as part of one."""
-    return unicodedata.normalize("NFC", name)
-
-
 def refuse_splits(root: Path, field: str) -> None:
     """
     Refuses to take splits for classes, or to merge the splits of each class.
@@ -154,11 +149,30 @@ def refuse_splits(root: Path, field: str) -> None:
     refuse_inner_splits(root, field)
 
 
+def refuse_some_splits(root: Path, field: str, class_names: Iterable[str]) -> None:
+    """Refuses folders of two splits beside others (`train`, `test`, `masks`), unless they are declared classes: they
+    would be merged, or taken for classes."""
+    found = _two_splits(root)
+    if found and not {in_nfc(path.name) for path in found} <= set(map(in_nfc, class_names)):
+        meant = next((path for path in found if split_of(path.name) == "train"), found[0])
+        raise UsageError(
+            f"{root} holds folders that look like splits ({', '.join(path.name for path in found)}) beside others; "
+            f"give {meant}, or declare all folders by --class_names where they are classes.",
+            field=field,
+        )
+
+
+def _two_splits(folder: Path) -> list[Path]:
+    """The folders in a folder that are called as splits are, if they are of two splits or more."""
+    found = [path for path in subfolders(folder) if split_of(path.name)]
+    return found if len({split_of(path.name) for path in found}) > 1 else []
+
+
 def refuse_inner_splits(root: Path, field: str) -> None:
     """The second half of `refuse_splits`: below `root`, folders of two splits would be merged."""
     folders = sorted({path.parent for path in files_below(root)} - {root})
     below = sorted({parent for path in folders for parent in path.parents if parent.is_relative_to(root)} - {root})
-    inside = [path for parent in below for path in splits_in(parent)]
+    inside = [path for parent in below for path in splits_in(parent) or _two_splits(parent)]
     if len({split_of(path.name) for path in inside}) > 1:
         listed = ", ".join(str(path.relative_to(root)) for path in inside[:4])
         raise UsageError(

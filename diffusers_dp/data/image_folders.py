@@ -13,12 +13,12 @@ from typing import Any
 from ..errors import UsageError
 from ..files.strange_files import is_own
 from .decoding import is_image
-from .folders import files_below, meant_split, refuse_inner_splits, splits_in
+from .folders import files_below, meant_split, refuse_inner_splits, refuse_some_splits, splits_in, subfolders
 from .records import Id, ListedRecords, Record, Records
 from .source import DataSource, MissingSplit
 from .strange_tables import check_folder, check_kind
-from .tables import TABLES, Row, class_labels, columns_of, rows_of
-from .values import id_of, label_of
+from .tables import TABLES, Row, class_labels, columns_of, rows_of, types_of
+from .values import ID_TYPE, LABEL_TYPE, TEXT, id_of, in_nfc, label_of
 
 
 METADATA = tuple(f"metadata{suffix}" for suffix in TABLES)  # beside images, as `datasets` calls them
@@ -35,7 +35,9 @@ def holds_images(folder: Path) -> bool:
     if any((folder / name).is_file() for name in ("dataset_dict.json", "state.json")):
         return False
     files = files_below(folder)
-    tables = (path.suffix.lower() in (".arrow", ".tar", ".parquet") and path.name not in METADATA for path in files)
+    tables = (
+        path.suffix.lower() in (".arrow", ".tar", ".parquet") and path.name.lower() not in METADATA for path in files
+    )
     return any(map(is_image, files)) and not any(tables)
 
 
@@ -62,7 +64,7 @@ class ImageFolderSource:
             check_folder(self.root, "dataset_name")
         files = files_below(self.root)
         self._all = {path.relative_to(self.root).as_posix(): path for path in files}
-        self._tables = [path for path in files if path.name in METADATA] if place.is_dir() else [place]
+        self._tables = [path for path in files if path.name.lower() in METADATA] if place.is_dir() else [place]
         self._named_alone = place.is_file()
         self._below = self._split_folder()
         if self._named_alone:  # whatever a line names is meant; the decoder knows whether it is an image
@@ -75,11 +77,17 @@ class ImageFolderSource:
         if data.is_strange:
             packed = [str(path) for path in self._tables if path.suffix.lower() == ".parquet"]
             check_kind("parquet", packed, str(data.dataset_name))
-        names = data.class_names or ()
-        self._folders_are_classes = any((self.root / self._below / name).is_dir() for name in names)
+        names = [path.name for path in subfolders(self.root / self._below)]
+        self._folders_are_classes = bool(set(map(in_nfc, names)) & set(map(in_nfc, data.class_names or ())))
         self._check_tables()
         if not self._tables and data.class_names is None and len({path.parent for path in self._images.values()}) > 1:
             raise UsageError("must declare the classes of a folder of class folders.", field="class_names")
+        if not self._tables and data.class_names is not None and not self._folders_are_classes:
+            raise UsageError(
+                f"names no folder in {data.dataset_name}, which has no metadata file either; it holds: "
+                f"{', '.join(names) or 'no folder'}.",
+                field="class_names",
+            )
 
     def count(self) -> int:
         if not self._tables:
@@ -133,6 +141,8 @@ class ImageFolderSource:
 
     def labels(self, cache_dir: Path) -> Iterator[Any]:
         column = self.data.label_column or "label"
+        if not self._tables:
+            yield from (name.removeprefix(self._below).partition("/")[0] for name in self._images)
         for name, row in self._lines():
             if row is not None and column in row and (self._named_alone or self._counts(name)):
                 yield row[column]
@@ -154,6 +164,8 @@ class ImageFolderSource:
                 f"splits; give --dataset_name {folders[0]}.",
                 field="train_split",
             )
+        if not self._named_alone:
+            refuse_some_splits(self.root, "dataset_name", self.data.class_names or ())
         refuse_inner_splits(self.root, "dataset_name")
         if split != "train":
             raise MissingSplit(f"'{split}' does not exist; there is: train.", field="train_split")
@@ -179,6 +191,13 @@ class ImageFolderSource:
             raise UsageError(
                 f"{self.data.dataset_name} has two metadata files in one folder; keep one.", field="dataset_name"
             )
+        if len({path.suffix.lower() for path in self._tables}) > 1:
+            raise UsageError(
+                f"{self.data.dataset_name} has metadata files of several formats, in which an id can be text or a "
+                "number; write all in one.",
+                field="dataset_name",
+            )
+        first: dict[str, str] = {}
         for table in self._tables:
             columns = columns_of(table, self.data.delimiter)
             if columns is None:
@@ -198,17 +217,47 @@ class ImageFolderSource:
             ):  # fmt: skip
                 if column is not None and column not in columns:
                     raise UsageError(f"'{column}' does not exist in {table.name}{there}.", field=flag)
-            own = class_labels(table).get(label or "") if table.suffix.lower() == ".parquet" else None
+            own = class_labels(table, {label}).get(label or "")
             if own is not None and not set(own) <= set(self.data.class_names or own):
                 raise UsageError(
                     f"contradicts column '{label}' of {table.name}, which has: {', '.join(own)}; name these.",
                     field="class_names",
                 )
+            self._check_types(table, types_of(table, self._wanted), first)
+
+    def _check_types(self, table: Path, types: dict[str, str], first: dict[str, str]) -> None:
+        """The columns of a Parquet file can be read, and have the types of the first file."""
+        allowed = {
+            self.data.image_column if self.data.image_column in types else FILE_NAME: ("image_column", TEXT),
+        }
+        if self.data.class_names is not None:
+            allowed[self.data.label_column or "label"] = "label_column", LABEL_TYPE
+        if self.data.id_column is not None and self.data.id_column not in allowed:
+            allowed[self.data.id_column] = "unit_column" if self.data.unit_column else "key_column", ID_TYPE
+        for column, (flag, kinds) in allowed.items():
+            kind = types.get(column)
+            if kind is not None and not re.fullmatch(kinds, kind):
+                raise UsageError(
+                    f"'{column}' of {table.name} has values of type {kind}; write text"
+                    f"{'' if kinds == TEXT else ' or integers'}.",
+                    field=flag,
+                )
+            if kind is not None and first.setdefault(column, kind) != kind:
+                raise UsageError(
+                    f"{table} has another type of '{column}' than other files; write all files with one schema.",
+                    field="dataset_name",
+                )
+
+    @property
+    def _wanted(self) -> set[str | None]:
+        """The columns that are read: those that flags or their defaults name."""
+        label = None if self.data.class_names is None else self.data.label_column or "label"
+        return {self.data.image_column, FILE_NAME, label, self.data.id_column}
 
     def _lines(self) -> Iterator[tuple[str | None, Row]]:
         """All lines of all tables, each with the file that it names."""
         for table in self._tables:
-            yield from ((self._name(table, row), row) for row in rows_of(table, self.data.delimiter))
+            yield from ((self._name(table, row), row) for row in rows_of(table, self._wanted, self.data.delimiter))
 
     def _name(self, table: Path, row: dict[str, Any] | None) -> str | None:
         """The file that a line names, relative to the root; `None` where it names none there."""
@@ -241,5 +290,6 @@ class ImageFolderSource:
         """By the first folder below the split's."""
         if self.data.class_names is None:
             return None
-        first = name.removeprefix(self._below).partition("/")[0]
-        return self.data.class_names.index(first) if first in self.data.class_names else None
+        names = list(map(in_nfc, self.data.class_names))
+        first = in_nfc(name.removeprefix(self._below).partition("/")[0])
+        return names.index(first) if first in names else None

@@ -151,17 +151,7 @@ def values_of(column: Any) -> list[Any]:
         return values_of(column.cast(kind.value_type))
     if any(is_text(kind) for is_text in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)):
         return [_text(value) for value in column.cast(pa.large_binary()).to_pylist()]
-    try:
-        return column.to_pylist()
-    except (ValueError, OverflowError):  # one value that Python cannot hold, such as a date after the year 9999
-        return [_value(value) for value in column]
-
-
-def _value(value: Any) -> Any:
-    try:
-        return value.as_py()
-    except (ValueError, OverflowError):
-        return None
+    return column.to_pylist()
 
 
 def _text(value: bytes | None) -> str | None:

@@ -12,11 +12,12 @@ from PIL import Image
 from ..errors import UsageError
 from .dataset_source import DatasetSource
 from .decoding import IMAGE_SUFFIXES, is_image
-from .folders import class_folders, files_below, in_nfc, is_service
+from .folders import class_folders, files_below, is_service
 from .image_folders import ImageFolderSource, holds_images, is_table
 from .medical import PACKAGES, check_medical
 from .records import ListedRecords, Records
 from .source import DataSource
+from .values import in_nfc
 
 
 class ImageSource(Protocol):

@@ -4,7 +4,7 @@ readers of other libraries take a column's type from all of its values, and one 
 
 import csv
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,28 +46,46 @@ def columns_of(path: Path, delimiter: str = ",") -> tuple[str, ...] | None:
     return tuple(header)
 
 
-def class_labels(path: Path) -> dict[str, list[str]]:
-    """The names of each column of a Parquet file that `datasets` wrote as a `ClassLabel`, in the order of its
-    integers; they are public.
+def class_labels(path: Path, columns: Collection[str | None]) -> dict[str, list[str]]:
+    """The names of columns of a Parquet file that `datasets` wrote as `ClassLabel`s, in the order of their integers;
+    they are public.
 
     Raises:
-        UsageError: What the file says of its columns cannot be read.
+        UsageError: What the file says of these columns cannot be read.
     """
+    if path.suffix.lower() != ".parquet":
+        return {}
     import datasets
+    import pyarrow as pa
     import pyarrow.parquet
 
     try:
-        features = datasets.Features.from_arrow_schema(pyarrow.parquet.read_schema(path))
+        whole = pyarrow.parquet.read_schema(path)
+        schema = pa.schema([field for field in whole if field.name in columns], metadata=whole.metadata)
+        features = datasets.Features.from_arrow_schema(schema)
     except Exception:  # whatever `datasets` makes of a note that others wrote
         raise UsageError(f"{path} cannot be read; restore it.", field="dataset_name") from None
     return {name: list(kind.names) for name, kind in features.items() if isinstance(kind, datasets.ClassLabel)}
 
 
-def rows_of(path: Path, delimiter: str = ",") -> Iterator[Row]:
+def types_of(path: Path, columns: Collection[str | None]) -> dict[str, str]:
+    """The types of columns of a Parquet file; nothing for other tables, whose values have types of their own."""
+    if path.suffix.lower() != ".parquet":
+        return {}
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    kinds = {field.name: field.type for field in pyarrow.parquet.read_schema(path) if field.name in columns}
+    types = {name: str(kind.value_type if pa.types.is_dictionary(kind) else kind) for name, kind in kinds.items()}
+    return types | dict.fromkeys(class_labels(path, columns), "string")  # its names are what is read
+
+
+def rows_of(path: Path, columns: Collection[str | None], delimiter: str = ",") -> Iterator[Row]:
     """Reads the records of a table one by one. Empty lines are no records.
 
     Args:
         path (`Path`): A file that ends in one of `TABLES`.
+        columns (collection of `str`): Those that are needed: of Parquet no other is read, whatever its values are.
         delimiter (`str`): One character between the fields of a CSV file. Within double quotes it is text. A field
             holds no line break.
 
@@ -79,7 +97,7 @@ def rows_of(path: Path, delimiter: str = ",") -> Iterator[Row]:
     """
     header = columns_of(path, delimiter)
     if path.suffix.lower() == ".parquet":
-        yield from _parquet(path)
+        yield from _parquet(path, columns)
         return
     try:
         with open(path, "rb") as file:
@@ -126,16 +144,17 @@ def _object(line: bytes) -> Row:
     return told if isinstance(told, dict) else None
 
 
-def _parquet(path: Path) -> Iterator[Row]:
+def _parquet(path: Path, wanted: Collection[str | None]) -> Iterator[Row]:
     import pyarrow.parquet
 
     from .records import values_of
 
-    classes = class_labels(path)
+    classes = class_labels(path, wanted)
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_size=1024):
-                columns = {name: values_of(batch.column(name)) for name in batch.schema.names}
+            there = [name for name in file.schema_arrow.names if name in wanted]
+            for batch in file.iter_batches(batch_size=1024, columns=there):
+                columns = {name: values_of(batch.column(name)) for name in there}
                 for name in classes.keys() & columns.keys():
                     columns[name] = [_class_of(classes[name], value) for value in columns[name]]
                 yield from (dict(zip(columns, values)) for values in zip(*columns.values()))

@@ -3,6 +3,7 @@
 
 import math
 import re
+import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,8 +14,17 @@ NO_VALUE = frozenset({
     "", "NA", "N/A", "n/a", "na", "n.a.", "#N/A", "#NA", "<NA>", "NULL", "Null", "null", "NONE", "None", "none", "nil",
     "NIL", "NaN", "nan", "NAN", "-nan", "NaT", "-", "--", "?", "undefined", "missing",
 })  # fmt: skip
+#: Names of the types that columns of Parquet may have, by Arrow and by `datasets`.
+TEXT = r"(large_)?string(_view)?"
+ID_TYPE = rf"u?int\d+|(half)?float\d*|double|{TEXT}"
+LABEL_TYPE = rf"bool|{ID_TYPE}"
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}(\.0{0,18})?")
 _BOOLEANS = {"true": 1, "True": 1, "TRUE": 1, "false": 0, "False": 0, "FALSE": 0}
+
+
+def in_nfc(name: str) -> str:
+    """A name in Unicode's form NFC: some systems write an accent as a character, others as part of one."""
+    return unicodedata.normalize("NFC", name)
 
 
 def integer_of(value: Any) -> int | None:
@@ -32,13 +42,8 @@ def integer_of(value: Any) -> int | None:
 
 
 def numbers_of(class_names: Sequence[str]) -> list[int] | None:
-    """The names of the classes as different whole numbers; `None` where they are not. `True` is 1, whatever its place:
-    by position, the boolean would be the class `False` of `True,False`."""
-    found = [
-        _BOOLEANS[name] if name in _BOOLEANS else int(name)
-        for name in class_names
-        if name in _BOOLEANS or re.fullmatch(r"[+-]?[0-9]{1,18}", name)
-    ]
+    """The names of the classes as different whole numbers, or as both booleans; `None` where they are not."""
+    found = [number for name in class_names if (number := integer_of(name)) is not None]
     return found if len(found) == len(class_names) == len(set(found)) else None
 
 
@@ -46,9 +51,9 @@ def label_of(value: Any, class_names: Sequence[str]) -> int | None:
     """
     The place of one label in the declared label set.
 
-    Text is a class of exactly that name, without blanks around it. A number, or text that says one, is the class of
-    that value where all names are numbers or booleans. Where no name is one, it is a position in the declared order.
-    Booleans are 1 and 0.
+    Text is a class of exactly that name, without blanks around it, its accents written in either form of Unicode. A
+    number, or text that says one, is the class of that value where all names are numbers. Where no name is a number,
+    it is a position in the declared order. Booleans are 1 and 0, also as names.
 
     Args:
         value: As the file has it: text, a number, a boolean, or `None`.
@@ -58,9 +63,11 @@ def label_of(value: Any, class_names: Sequence[str]) -> int | None:
         `int` or `None`: From 0 to the number of classes less 1; `None` for no label, and for one not in the set.
     """
     if isinstance(value, str):
-        for text in (value, value.strip()):
-            if text in class_names:
-                return list(class_names).index(text)
+        if value.strip() in class_names:
+            return list(class_names).index(value.strip())
+        names = [in_nfc(name).strip() for name in class_names]
+        if (text := in_nfc(value.strip())) in names:
+            return names.index(text)
         if value.strip() in NO_VALUE:
             return None
     number, numbers = integer_of(value), numbers_of(class_names)
@@ -73,7 +80,7 @@ def label_of(value: Any, class_names: Sequence[str]) -> int | None:
 
 
 def are_positions(class_names: Sequence[str]) -> bool:
-    """Whether a whole number is a position in the declared order: where no name says a number."""
+    """Whether a whole number is a position in the declared order: where no name says a number or a boolean."""
     return not any(integer_of(name) is not None for name in class_names)
 
 
@@ -90,6 +97,8 @@ def why_no_label(value: Any, class_names: Sequence[str]) -> str | None:
     text = value.strip() if isinstance(value, str) else value
     if text is None or text != text or (isinstance(text, str) and text in NO_VALUE):
         return "no label"
+    if integer_of(value) is not None and numbers_of(class_names) is None and not are_positions(class_names):
+        return f"{str(text)[:40]!r}, a number that could mean a name or a position: some names are numbers"
     return f"{str(text)[:40]!r}, which --class_names does not list{_hint(str(text), class_names)}"
 
 

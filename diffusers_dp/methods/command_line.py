@@ -61,9 +61,9 @@ class OneSentence(argparse.ArgumentParser):
 
 
 def dash_remedy(message: str) -> str:
-    """Explains how to give a path that argparse took for a flag; empty for other messages of argparse."""
+    """Explains how to give a path or a value that argparse took for a flag; empty for other messages of argparse."""
     taken = message.endswith(("expected one argument", "required: release"))
-    return "a path that starts with a dash is given as ./-name; " if taken else ""
+    return "a path that starts with a dash is given as ./-name, and a value as --flag=-1; " if taken else ""
 
 
 class _PrintHelp(argparse.Action):

@@ -218,6 +218,13 @@ def test_ids_are_compared_as_they_are_spelled_and_numbers_by_value(tmp_path):
         (("no", "yes"), [True, False, "true", "False", 1, "yes"], [1, 0, 1, 0, 1, 1]),
         (("True", "False"), ["True", "False", "true", True, 0, "x"], [0, 1, 0, 0, 1, None]),
         (("true", "other"), ["true", "other", True, False, 0, "True"], [0, 1, None, None, None, None]),
+        (("True", "False", "unknown"), ["True", "true", True, 1, "False", "unknown"], [0, None, None, None, 1, 2]),
+        (("1.0", "2.0"), ["1.0", "1", 1, 2.0, True, 3], [0, 0, 0, 1, 0, None]),
+        (
+            ("b\u00e9nin", "x"),
+            ["be\u0301nin", "b\u00e9nin", " be\u0301nin", 0, "x", "be\u0300nin"],
+            [0, 0, 0, 0, 1, None],
+        ),
         (("7", "other"), ["7", "other", "0", "1", 7, "7.0"], [0, 1, None, None, None, None]),
         (("01", "1"), ["01", "1", "001", 1, "1.0", ""], [0, 1, None, None, None, None]),
     ],
