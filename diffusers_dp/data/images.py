@@ -239,21 +239,23 @@ def _what_decides(data: DataSource, facts: PublicFacts, source: ImageSource) -> 
 
 def listing_of(data: DataSource, facts: PublicFacts) -> str:
     """
-    A digest of what gives the images their ids: the flags, and the names and sizes of files that hold several images
-    or describe them. Image files have their path for an id, so that they are not listed. Private, because it tells
-    names.
+    A digest of what gives the images their ids: the flags, the names and sizes of files that hold several images, and
+    the content of tables beside images. Image files have their path for an id, so that they are not listed. Private,
+    because it tells names.
 
     Args:
         data (`DataSource`): Which images.
         facts (`PublicFacts`): Its public facts.
     """
     source, root = open_source(data), Path(os.path.expanduser(data.train_data_dir or data.dataset_name or ""))
-    listed = []
-    for file in [*source.files(), *source.descriptions()]:
-        inside = isinstance(file, Path) and file.is_relative_to(root)
-        name = str(file.relative_to(root)) if isinstance(file, Path) and inside else str(file)
-        if not (isinstance(file, Path) and holds_one_image(file)):
-            listed.append([name, *_size_and_time(file)[:1]])
+
+    def name_of(file: Path | str) -> str:
+        return str(file.relative_to(root)) if isinstance(file, Path) and file.is_relative_to(root) else str(file)
+
+    holders = (file for file in source.files() if not (isinstance(file, Path) and holds_one_image(file)))
+    listed = [[name_of(file), *_size_and_time(file)[:1]] for file in holders]
+    # An id can be replaced by one of the same length.
+    listed += [[name_of(file), hashlib.sha256(file.read_bytes()).hexdigest()] for file in source.descriptions()]
     flags = [
         data.dataset_config_name, data.train_split, data.unit_column, data.key_column, data.image_column,
         data.delimiter, facts.ids,

@@ -253,6 +253,19 @@ def test_all_that_gives_images_their_ids_is_in_the_listing(tmp_path):
     assert len({listing, *listings}) == 1 + len(listings)
 
 
+@pytest.mark.parametrize("table", ["metadata.csv", "labels.csv"])
+def test_an_id_of_the_same_length_in_a_table_beside_images_is_in_the_listing(tmp_path, table):
+    image = tmp_path / "1.png"
+    Image.new("L", (8, 8)).save(image)
+    place = tmp_path if table == "metadata.csv" else tmp_path / table
+    data = DataSource(dataset_name=str(place), unit_column="patient", num_train_images=1, num_train_units=1)
+    listings = []
+    for unit in ("p1", "p2", "p1"):
+        (tmp_path / table).write_text(f"file_name,patient\n1.png,{unit}\n")
+        listings.append(listing_of(data, PublicFacts(1, (1, 8, 8), None)))
+    assert listings[0] == listings[2] != listings[1]
+
+
 def test_images_elsewhere_are_the_same_listing(flags, tmp_path, monkeypatch):
     """Copied to another disk, or decoded anew: names and order decide."""
     script = load("dpdm", monkeypatch)
