@@ -47,13 +47,15 @@ class ImageFolderSource:
 
     A line belongs to the file that its column `file_name` (or `--image_column`) names, relative to the folder of the
     table. A line whose file is missing, and a file that no line names, are damaged records; a name that was misspelt
-    makes one of both. Beside one table that `--dataset_name` names, files without a line are no records.
+    makes one of both. Beside one table that `--dataset_name` names, files without a line are no records. Names are
+    compared in Unicode's form NFC.
 
     Args:
         data (`DataSource`): Its `dataset_name` is the folder or the table.
 
     Raises:
-        UsageError: A split, a column or the classes are missing, or the folder holds tables of two kinds.
+        UsageError: A split, a column or the classes are missing, or the folder holds tables of two kinds, or files
+            whose names differ in their form of Unicode alone.
     """
 
     def __init__(self, data: DataSource):
@@ -63,10 +65,16 @@ class ImageFolderSource:
         if data.is_strange:
             check_folder(self.root, "dataset_name")
         files = files_below(self.root)
-        self._all = {path.relative_to(self.root).as_posix(): path for path in files}
+        self._all = {self._relative(path): path for path in files}
+        if len(self._all) < len(files):
+            raise UsageError(
+                "holds two files whose names differ only in how Unicode writes an accent; rename one.",
+                field="dataset_name",
+            )
         self._tables = [path for path in files if path.name.lower() in METADATA] if place.is_dir() else [place]
         self._named_alone = place.is_file()
-        self._below = self._split_folder()
+        inner = self._split_folder()
+        self._below = "" if inner == self.root else f"{self._relative(inner)}/"
         if self._named_alone:  # whatever a line names is meant; the decoder knows whether it is an image
             self._images = {name: path for name, path in self._all.items() if path != place}
         else:
@@ -77,8 +85,9 @@ class ImageFolderSource:
         if data.is_strange:
             packed = [str(path) for path in self._tables if path.suffix.lower() == ".parquet"]
             check_kind("parquet", packed, str(data.dataset_name))
-        names = [path.name for path in subfolders(self.root / self._below)]
-        self._folders_are_classes = bool(set(map(in_nfc, names)) & set(map(in_nfc, data.class_names or ())))
+        self._classes = [in_nfc(name) for name in data.class_names or ()]
+        names = [in_nfc(path.name) for path in subfolders(inner)]
+        self._folders_are_classes = bool(set(names) & set(self._classes))
         self._check_tables()
         if not self._tables and data.class_names is None and len({path.parent for path in self._images.values()}) > 1:
             raise UsageError("must declare the classes of a folder of class folders.", field="class_names")
@@ -151,13 +160,16 @@ class ImageFolderSource:
         others = (path for path in self._all.values() if not is_image(path) and path not in self._tables)
         return dict(Counter("".join(path.suffixes[-2:]).lower() for path in others))
 
-    def _split_folder(self) -> str:
-        """The folder of `--train_split` with a slash, or nothing where the folder has no splits."""
+    def _relative(self, path: Path) -> str:
+        return in_nfc(path.relative_to(self.root).as_posix())
+
+    def _split_folder(self) -> Path:
+        """The folder of `--train_split`, or the root where it has no splits."""
         folders, split = [] if self._named_alone else splits_in(self.root), self.data.train_split
         named = meant_split(split, [path.name for path in folders])
         if named is not None:
             refuse_inner_splits(self.root / named, "dataset_name")
-            return f"{named}/"
+            return self.root / named
         if folders:
             raise MissingSplit(
                 f"'{split}' is not one of the folders {', '.join(path.name for path in folders)}, which look like "
@@ -169,11 +181,11 @@ class ImageFolderSource:
         refuse_inner_splits(self.root, "dataset_name")
         if split != "train":
             raise MissingSplit(f"'{split}' does not exist; there is: train.", field="train_split")
-        return ""
+        return self.root
 
     def _concerns(self, table: Path) -> bool:
         """Whether a table lies in the split's folder, or in one around it."""
-        folder = table.parent.relative_to(self.root).as_posix()
+        folder = self._relative(table.parent)
         return folder == "." or f"{folder}/".startswith(self._below)
 
     def _check_tables(self) -> None:
@@ -266,7 +278,7 @@ class ImageFolderSource:
             return None
         folder = table.parent.relative_to(self.root).as_posix()
         name = os.path.relpath(value, self.root.absolute()) if value.startswith("/") else posixpath.join(folder, value)
-        return posixpath.normpath(name)
+        return in_nfc(posixpath.normpath(name))
 
     def _counts(self, name: str | None) -> bool:
         """Whether a line of metadata is a record: it names an image of this split, or a file there that is missing."""
@@ -288,8 +300,5 @@ class ImageFolderSource:
 
     def _folder_label(self, name: str) -> int | None:
         """By the first folder below the split's."""
-        if self.data.class_names is None:
-            return None
-        names = list(map(in_nfc, self.data.class_names))
-        first = in_nfc(name.removeprefix(self._below).partition("/")[0])
-        return names.index(first) if first in names else None
+        first = name.removeprefix(self._below).partition("/")[0]
+        return self._classes.index(first) if first in self._classes else None

@@ -248,6 +248,7 @@ def listing_of(data: DataSource, facts: PublicFacts) -> str:
         facts (`PublicFacts`): Its public facts.
     """
     source, root = open_source(data), Path(os.path.expanduser(data.train_data_dir or data.dataset_name or ""))
+    root = root.parent if root.is_file() else root  # of one table
 
     def name_of(file: Path | str) -> str:
         return str(file.relative_to(root)) if isinstance(file, Path) and file.is_relative_to(root) else str(file)

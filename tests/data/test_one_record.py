@@ -6,6 +6,7 @@ import os
 import re
 import tarfile
 import tempfile
+import unicodedata
 from dataclasses import replace
 from pathlib import Path
 
@@ -42,8 +43,9 @@ VALUES = [None, 0, 1, 7, -1, 0.0, 0.5, 1e300, float("nan"), float("inf"), True, 
 LINES = [
     b"", b" ", b'"', b'scan 2.png,"cat', b'scan 2.png,"cat,p1', b"scan 2.png,cat", b"scan 2.png,cat,p1,more",
     b"scan 2.png", b",,", b"\xff\xfe,cat,p1", b"scan 2.png,cat,\xe9", b"scan 2.png,\x00,p1", b"scan 2.png,c\rat,p1",
-    b"scan 2.png;cat;p1", b"#", b"{}", b'scan 2.png,cat,p1"', b'"scan 2.png""",cat,p1', b'{"file_name": "scan 2.png"',
-    b"[1, 2]", b"null", b"NaN", b'"text"', b"[" * 5000,
+    b'scan 2.png,cat,"p1', b'scan 2.png,cat,"p1"x', b"scan 2.png;cat;p1", b"#", b"{}",
+    b'scan 2.png,cat,p1"', b'"scan 2.png""",cat,p1', b'{"file_name": "scan 2.png"', b"[1, 2]", b"null", b"NaN",
+    b'"text"', b"[" * 5000,
     b'{"file_name": "scan 2.png", "file_name": "scan 2.png", "label": "cat", "patient": "p1"}', b'{"patient": "p1"}',
     b'{"file_name": {"path": "scan 2.png"}, "label": "cat"}',
     b'{"file_name": "scan 2.png", "label": "\\ud800", "patient": "\\ud800"}',
@@ -151,6 +153,32 @@ def test_a_line_changes_its_own_record_alone(tmp_path, kind):
             assert others(read(place, unit_column="patient")) == others(whole), line
 
 
+@pytest.mark.parametrize("kind", ["metadata.csv", "metadata.jsonl", "table.csv", "table.jsonl"])
+def test_a_damaged_line_is_no_record_and_counts(tmp_path, kind):
+    """N, the declared number, has room for it."""
+    folder = folder_of(tmp_path)
+    place = folder if kind.startswith("metadata") else folder / kind
+    write_table(folder / kind, rows())
+    lines = (folder / kind).read_bytes().split(b"\n")
+    for line in LINES:
+        if not line.strip() or (kind.endswith(".csv") and line == b'scan 2.png,cat,p1"'):  # an odd id is one
+            continue
+        lines[CHANGED + kind.endswith(".csv")] = line
+        (folder / kind).write_bytes(b"\n".join(lines))
+        source = open_source(DataSource(dataset_name=str(place), class_names=("cat", "dog"), unit_column="patient"))
+        assert CHANGED not in read(place, unit_column="patient"), line
+        assert source.count() == len(source.records(("cat", "dog"), tmp_path)) == COUNT, line
+
+
+def test_lines_without_a_file_count_as_damaged_records(tmp_path):
+    folder = folder_of(tmp_path, missing=(CHANGED,))
+    for kind in ("metadata.csv", "table.csv"):
+        write_table(folder / kind, rows())
+        source = open_source(DataSource(dataset_name=str(folder if kind == "metadata.csv" else folder / kind)))
+        assert source.count() == len(source.records(None, tmp_path)) == COUNT
+        (folder / kind).unlink()
+
+
 @pytest.mark.parametrize("kind", ["metadata.csv", "metadata.jsonl", "table.csv", "metadata.parquet"])
 def test_a_record_or_its_file_or_its_line_is_gone(tmp_path, kind):
     write = write_parquet if kind.endswith("parquet") else write_table
@@ -159,7 +187,7 @@ def test_a_record_or_its_file_or_its_line_is_gone(tmp_path, kind):
         folder = folder_of(tmp_path / str(number), missing=missing)
         write(folder / kind, [row for row in rows() if not gone or row["file_name"] != NAMES[CHANGED]])
         place = folder if kind.startswith("metadata") else folder / kind
-        found = [read(place, **flags) for flags in FLAGS.values()]
+        found = [read(place, **flags) for flags in (*FLAGS.values(), {"class_names": None})]
         whole = whole or found
         assert [others(each) for each in found] == [others(each) for each in whole]
         assert all((CHANGED in each) == (number == 0) for each in found)
@@ -268,7 +296,7 @@ def test_files_of_different_schemas_are_refused_by_name(tmp_path):
         read(tmp_path, num_train_images=2 * COUNT)
 
 
-@pytest.mark.parametrize("name", ["../secret.png", "/SECRET", "linked/secret.png", "pipe.png", "x" * 300 + ".png"])
+@pytest.mark.parametrize("name", ["../secret.png", "/SECRET", "x/../../secret.png", "pipe.png", "x" * 300 + ".png"])
 def test_a_line_leads_out_of_no_folder(tmp_path, name):
     """Nor does it open a pipe, which would wait for ever."""
     (tmp_path / "secret.png").write_bytes(picture(100))
@@ -280,6 +308,43 @@ def test_a_line_leads_out_of_no_folder(tmp_path, name):
         found = read(folder if kind == "metadata.csv" else folder / kind)
         assert set(found) == set(range(COUNT)) - {CHANGED}
         (folder / kind).unlink()
+
+
+@pytest.mark.parametrize("kind", ["metadata.csv", "labels.csv"])
+def test_a_link_that_a_line_names_is_what_it_leads_to_or_no_second_record(tmp_path, kind):
+    """Links to files elsewhere are records; a link to a record of the folder would be a second one of it."""
+    store, folder = folder_of(tmp_path / "store"), tmp_path / "scans"
+    folder.mkdir()
+    for number, name in enumerate(NAMES[:3]):
+        (folder / name).symlink_to(store / name)
+    (folder / "again.png").symlink_to(folder / "real.png")
+    (folder / "real.png").write_bytes(picture(3))
+    (folder / "more").symlink_to(store)
+    (folder / "gone.png").symlink_to(store / "gone.png")
+    named = [*NAMES[:3], "again.png", "real.png", f"more/{NAMES[4]}", "gone.png"]
+    write_table(folder / kind, [{**rows()[0], "file_name": name} for name in named])
+    place = folder if kind.startswith("metadata") else folder / kind
+    assert set(read(place, num_train_images=11)) == {0, 1, 2, 3, 4}
+    (folder / kind).rename(tmp_path / "table.csv")  # the table may be a link, too
+    (folder / kind).symlink_to(tmp_path / "table.csv")
+    assert set(read(place, num_train_images=11)) == {0, 1, 2, 3, 4}
+
+
+def test_names_match_in_both_forms_of_unicode(tmp_path):
+    forms = [unicodedata.normalize(form, "é") for form in ("NFC", "NFD")]
+    for there in forms:
+        for written in forms:
+            folder = tmp_path / f"{there}{len(written)}" / there
+            (folder / there).mkdir(parents=True)
+            (folder / there / f"{there}.png").write_bytes(picture(0))
+            for table in ("file_name\n", "file_name,label\n"):
+                label = ",dog" if "label" in table else ""
+                (folder / "metadata.csv").write_text(f"{table}{written}/{written}.png{label}\n")
+                (label,) = (label for label, _ in read(folder, class_names=("dog", written)).values())
+                assert label == ("label" not in table)
+    (folder / there / f"{forms[0]}.png").write_bytes(picture(1))
+    with pytest.raises(UsageError, match="two files whose names differ only in how Unicode writes"):
+        read(folder, class_names=("dog", written))
 
 
 def test_the_delimiter_is_declared(tmp_path):

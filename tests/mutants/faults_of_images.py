@@ -7,6 +7,7 @@ from .fault import DOOR, Fault
 CACHE, PARTS, DATA, DECODING, LAYOUTS = (
     f"diffusers_dp/data/{name}.py" for name in ("cache", "parts", "images", "decoding", "layouts")
 )
+TABLES, VALUES, IMAGE_FOLDERS = (f"diffusers_dp/data/{name}.py" for name in ("tables", "values", "image_folders"))
 
 IMAGES = (
     Fault(
@@ -179,5 +180,103 @@ IMAGES = (
         '_GLOB.sub(r"[\\1]", str(path))',
         "str(path)",
         ("data/test_local_tables.py::test_odd_paths",),
+    ),
+    Fault(
+        "all who have no id are one unit",
+        VALUES,
+        "return None if text in NO_VALUE or not",
+        "return None if not",
+        ("data/test_one_record.py::test_the_words_for_no_value_are_no_unit",),
+    ),
+    Fault(
+        "a label is a position although the names are numbers",
+        VALUES,
+        "number, numbers = integer_of(value), numbers_of(class_names)",
+        "number, numbers = integer_of(value), None",
+        ("data/test_one_record.py::test_labels_match_by_name_then_by_value_then_by_declared_position",),
+    ),
+    Fault(
+        "a number is a position where some names are numbers",
+        VALUES,
+        "return number if are_positions(class_names) and 0 <=",
+        "return number if 0 <=",
+        ("data/test_one_record.py::test_labels_match_by_name_then_by_value_then_by_declared_position",),
+    ),
+    Fault(
+        "a negative label is a class",
+        VALUES,
+        "are_positions(class_names) and 0 <= number < len(class_names)",
+        "are_positions(class_names) and number < len(class_names)",
+        ("data/test_one_record.py::test_labels_match_by_name_then_by_value_then_by_declared_position",),
+    ),
+    Fault(
+        "text and numbers are one id",
+        VALUES,
+        "return None if text in NO_VALUE or not _is_unicode(text) else text",
+        "return None if text in NO_VALUE or not _is_unicode(text) else integer_of(text) or text",
+        ("data/test_one_record.py::test_ids_are_compared_as_they_are_spelled_and_numbers_by_value",),
+    ),
+    Fault(
+        "of two lines for one file the last is taken",
+        IMAGE_FOLDERS,
+        "            elif name in found:\n",
+        "            elif name in found and row is None:\n",
+        ("data/test_one_record.py::test_two_lines_of_one_file_are_refused_in_one_sentence",),
+    ),
+    Fault(
+        "a damaged line of a table does not count",
+        IMAGE_FOLDERS,
+        "ListedRecords([*found.values(), *[damaged] * missing])",
+        "ListedRecords([*found.values()])",
+        ("data/test_one_record.py::test_a_damaged_line_is_no_record_and_counts",),
+    ),
+    Fault(
+        "a line whose file is missing does not count",
+        IMAGE_FOLDERS,
+        "max(lines, len(self._images))",
+        "len(self._images)",
+        ("data/test_one_record.py::test_lines_without_a_file_count_as_damaged_records",),
+    ),
+    Fault(
+        "a file without a line is a record of its path",
+        IMAGE_FOLDERS,
+        "found.get(name, damaged) for",
+        "found.get(name) or self._record(name, {}) for",
+        ("data/test_one_record.py::test_a_record_or_its_file_or_its_line_is_gone",),
+    ),
+    Fault(
+        "a stray quote is a part of a field",
+        TABLES,
+        ", strict=True",
+        "",
+        ("data/test_one_record.py::test_a_damaged_line_is_no_record_and_counts",),
+    ),
+    Fault(
+        "a line with another number of fields is a record",
+        TABLES,
+        "fields is None or len(fields) != len(header)",
+        "fields is None",
+        ("data/test_one_record.py::test_a_damaged_line_is_no_record_and_counts",),
+    ),
+    Fault(
+        "a key that a line has twice is read",
+        TABLES,
+        "if len(found) < len(pairs):",
+        "if not pairs:",
+        ("data/test_one_record.py::test_a_damaged_line_is_no_record_and_counts",),
+    ),
+    Fault(
+        "ids that changed places in a table are no other listing",
+        DATA,
+        "hashlib.sha256(file.read_bytes()).hexdigest()",
+        "file.stat().st_size",
+        ("runs/test_noise_bands.py::test_an_id_of_the_same_length_in_a_table_beside_images_is_in_the_listing",),
+    ),
+    Fault(
+        "images are read from the cache although their table changed",
+        DATA,
+        "_size_and_time(file)] for file in [*source.files(), *source.descriptions()]]",
+        "_size_and_time(file)] for file in source.files()]",
+        ("data/test_image_cache.py::test_another_file_with_the_labels_is_noticed",),
     ),
 )

@@ -9,9 +9,11 @@ import pytest
 from diffusers_dp import verify
 from diffusers_dp.errors import UsageError
 from diffusers_dp.runs.identity import read_identity
-from support.flags import TINY
+from support import forked
+from support.flags import RESUME, TINY
 from support.patients import unit_flags, write_dataset
-from support.runs import interrupted
+from support.places import ROOT
+from support.runs import BITS_OF_A_CPU, interrupted
 
 
 def receipt_of(run):
@@ -89,6 +91,34 @@ def test_a_patient_is_the_unit(script, tmp_path, capfd):
     with pytest.raises(UsageError, match="--num_train_units"):
         script.main([*unit_flags(tmp_path / "all", tmp_path / "run_few"), "--num_train_units", "5"])
     assert not (tmp_path / "run_few").exists()
+
+
+@BITS_OF_A_CPU
+@pytest.mark.slow
+def test_a_table_of_patients_in_two_processes_that_go_on_with_a_run_of_one(script, tmp_path, monkeypatch):
+    """One line names no file, and one has no patient. Patients that changed places would be in two groups."""
+    write_dataset(tmp_path / "scans")
+    table = tmp_path / "scans" / "metadata.csv"
+    lines = table.read_text().replace("07.png", "7.png").replace("patient 3", "NA", 1).splitlines(keepends=True)
+    table.write_text("".join(lines))
+    flags = unit_flags(tmp_path / "scans", tmp_path / "run")
+    flags += (
+        "--noise_bands 4 --train_batch_size 1 --max_train_steps 4 --checkpointing_steps 2 --restart_slack 4".split()
+    )
+    interrupted(script, monkeypatch, flags, 7)
+    last = [line.rpartition(",") for line in lines[1:3]]
+    swapped = [last[0][0] + "," + last[1][2], last[1][0] + "," + last[0][2]]
+    table.write_text("".join([lines[0], *swapped, *lines[3:]]))
+    with pytest.raises(UsageError, match="other ids than when this run began"):
+        script.main([*flags, *RESUME])
+    table.write_text("".join(lines))
+    done = forked.run(ROOT / "training" / "train_feta_pro.py", *flags, *RESUME, folder=tmp_path, count=2)
+    assert done.returncode == 0, done.stderr
+    receipt = receipt_of(tmp_path / "run")
+    assert receipt["processes"] == [1, 2] and receipt["unit_of_privacy"] == "patient_id"
+    assert verify.report(tmp_path / "run" / "release") == 0
+    reading = json.loads((tmp_path / "run" / "private" / "cache" / "reading.json").read_text())
+    assert reading["unreadable_images"] == 2
 
 
 @pytest.mark.parametrize(
