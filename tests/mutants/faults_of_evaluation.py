@@ -26,7 +26,7 @@ EVALUATION = (
     Fault(
         "another folder is another account of the validation images",
         "diffusers_dp/evaluation/flags.py",
-        "        return self.ledger_dir.expanduser() /",
+        "        return Path(os.path.expanduser(self.ledger_dir)) /",
         "        return Path(self.output_dir) /",
         (
             "commands/test_evaluate_options.py::TestPrivateSelection::test_one_account_whatever_the_folder_and_the_budget",
