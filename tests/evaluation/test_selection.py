@@ -161,15 +161,16 @@ def check_epsilon(choose):
 
 
 def check_row_first(choose):
-    """When the first image is looked at, the row is there."""
+    """When noise is drawn, the row is there."""
     order = []
-    reserve = PrivacyLedger.reserve
+    reserve, normal = PrivacyLedger.reserve, PrivateGenerator.normal
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(PrivacyLedger, "reserve", lambda self, row: order.append("row") or reserve(self, row))
+        patch.setattr(PrivateGenerator, "normal", _watched(normal, lambda: order.append("noise")))
         watched = _watched(SensitiveImages._batches_of_records, lambda: order.append("images"))
         patch.setattr(SensitiveImages, "_batches_of_records", watched)
         choose()
-    assert order[:2] == ["row", "images"]
+    assert order[-2:] == ["row", "noise"] and "images" in order
 
 
 def _watched(function, tell):
