@@ -11,7 +11,7 @@ from importlib import import_module
 
 from . import __version__
 from .distributed.launcher import leave, let_go_of_closed_pipes, let_threads_sleep
-from .errors import DiffusersDPError, Interrupted, UsageError
+from .errors import DiffusersDPError, Interrupted, UsageError, printable
 from .methods.command_line import Help, OneSentence, nearest
 
 
@@ -41,13 +41,13 @@ def main(argv: list[str] | None = None) -> None:
     try:
         run = _parse(sys.argv[1:] if argv is None else argv)
     except UsageError as error:
-        _say_once(f"error: {error}")
+        _say_once(f"error: {printable(str(error))}")
         sys.exit(error.exit_code)
     try:
         run()
     except (DiffusersDPError, Interrupted) as error:
         if not error.is_told:
-            print(f"error: {error}", file=sys.stderr)
+            print(f"error: {printable(str(error))}", file=sys.stderr)
         code = error.exit_code
     except BrokenPipeError:
         if not let_go_of_closed_pipes():

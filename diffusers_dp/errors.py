@@ -14,6 +14,14 @@ def first_line(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
 
 
+def printable(text: str) -> str:
+    """Text for a terminal: control characters, which a stranger's file can hold, are written as escapes."""
+    return "".join(
+        each if each.isprintable() or each == "\n" else each.encode("unicode_escape", "surrogatepass").decode()
+        for each in text
+    )
+
+
 class DiffusersDPError(Exception):
     """Base class of all errors that end a command on purpose.
 

@@ -22,7 +22,8 @@ _BAND = 2**20  # pixels that are scaled at a time
 IMAGE_SUFFIXES = frozenset(
     ".avif .bmp .gif .j2k .jfif .jp2 .jpe .jpeg .jpg .pbm .pgm .png .pnm .ppm .tga .tif .tiff .webp".split()
 )
-ABSENT, TOO_LARGE = "no image in the record", "more pixels than --max_image_pixels"
+ABSENT = "no image in the record: a line without its file, a file without its line, or a damaged line"
+TOO_LARGE = "more pixels than --max_image_pixels"
 NOT_FINITE, DAMAGED = "values that are no numbers", "damaged, or of a format that is not read"
 
 

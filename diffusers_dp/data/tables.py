@@ -16,6 +16,7 @@ from ..files.strange_files import regular_size
 Row = dict[str, Any] | None
 TABLES = (".csv", ".jsonl", ".parquet")
 MOST_HEADER = 2**20  # bytes
+csv.field_size_limit(2**31 - 1)  # a long report in a field is no damage
 
 
 def columns_of(path: Path, delimiter: str = ",") -> tuple[str, ...] | None:
@@ -112,13 +113,14 @@ def rows_of(path: Path, columns: Collection[str | None], delimiter: str = ",") -
 
 
 def _fields(line: bytes, delimiter: str) -> list[str] | None:
-    """The fields of one line of CSV; `None` where it is damaged."""
+    """The fields of one line of CSV; `None` where it is damaged. A name in another encoding than UTF-8 damages the
+    field that holds it, which need not be one that is read."""
     try:
-        text = line.decode("utf-8").removesuffix("\n").removesuffix("\r")
+        text = line.decode("utf-8", "surrogateescape").removesuffix("\n").removesuffix("\r")
         if "\0" in text or "\r" in text:
             return None
         found = list(csv.reader([text], delimiter=delimiter, strict=True))
-    except (UnicodeDecodeError, csv.Error):
+    except csv.Error:
         return None
     return found[0] if len(found) == 1 else None
 
@@ -138,7 +140,7 @@ def _object(line: bytes) -> Row:
         return found
 
     try:
-        told = json.loads(line.decode("utf-8"), object_pairs_hook=once)
+        told = json.loads(line.decode("utf-8", "surrogateescape"), object_pairs_hook=once)
     except (ValueError, RecursionError):
         return None
     return told if isinstance(told, dict) else None

@@ -73,6 +73,13 @@ def test_metadata_is_found_in_any_case(tmp_path, name):
     assert len(read(tmp_path)) == COUNT
 
 
+def test_a_header_reaches_the_terminal_without_control_characters(tmp_path, capsys):
+    (folder_of(tmp_path) / "metadata.csv").write_bytes(b"\x1b[2J\xe4,\xc3\xa4,label\n")
+    with pytest.raises(SystemExit, match="2"):
+        main(["data", "--dataset_name", str(tmp_path)])
+    assert "there is: \\x1b[2J\\udce4, \u00e4, label." in capsys.readouterr().err
+
+
 def class_folders(root, *names):
     for number, name in enumerate(names):
         (root / name).mkdir(parents=True)
@@ -88,6 +95,32 @@ def test_class_names_that_no_folder_and_no_table_has_are_refused(tmp_path):
 def test_an_accent_of_a_folder_is_one_character_or_two(tmp_path):
     found = read(class_folders(tmp_path, "be\u0301nin", "malin"), class_names=("b\u00e9nin", "malin"))
     assert [label for label, _ in found.values()] == [0, 1]
+
+
+@pytest.mark.parametrize("one", ["e\u0301", "\u00e9"])
+@pytest.mark.parametrize("two", ["e\u0301", "\u00e9"])
+@pytest.mark.parametrize("kind", ["metadata.csv", "table.jsonl"])
+def test_an_accent_of_a_file_is_one_character_or_two(tmp_path, one, two, kind):
+    records = rows(file_name=f"{two}.png")
+    (folder_of(tmp_path) / NAMES[2]).rename(tmp_path / f"{one}.png")
+    write_table(tmp_path / kind, records)
+    place = tmp_path if kind == "metadata.csv" else tmp_path / kind
+    assert len(read(place)) == COUNT
+    write_table(tmp_path / kind, [*records, records[2] | {"file_name": f"{one}.png"}])
+    with pytest.raises(UsageError, match="names one file in two lines"):
+        read(place, num_train_images=COUNT + 1)
+
+
+@pytest.mark.parametrize("kind", ["metadata.csv", "metadata.jsonl"])
+def test_text_of_another_encoding_or_of_any_length_in_a_column_that_no_flag_names(tmp_path, kind):
+    write_table(folder_of(tmp_path) / kind, [dict(row, doctor="M\u00fcller" + "r" * 200_000) for row in rows()])
+    table = (tmp_path / kind).read_text(encoding="utf-8").replace("label,patient", "label,patient,\u00c4rztin")
+    (tmp_path / kind).write_bytes(table.replace("\\u00fc", "\u00fc").encode("latin-1"))
+    assert len(read(tmp_path, unit_column="patient")) == COUNT
+    lines = (tmp_path / kind).read_bytes().splitlines()
+    lines[-1] = lines[-1].replace(b"p2", b"\xfc")
+    (tmp_path / kind).write_bytes(b"\n".join(lines))
+    assert set(read(tmp_path, unit_column="patient")) == set(range(COUNT - 1))
 
 
 @pytest.mark.parametrize("beside", ["masks", "annotations"])
