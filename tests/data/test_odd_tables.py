@@ -7,10 +7,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from test_one_record import COUNT, LABELS, NAMES, PATIENTS, folder_of, picture, read, rows, write_table
 
 from diffusers_dp.cli import main
 from diffusers_dp.errors import UsageError
+from support.tables import COUNT, LABELS, NAMES, PATIENTS, folder_of, picture, read, rows, write_table
 
 
 NUMBERS = [unit // 2 for unit in range(COUNT)]
