@@ -33,12 +33,6 @@ def test_gaussian_epsilon_is_that_of_the_gaussian_mechanism(sigma, epsilon):
     assert gaussian_delta(epsilon, 1 / sigma) == pytest.approx(1e-5, rel=5e-3)
 
 
-def test_gaussian_epsilon_at_the_ends():
-    assert gaussian_epsilon(0.0, 1e-5) == gaussian_epsilon(-1.0, 1e-5) == 0
-    assert gaussian_epsilon(100.0, 1e-5) == 200
-    assert 0 < gaussian_epsilon(1e-3, 1e-5) < 0.01
-
-
 def brute_force_p_value(epsilon, m, r, v, delta):
     success = math.exp(epsilon) / (1 + math.exp(epsilon))
     pmf = [math.comb(r, k) * success**k * (1 - success) ** (r - k) for k in range(r + 1)]
@@ -61,11 +55,6 @@ def test_the_ceiling_of_perfect_guesses(m, ceiling):
         ceiling, abs=0.05
     )
     assert one_run_epsilon(m, m, m, 1e-5) <= found
-
-
-def test_one_run_bound_at_the_ends():
-    assert one_run_epsilon(100, 100, 50, 1e-5) == 0
-    assert one_run_epsilon(100, 100, 0, 1e-5) == 0
 
 
 def simulate(mu, m, rng):
@@ -102,10 +91,3 @@ def test_no_noise_at_all():
     mu = sum(stats.norm.ppf(0.05 ** (1 / n)) for n in (taken.sum(), (~taken).sum()))
     first, second = stats.norm.cdf(-estimate / mu + mu / 2), stats.norm.logcdf(-estimate / mu - mu / 2)
     assert first - np.exp(estimate + second) == pytest.approx(1e-5, rel=1e-6) and estimate > 34
-
-
-def test_guesses_without_knowledge():
-    rng = np.random.default_rng(1)
-    guesses, correct = guess_coins(rng.normal(size=3000), rng.random(3000) < 0.5)
-    assert guesses == 1000 and abs(correct - 500) < 5 * 16
-    assert gaussian_estimate(np.zeros(50), np.zeros(50), 1.0, 1e-5, 0.95) == 0

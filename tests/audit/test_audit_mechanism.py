@@ -20,7 +20,6 @@ from diffusers_dp.audit.mechanism import AuditedModel, Mechanism, canary_runs, s
 from diffusers_dp.audit.one_shot import PlannedQuery, query_runs
 from diffusers_dp.audit.probes import parameter_noise_checks, sensitivity_checks
 from diffusers_dp.audit.report import Audit
-from diffusers_dp.errors import UsageError
 from diffusers_dp.gradients import step
 from diffusers_dp.privacy import sensitive
 from diffusers_dp.queries.central_images import MeanImages, ModeImages
@@ -499,13 +498,3 @@ def test_tags_survive_the_door(shape):
     assert read_tags(rows).tolist() == numbers.tolist()
     blank = torch.zeros(2, *shape) - 1
     assert read_tags(blank).tolist() == [-1, -1]
-
-
-def test_images_too_small_for_a_tag():
-    with pytest.raises(UsageError, match="--resolution"):
-        tag_images(np.zeros((2, 1, 2, 2), dtype=np.uint8), np.arange(2))
-
-
-def test_the_size_of_an_audit():
-    assert mechanism_module.size_of_audit(replace(MECHANISM, sample_rate=1.0), False) == (600, [60, 60, 60])
-    assert mechanism_module.size_of_audit(replace(MECHANISM, sample_rate=1e-4), True) == (2000, [200, 20, 20])

@@ -2,18 +2,14 @@
 """The audit of a training script's own loop, the command, and what it writes."""
 
 import json
-import re
 
 import pytest
 import torch
 
 from diffusers_dp import cli, verify
-from diffusers_dp.audit import mechanism_audit, training_run
-from diffusers_dp.audit.report import Audit
+from diffusers_dp.audit import training_run
 from diffusers_dp.audit.training_run import RunAudit, load_own
-from diffusers_dp.commands import audit as audit_command
 from diffusers_dp.data.images import public_facts
-from diffusers_dp.errors import IntegrityError, UsageError
 from diffusers_dp.files.canonical import canonical_json
 from diffusers_dp.gradients import step
 from diffusers_dp.methods.config import load_config
@@ -133,31 +129,6 @@ def test_too_few_steps_are_never_valid(monkeypatch):
     assert "too few steps to see reuse of noise and shuffling" in found.reasons
 
 
-@pytest.mark.parametrize("content", ["def main(:\n", "import nothing_of_this_name\n", "1 / 0\n"])
-def test_own_code_that_cannot_be_loaded(content, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "broken_model.py").write_text(content)
-    assert command("run", "--script", "broken_model:build") == 2
-    said = capsys.readouterr().err
-    assert "--script" in said and "Traceback" not in said and len(said.strip().splitlines()) == 1
-
-
-@pytest.mark.parametrize("tier", ["run", "mechanism"])
-def test_where_a_summary_goes_is_looked_at_first(tier, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(audit_command, "_planned", lambda *_: pytest.fail("too late"))
-    assert command(tier, *FLAGS, "--output_dir", tmp_path, "--attach", tmp_path / "nothing") == 2
-    assert "--attach" in capsys.readouterr().err
-
-
-def test_own_code_that_cannot_be_audited(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(UsageError, match="--script"):
-        load_own("missing_model:build")
-    (tmp_path / "other_model.py").write_text("def main():\n    pass\n")
-    with pytest.raises(UsageError, match="no function 'build'"):
-        load_own("other_model:build")
-
-
 OWN = """
 from torch import nn
 
@@ -222,16 +193,6 @@ def test_an_audit_of_another_run_is_not_attached(tier, flags, named, tmp_path, m
     assert "audit" not in verify.read_receipt(release)
 
 
-def test_the_audit_of_a_mechanism_is_attached_to_its_run(tmp_path, monkeypatch):
-    release = trained(tmp_path / "run")
-    settings = {"sample_rate": 0.125, "noise_multiplicity": 2, "steps": [3, 2, 2], "script": "a.py"}
-    monkeypatch.setattr(mechanism_audit, "audit_mechanism", lambda *_, **__: Audit("mechanism", settings, {}, [], 1.0))
-    assert command("mechanism", *FLAGS, "--output_dir", tmp_path, "--attach", release) == 4
-    receipt, problems = verify.verify(release)
-    assert problems == [] and receipt["audit"]["verdict"] == "INCONCLUSIVE"
-    assert receipt["audit"]["settings"] == {"sample_rate": 0.125, "noise_multiplicity": 2}, "numbers of the plan"
-
-
 def test_the_command_writes_json_and_attaches_a_summary(tmp_path, capsys):
     release = trained(tmp_path / "trained")
     before = verify.read_receipt(release)
@@ -248,35 +209,6 @@ def test_the_command_writes_json_and_attaches_a_summary(tmp_path, capsys):
     receipt, problems = verify.verify(release)
     assert problems == [] and receipt.pop("audit")["mechanisms"]["dp_sgd"]["noise off"]["rejected_by"]
     assert receipt == before
-
-
-def test_inconclusive_exits_with_4(tmp_path, monkeypatch, capsys):
-    noise_halved(monkeypatch)
-    flags = [*FLAGS, "--audit_steps", "2", "--num_canaries", "300", "--output_dir", str(tmp_path)]
-    assert command("run", *flags) == 4
-    assert "INCONCLUSIVE" in capsys.readouterr().out
-
-
-def test_the_mechanism_by_command(tmp_path, capsys):
-    assert command("mechanism", *FLAGS, "--output_dir", tmp_path) == 0
-    assert re.search(r"\nVALID", capsys.readouterr().out)
-    assert json.loads((tmp_path / "private" / "audit.json").read_text())["tier"] == "mechanism"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["run", "--script", "training/train_dpdm.py"], "module:function of your own"),
-        (["run", "--script", "missing_model:build"], "--script"),
-        (["run", "--audit_steps", "0"], "--audit_steps"),
-        (["run", "--num_canaries", "3"], "--num_canaries"),
-        (["mechanism", "--noise", "1"], "--noise"),
-        ([], "error: the following arguments are required: tier; "),
-    ],
-)
-def test_wrong_flags(arguments, words, capsys, tmp_path):
-    assert command(*arguments) == 2
-    assert words in capsys.readouterr().err
 
 
 # The receipt.
@@ -313,14 +245,3 @@ def test_a_receipt_must_be_written_as_the_library_writes_it(tmp_path):
     path.write_text(path.read_text().replace('{\n  "accountant"', '{\n  "delta": 1e-99,\n  "accountant"', 1))
     with pytest.raises(verify.Damaged, match="privacy_receipt.json is damaged"):
         verify.verify(release)
-
-
-def test_what_is_not_attached(tmp_path):
-    release = make_release(tmp_path)
-    with pytest.raises(ValueError, match="private data"):
-        attach_audit(release, {**SUMMARY, "read_private_data": True})
-    with pytest.raises(UsageError, match="--attach"):
-        attach_audit(tmp_path / "nothing", SUMMARY)
-    (release / "pipeline.py").write_text("")
-    with pytest.raises(IntegrityError, match="pipeline.py"):
-        attach_audit(release, SUMMARY)
