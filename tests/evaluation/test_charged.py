@@ -225,15 +225,6 @@ def test_noise_neither_moves_the_numbers_nor_is_it_larger_than_stated(judge):
         assert values.std(ddof=1) == pytest.approx(stated, rel=0.35), name
 
 
-def test_the_same_images_are_at_distance_zero(synthetic):
-    """Twice the same distribution, by halves."""
-    halves = [synthetic.subset(np.arange(start, len(synthetic), 2)) for start in (0, 1)]
-    judge = Judge(halves[0], epochs=1)
-    answer = ask(judge, door(halves[1].images, halves[1].labels), generator=Noiseless())
-    found = by_metric(judge.measurements(answer, noise_std=0.0, num_units=len(halves[1])))
-    assert abs(found["first moment distance"].value) < 0.02
-
-
 def test_a_class_that_noise_hides_has_no_number_of_its_own(judge):
     images, labels = digits()
     images, labels = images[labels != 2], labels[labels != 2]
@@ -245,14 +236,6 @@ def test_a_class_that_noise_hides_has_no_number_of_its_own(judge):
     assert by_metric(found)["first moment distance"].protocol["classes"] == 3
     nothing = torch.zeros_like(answer)
     assert set(by_metric(judge.measurements(nothing, noise_std=1.0, num_units=300))) == {"accuracy"}
-
-
-def test_noise_carries_no_accuracy_beyond_what_one_can_be(judge):
-    answer = torch.zeros(4, 4 + 2 * PIXELS)
-    answer[0, :4] = torch.tensor([150.0, -20.0, 0.0, 0.0])
-    answer[1, :4] = torch.tensor([150.0, -20.0, 0.0, 0.0])
-    found = [each for each in judge.measurements(answer, noise_std=1.0, num_units=100) if each.metric == "accuracy"]
-    assert [each.value for each in found] == [100.0, 100.0, 0.0]
 
 
 def test_a_dataset_can_have_the_shares_that_were_paid_for(judge):
@@ -269,22 +252,6 @@ def test_a_dataset_can_have_the_shares_that_were_paid_for(judge):
             released_balance(without, names)
     with pytest.raises(UsageError, match="--class_balance released"):
         released_balance(receipt, [*names, "four"])
-
-
-def test_without_classes_there_are_moments_alone(unlabelled_judge):
-    images, _ = digits(number=100)
-    answer = ask(unlabelled_judge, door(images, None, None), generator=Noiseless())
-    assert answer.shape == (1, 2 * PIXELS)
-    found = by_metric(unlabelled_judge.measurements(answer, noise_std=0.0, num_units=100))
-    assert set(found) == {"first moment distance", "second moment distance"}
-
-
-def test_a_missing_image_changes_no_shape(judge):
-    images, labels = digits(number=50)
-    answer = ask(judge, door(images[:49], labels[:49], num_images=50))
-    assert answer.shape == (4, 4 + 2 * PIXELS)
-    for each in judge.measurements(answer, noise_std=1.0, num_units=50):
-        assert math.isfinite(each.value)
 
 
 # From a model to its numbers.

@@ -11,19 +11,14 @@ from sklearn.linear_model import LogisticRegression
 from torch import nn
 
 from diffusers_dp.data.images import load_digits_split
-from diffusers_dp.errors import UsageError
 from diffusers_dp.evaluation.classifiers import (
     LogisticRegressionClassifier,
     NetworkClassifier,
     build_classifier,
-    evenly_spaced,
 )
-from diffusers_dp.evaluation.flags import CLASSIFIERS
 from diffusers_dp.evaluation.images import ImageSet
 from diffusers_dp.evaluation.networks import (
     BENCHMARK_TRAINING,
-    CIFAR_TRAINING,
-    CNN_TRAINING,
     ResNeXt,
     Training,
     training_of,
@@ -113,33 +108,6 @@ class TestPublishedTraining:
         )  # fmt: skip
         assert BENCHMARK_TRAINING == expected == training_of("wrn", (1, 28, 28))
 
-    def test_of_cifar(self):
-        expected = Training(
-            optimizer="sgd", learning_rate=0.1, epochs=200, batch_size=126, momentum=0.9, weight_decay=5e-4,
-            step_epochs=60, step_factor=0.2, ema_decay=0.9999, micro_batches=1,
-        )  # fmt: skip
-        assert CIFAR_TRAINING == expected == training_of("resnext", (3, 32, 32), cifar=True)
-
-    @pytest.mark.parametrize(("side", "parts"), [(32, 1), (64, 16), (128, 64)])
-    def test_large_images_go_through_in_parts(self, side, parts):
-        assert training_of("resnet", (3, side, side)).micro_batches == parts
-        assert training_of("cnn", (3, side, side)).micro_batches == 1
-
-    def test_fewer_epochs_are_recorded_and_move_the_steps(self):
-        training = training_of("wrn", (1, 28, 28), 5)
-        assert (training.epochs, training.step_epochs) == (5, 2)
-        protocol = build_classifier("wrn", image_shape=(1, 28, 28), epochs=5).protocol
-        assert (protocol["epochs"], protocol["step_epochs"]) == (5, 2)
-        assert training_of("cnn", SHAPE) == CNN_TRAINING
-
-    def test_small_sets_are_passed_over_more_often(self, digits):
-        train = digits[0].subset(np.arange(50))
-        training = Training("sgd", 0.1, epochs=2, batch_size=20, step_epochs=1, fewest_steps=10)
-        protocol = NetworkClassifier("linear", linear, training).fit(train).protocol
-        assert (protocol["epochs"], protocol["step_epochs"]) == (4, 2)  # of 3 steps each
-        protocol = NetworkClassifier("linear", linear, training.with_epochs(1)).fit(train).protocol
-        assert protocol["epochs"] == 1  # what was asked for is what is done
-
     def test_the_learning_rate_steps(self, digits):
         training = Training("sgd", 1.0, epochs=5, batch_size=100, step_epochs=2)
         classifier, rates = NetworkClassifier("linear", linear, training), []
@@ -198,43 +166,3 @@ class TestEpochs:
         assert chosen == 1 + max(np.flatnonzero(np.array(right) == max(right)))
         classifier.use(chosen)
         np.testing.assert_array_equal(scores, classifier.scores(validation.images))
-
-    @pytest.mark.parametrize("name", ["mlp", "cnn"])
-    def test_without_validation_the_last_one_counts(self, digits, name):
-        train = digits[0].subset(np.arange(60))
-        classifier = build_classifier(name, image_shape=SHAPE, epochs=3).fit(train, num_candidates=2)
-        assert classifier.protocol["chosen_epoch"] == 3 and list(classifier.candidates) == [2, 3]
-        last = classifier.scores(train.images)
-        classifier.use(2)
-        assert not np.array_equal(last, classifier.scores(train.images))
-        classifier.use(3)
-        np.testing.assert_array_equal(last, classifier.scores(train.images))
-
-    @pytest.mark.parametrize(
-        ("epochs", "number", "expected"),
-        [(50, 10, list(range(5, 51, 5))), (3, 10, [1, 2, 3]), (7, 2, [4, 7]), (5, 1, [5]), (5, 0, [])],
-    )
-    def test_candidates_are_evenly_spaced(self, epochs, number, expected):
-        assert evenly_spaced(epochs, number) == expected
-
-
-class TestBadInput:
-    @pytest.mark.parametrize("name", ["logreg", "mlp", "cnn"])
-    def test_a_class_that_was_never_seen(self, digits, name):
-        train = digits[0].subset(np.flatnonzero(digits[0].labels != 4)[:300])
-        classifier = build_classifier(name, image_shape=SHAPE, epochs=5).fit(train)
-        scores = classifier.scores(digits[1].images)
-        assert scores.shape == (360, 10) and np.isfinite(scores).all()
-        if name == "logreg":
-            assert (scores[:, 4] == 0).all()
-
-    @pytest.mark.parametrize("name", ["logreg", "mlp", "cnn"])
-    def test_a_single_class(self, digits, name):
-        train = digits[0].subset(np.flatnonzero(digits[0].labels == 4)[:50])
-        classifier = build_classifier(name, image_shape=SHAPE, epochs=200 if name == "mlp" else 10).fit(train)
-        assert (classifier.predict(train.images) == 4).mean() > 0.9
-
-    @pytest.mark.parametrize("name", CLASSIFIERS[:3])
-    def test_images_without_labels(self, digits, name):
-        with pytest.raises(UsageError, match="--label_column"):
-            build_classifier(name, image_shape=SHAPE).fit(ImageSet(digits[0].images))

@@ -11,7 +11,6 @@ from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDp
 from dp_accounting.pld import PLDAccountant
 
 from diffusers_dp.data.images import load_digits_split
-from diffusers_dp.errors import UsageError
 from diffusers_dp.evaluation import dp_classifier
 from diffusers_dp.evaluation.dp_classifier import DPNetwork, classification_loss, reference_dp
 from diffusers_dp.evaluation.images import ImageSet
@@ -101,16 +100,6 @@ def test_the_loss_of_a_row_is_its_own():
     losses = classification_loss(network, images, labels, None)
     assert losses.shape == (4,)
     torch.testing.assert_close(losses[2:3], classification_loss(network, images[2:3], labels[2:3], None))
-
-
-@pytest.mark.parametrize("shape", [(1, 8, 8), (1, 28, 28), (3, 32, 32), (3, 64, 64), (3, 128, 128)])
-def test_every_size_and_channel_count(shape):
-    assert DPNetwork(shape, 7)(torch.zeros(2, *shape)).shape == (2, 7)
-
-
-def test_no_budget(digits):
-    with pytest.raises(UsageError, match="--target_epsilon"):
-        run(digits, epsilon=-1.0)
 
 
 def test_an_image_that_cannot_be_read_changes_no_rate(digits):

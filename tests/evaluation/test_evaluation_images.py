@@ -13,9 +13,7 @@ from diffusers_dp.evaluation.images import (
     ImageSet,
     Source,
     common_shape,
-    copies_warning,
     fit_to_shape,
-    hash_images,
     validation_split,
     with_classes_of,
 )
@@ -58,29 +56,6 @@ def test_fewer_images_are_drawn_from_all_of_them(tmp_path, digits):
     assert counts.max() < 8 and abs(counts[:200].sum() - 400) < 55  # each as likely
 
 
-def test_embedded_digits(tmp_path, digits):
-    found = Source("--real", None).load("test", (1, 8, 8), resize=False, cache_dir=tmp_path)
-    assert np.array_equal(found.images, load_digits_split(train=False)[0]) and len(found) == 360
-    with pytest.raises(UsageError, match="--test_split 'dev'"):
-        Source("--real", None, split_flag="--test_split").shape("dev", tmp_path)
-
-
-def test_images_that_cannot_be_read_are_counted(tmp_path, digits):
-    table = datasets.Dataset.from_dict({"image": [b"no image", *(_png(image) for image in digits[0][:3])]})
-    (tmp_path / "real").mkdir()
-    table.to_parquet(tmp_path / "real" / "train.parquet")
-    found = Source("--real", str(tmp_path / "real")).load("train", (1, 8, 8), resize=False, cache_dir=tmp_path / "c")
-    assert len(found) == 3 and found.origin["unreadable"] == 1 and found.labels is None
-
-
-def _png(image):
-    import io
-
-    file = io.BytesIO()
-    Image.fromarray(image[0]).save(file, format="png")
-    return file.getvalue()
-
-
 def test_another_size_is_refused_with_both_and_made_to_fit_on_request(tmp_path, digits):
     source = Source("--real", str(write_dataset(tmp_path / "real", np.zeros((2, 3, 10, 12), np.uint8))))
     shape = source.shape("train", tmp_path / "cache")
@@ -101,23 +76,6 @@ def test_fit_is_the_published_preprocessing():
     grey = np.tensordot([0.299, 0.587, 0.114], image.astype(float), 1)
     assert np.abs(fit_to_shape(image, (1, 20, 30))[0] - grey).max() <= 1
     assert np.array_equal(fit_to_shape(image[:1], (3, 20, 30)), np.repeat(image[:1], 3, axis=0))
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"name": "nowhere/at all"}, "--real nowhere/at all could not be opened"),
-        ({"split": "dev"}, "--train_split 'dev' does not exist; there is: train"),
-        ({"image_column": "scan"}, "--image_column 'scan' does not exist"),
-        ({"label_column": "age"}, "--label_column 'age' does not exist"),
-    ],
-)
-def test_what_is_not_there_is_named_by_its_flag(tmp_path, digits, change, words, monkeypatch):
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    folder = write_dataset(tmp_path / "real", digits[0][:2], digits[1][:2], "0123456789")
-    split = change.pop("split", "train")
-    with pytest.raises(UsageError, match=words):
-        Source("--real", **{"name": str(folder), **change}).shape(split, tmp_path / "cache")
 
 
 def test_the_validation_images_are_those_that_training_leaves_out(tmp_path, digits):
@@ -160,20 +118,3 @@ def test_classes_go_by_name_and_what_is_missing_is_warned_of():
         "The synthetic images have no labels: utility, distances of classes and features of a classifier are left out."
     ]
     assert with_classes_of(real, unlabelled)[0].labels is None
-
-
-def test_copies_and_hashes():
-    some, others = make_set([0, 1], ("a", "b")), make_set([0, 1], ("a", "b"), np.full((2, 1, 2, 2), 200, np.uint8))
-    assert copies_warning(some, some, "test").startswith("2 of 2 synthetic images equal a real test image")
-    assert copies_warning(some, others, "test") is None
-    marks = {hash_images(each) for each in (some, others, make_set([1, 1], ("a", "b")), make_set([0, 1], ("a", "c")))}
-    assert len(marks) == 4 and hash_images(some) == hash_images(make_set([0, 1], ("a", "b")))
-
-
-def test_a_class_without_real_images_is_warned_of():
-    images = np.zeros((4, 1, 4, 4), np.uint8)
-    synthetic = ImageSet(images, np.array([0, 1, 2, 2]), ("a", "b", "c"))
-    real = ImageSet(images, np.array([0, 1, 1, 1]), ("a", "b", "c"))
-    (warning,) = with_classes_of(synthetic, real)[1]
-    assert warning.startswith("There is no real training image of: c")
-    assert with_classes_of(synthetic.subset(np.array([0, 1])), real)[1] == ["No synthetic image was generated of: c."]

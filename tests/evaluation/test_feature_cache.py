@@ -1,8 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """The cache of features: the same rows as without it, none computed twice, nothing damaged trusted, nothing lost."""
 
-import stat
-
 import numpy as np
 import pytest
 
@@ -48,11 +46,6 @@ def test_rows_are_the_extractors_and_are_computed_once(tmp_path, images):
     assert first.dtype == np.float32
     assert extractor.seen == 10
     assert len(chunk_files(tmp_path)) == 3
-
-
-def test_the_folder_is_closed_to_others(tmp_path, images):
-    FeatureCache(tmp_path / "private" / "features").features(Counting(), images)
-    assert stat.S_IMODE((tmp_path / "private" / "features").stat().st_mode) == 0o700
 
 
 def test_an_interrupted_extraction_goes_on(tmp_path, images):
@@ -109,12 +102,3 @@ def test_a_failed_write_leaves_no_chunk_and_says_what_to_do(tmp_path, images, mo
     with pytest.raises(UsageError, match="No space left on device.*--output_dir"):
         FeatureCache(tmp_path).features(Counting(), images)
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
-
-
-def test_probabilities_are_kept_apart_from_features(tmp_path, images):
-    extractor, cache = Counting(), FeatureCache(tmp_path)
-    assert cache.probabilities(extractor, images) is None
-    extractor.probabilities = lambda chunk: np.full((len(chunk), 2), 0.5, np.float32)
-    features = cache.features(extractor, images)
-    np.testing.assert_array_equal(cache.probabilities(extractor, images), np.full((10, 2), 0.5))
-    np.testing.assert_array_equal(cache.features(extractor, images), features)

@@ -11,7 +11,6 @@ import pytest
 from PIL import Image
 
 from diffusers_dp import cli
-from diffusers_dp.data.dataset_source import MissingSplit
 from diffusers_dp.errors import UsageError
 from diffusers_dp.evaluation.images import Source
 from diffusers_dp.methods.feta_pro import FETAProConfig
@@ -110,41 +109,6 @@ def test_tables_are_read_by_the_columns_and_classes_of_the_receipt(plain, tmp_pa
     if not plain:
         other = replace(Source("--real", name, trained_on={**known, "class_names": ("cat",)}))
         assert other.load("train", (1, 8, 8), resize=True, cache_dir=tmp_path).class_names == NAMES
-
-
-@pytest.mark.parametrize("place", ["scans", "scans/metadata.csv", "scans/findings.csv", "scans/metadata.jsonl"])
-def test_a_table_beside_the_images_is_read_by_the_columns_of_the_receipt(place, tmp_path):
-    scans, rows = tmp_path / "scans", []
-    scans.mkdir()
-    for number in range(5):
-        picture(number, ("L", "RGB")[number % 2]).save(scans / f"{number}.png")
-        rows.append((f"{number}.png", ("dog", "unknown", "cat")[number % 3]))
-    as_json = [json.dumps({"file_name": name, "finding": label}) for name, label in rows]
-    as_csv = ["file_name;finding", *map(";".join, rows)]
-    name = Path(place).name if "." in place else "metadata.csv"
-    (scans / name).write_text("\n".join(as_json if name.endswith("jsonl") else as_csv))
-    where = str(tmp_path / place)
-    config = FETAProConfig(
-        dataset_name=where, label_column="finding", class_names=",".join(NAMES), resolution=8, num_channels=1,
-        delimiter=";",
-    )  # fmt: skip
-    arrays = read_images(config, tmp_path)[1]
-    assert arrays.readable.sum() == 3
-    known = {"class_names": NAMES, "label_column": "finding", "delimiter": ";"}
-    found = Source("--real", where, trained_on=known).load("train", (1, 8, 8), resize=True, cache_dir=tmp_path)
-    assert np.array_equal(found.images, arrays.images[arrays.readable])
-    assert np.array_equal(found.labels, arrays.labels[arrays.readable])
-    with pytest.raises(MissingSplit):
-        Source("--real", where, trained_on=known).shape("test", tmp_path)
-
-
-def test_two_folders_of_one_split_are_refused(tmp_path):
-    for name in ("val", "dev"):
-        folder_of(tmp_path / "scans" / name)
-    source = Source("--real", str(tmp_path / "scans"), trained_on={"class_names": NAMES})
-    assert len(source.load("val", (1, 8, 8), resize=True, cache_dir=tmp_path)) == 6
-    with pytest.raises(UsageError, match="'validation' is dev and val"):
-        source.shape("validation", tmp_path)
 
 
 def test_the_command_of_the_tutorial_needs_no_further_flag(tmp_path, monkeypatch, capsys):

@@ -17,7 +17,7 @@ from diffusers_dp.accounting.ledger import LedgerRow, PrivacyLedger
 from diffusers_dp.errors import IntegrityError, UsageError
 from diffusers_dp.evaluation import selection, utility
 from diffusers_dp.evaluation.classifiers import build_classifier
-from diffusers_dp.evaluation.images import ImageSet, hash_images
+from diffusers_dp.evaluation.images import ImageSet
 from diffusers_dp.evaluation.selection import PrivateSelection, check_choice, choose_privately, split_for_training
 from diffusers_dp.privacy import sensitive
 from diffusers_dp.privacy.sensitive import SensitiveImages
@@ -327,12 +327,6 @@ def test_a_choice_has_the_unit_of_the_trainings(tmp_path):
             check(asked(of_patients(), ledger_path=tmp_path / "images.jsonl"))
 
 
-def test_subsets_keep_their_units():
-    part = of_patients().subset(np.array([1, 29]))
-    assert len(set(part.units.tolist())) == 2 and part.unit_of_privacy == "patient_id"
-    assert hash_images(part) != hash_images(dataclasses.replace(part, ids=part.ids[[0, 0]]))
-
-
 def test_a_second_choice_finds_nothing_left(tmp_path):
     choose(ledger_path=tmp_path / "ledger.jsonl")
     with pytest.raises(UsageError, match="have answered before"):
@@ -381,41 +375,12 @@ def test_a_choice_that_fails_stays_spent(tmp_path, monkeypatch):
     assert row["state"] == "reserved" and row["steps_reserved"] == 1
 
 
-def test_it_says_whom_it_protects():
-    facts = choose().facts
-    assert "counted in one sum with all releases of the data set" in facts["statement"]
-    assert facts["unit_of_privacy"] == "image"
-    assert facts["num_validation_images"] == NUM_IMAGES and facts["delta"] == DELTA
-    json.dumps(facts)
-
-
-def test_the_choice_is_right_with_a_generous_budget():
-    choice = choose(epsilon=10.0)
-    assert choice.chosen == (1, 2)
-    assert [len(part) for part in choice.noisy_accuracies] == [2, 4]
-
-
 def test_a_label_outside_the_classes_counts_for_nobody():
     labels = np.array([300, -1, 0, 1])
     choice = choose(
         ImageSet(validation(np.array([0, 0, 0, 1])).images, labels, CLASSES), generator=Noiseless(bytes(16))
     )
     assert choice.noisy_accuracies[0] == pytest.approx((0, 0.5), abs=1e-4)
-
-
-class TestBadInput:
-    def test_no_labels(self):
-        with pytest.raises(UsageError, match="--label_column"):
-            choose(ImageSet(validation().images))
-
-    def test_nothing_to_choose_from(self):
-        for groups in ((), ((right,), ())):
-            with pytest.raises(UsageError, match="--selection private"):
-                choose_privately(groups, asked(validation()))
-
-    def test_no_budget(self):
-        with pytest.raises(UsageError, match="--target_epsilon"):
-            choose(epsilon=0.0)
 
 
 def test_an_image_that_cannot_be_read_changes_no_number_but_the_counts(tmp_path):

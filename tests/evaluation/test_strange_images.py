@@ -6,14 +6,12 @@ import json
 import resource
 import shutil
 
-import datasets
 import numpy as np
 import pytest
 import torch
 
 from diffusers_dp.data.public_images import check_public_images, load_public_images
 from diffusers_dp.data.source import DataSource
-from diffusers_dp.data.strange_tables import is_of_data_set
 from diffusers_dp.errors import DiffusersDPError, IntegrityError, UsageError
 from diffusers_dp.evaluation.images import Source
 from diffusers_dp.methods.config import load_config
@@ -31,7 +29,6 @@ from support.strange_images import (
     SHARD,
     honest_rows,
     png,
-    tiny_png_of,
     with_pipe,
     write_index,
     write_repeated,
@@ -185,18 +182,6 @@ def test_what_is_packed_a_thousandfold_is_not_unpacked(request, kind, codec, tmp
     refused(folder, tmp_path / "cache")
 
 
-@pytest.mark.parametrize("kind", ["sampled", "plain"])
-def test_small_files_of_large_pictures_are_not_decoded(request, kind, tmp_path):
-    folder = write_rows(request.getfixturevalue(kind), [(tiny_png_of(4000, 4000, "RGB"), None, 0)] * 40)
-    refused(folder, tmp_path / "cache", "unpack")
-
-
-def test_an_index_that_says_so_makes_no_picture_larger(release, tmp_path):
-    write_rows(release, [(tiny_png_of(20_000, 20_000), None, 0)] * 4)
-    write_index(release, image_shape=[1, 20_000, 20_000])
-    refused(release, tmp_path / "cache", "holds no images of this library", IntegrityError)
-
-
 def test_a_release_that_is_not_what_its_receipt_says_is_not_judged(release, tmp_path, capsys):
     real = write_dataset(tmp_path / "real", np.zeros((6, 1, 8, 8), np.uint8), [0, 1] * 3, ("left", "right"))
     given = ["--images", release, "--real", real, "--output_dir", tmp_path / "report", "--test_split", "train",
@@ -226,11 +211,6 @@ def test_a_release_on_the_hub_is_read_as_one_in_a_folder(release, hub, secret, t
     assert not (load(f"{OWNER}/pictures", tmp_path / "cache").images == SECRET).any()
 
 
-def test_a_folder_of_arrow_files_is_written_otherwise(tmp_path):
-    datasets.Dataset.from_dict({"image": [png()]}).save_to_disk(tmp_path / "saved")
-    refused(tmp_path / "saved", tmp_path / "cache", "parquet", UsageError)
-
-
 def test_public_images_are_in_the_files_of_their_data_set(tmp_path, secret):
     """A row of a public data set that names a sensitive image would make it a public one."""
     folder = write_rows(tmp_path / "public", [*honest_rows(3), (None, str(secret / "secret.png"), 1)])
@@ -249,10 +229,3 @@ def test_the_card_of_public_images_does_not_name_others(where, tmp_path, secret)
     flags = ["--public_dataset_name", str(folder), "--resolution", "8", "--num_channels", "1", "--dry_run"]
     with pytest.raises(UsageError, match="--public_dataset_name .* names files outside of it"):
         check_public_images(load_config(flags).public_images)
-
-
-def test_the_card_of_a_data_set_on_the_hub_names_its_own_files():
-    files = ["hf://datasets/a/b@123/data/x.parquet", "https://example.org/x.parquet"]
-    assert all(is_of_data_set(file, "a/b") for file in files)
-    for file in ("/home/x.parquet", "hf://datasets/a/private@123/x.parquet", "hf://datasets/a/bc@1/x", "x.parquet"):
-        assert not is_of_data_set(file, "a/b")

@@ -10,15 +10,12 @@ import pytest
 from sklearn.metrics import precision_recall_fscore_support
 
 from diffusers_dp.data.images import load_digits_split
-from diffusers_dp.errors import UsageError
 from diffusers_dp.evaluation.classifiers import build_classifier
 from diffusers_dp.evaluation.images import ImageSet
 from diffusers_dp.evaluation.selection import split_for_training
 from diffusers_dp.evaluation.utility import (
     PrivateSelection,
-    UtilityDetails,
     measure_utility,
-    score_predictions,
 )
 
 
@@ -77,16 +74,6 @@ def test_several_seeds_have_a_spread(digits):
     assert len(accuracy.protocol["chosen_epochs"]) == 3 and accuracy.protocol["epochs"] == 20
 
 
-def test_each_size_is_a_row(digits):
-    measurements, details = measured(*digits, classifiers=["logreg"], sizes=[24, 240, 1200])
-    rows = of(measurements, "accuracy")
-    assert [row.protocol["num_train"] for row in rows] == [22, 220, 1100]
-    assert [row.protocol["num_validation"] for row in rows] == [2, 20, 100]
-    values = [row.value for row in rows]
-    assert values == sorted(values) and values[2] > values[0] + 10  # more images teach more
-    assert len(details) == 3
-
-
 def test_an_ensemble_averages_probabilities(digits):
     synthetic, test = digits[0].subset(np.arange(240)), digits[1]
     measurements, _ = measured(
@@ -99,28 +86,6 @@ def test_an_ensemble_averages_probabilities(digits):
     assert of(measurements, "accuracy")[0].protocol["ensemble"] == 3
 
 
-def test_a_class_never_generated_is_named(digits):
-    synthetic = digits[0].subset(np.flatnonzero(~np.isin(digits[0].labels, [4, 7])))
-    measurements, (details,) = measured(synthetic, digits[1], classifiers=["logreg"])
-    (accuracy,) = of(measurements, "accuracy")
-    assert accuracy.protocol["classes_never_generated"] == ["4", "7"]
-    recall = {row.protocol["class"]: row.value for row in of(measurements, "recall")}
-    assert recall["4"] == recall["7"] == 0 and recall["1"] > 50
-    assert {row.protocol["class"] for row in of(measurements, "precision")} == set(NAMES) - {"4", "7"}
-
-
-def test_a_class_without_test_images_has_no_recall(digits):
-    test = digits[1].subset(np.flatnonzero(digits[1].labels != 4))
-    measurements, _ = measured(digits[0], test, classifiers=["logreg"])
-    assert {row.protocol["class"] for row in of(measurements, "recall")} == set(NAMES) - {"4"}
-
-
-def test_the_same_question_has_the_same_answer(digits):
-    small = digits[0].subset(np.arange(120))
-    first, second = (measured(small, digits[1], classifiers=["cnn", "mlp"], epochs=2)[0] for _ in range(2))
-    assert [row.as_json() for row in first] == [row.as_json() for row in second]
-
-
 def test_the_test_images_choose_nothing(digits):
     """Shuffled labels of the test images change the accuracy, and neither the epoch nor the seeds."""
     small = digits[0].subset(np.arange(120))
@@ -130,12 +95,6 @@ def test_the_test_images_choose_nothing(digits):
         for test in (digits[1], shuffled)
     ]
     assert epochs[0] == epochs[1]
-
-
-def test_a_single_class_is_no_matter_for_the_terminal(recwarn):
-    images = ImageSet(np.zeros((3, 1, 4, 4), np.uint8), np.zeros(3, np.int64), ("all",))
-    assert score_predictions([np.zeros(3, np.int64)] * 2, images, {}).confusion.tolist() == [[6]]
-    assert not recwarn.list
 
 
 def test_epochs_chosen_privately_for_all_fits_at_once(digits, tmp_path):
@@ -154,22 +113,3 @@ def test_epochs_chosen_privately_for_all_fits_at_once(digits, tmp_path):
     assert set(protocol["chosen_epochs"]) <= set(range(2, 21, 2))
     assert len(path.read_text().splitlines()) == 2  # the header and one question
     json.dumps([row.as_json() for row in measurements], allow_nan=False)
-
-
-def test_a_budget_that_cannot_be_is_named_by_its_flag(digits):
-    selection = PrivateSelection(digits[1], epsilon=1.0, delta=2.0)
-    with pytest.raises(UsageError, match="--selection_delta"):
-        measured(digits[0].subset(np.arange(60)), digits[1], classifiers=["mlp"], epochs=2, selection=selection)
-
-
-def test_the_reference_is_the_same_on_real_images(digits):
-    ours, _ = measured(*digits, classifiers=["logreg"])
-    reference, _ = measured(*digits, classifiers=["logreg"], trained_on="real")
-    assert reference[0].value == ours[0].value
-    assert (ours[0].protocol["trained_on"], reference[0].protocol["trained_on"]) == ("synthetic", "real")
-
-
-def test_shares_of_a_confusion_matrix():
-    details = UtilityDetails({}, ("a", "b"), np.array([[3, 1], [0, 0]]), (75.0,))
-    found = [(row.metric, row.protocol["class"], row.value) for row in details.measurements()[1:]]
-    assert found == [("recall", "a", 75.0), ("precision", "a", 100.0), ("precision", "b", 0.0)]
