@@ -13,13 +13,12 @@ from PIL import Image
 from pyarrow import parquet
 
 from diffusers_dp import cli, load_verified, verify
-from diffusers_dp.accounting.ledger import LedgerRow, PrivacyLedger
 from diffusers_dp.app import views
 from diffusers_dp.app.downloads import dataset_zip
 from diffusers_dp.app.drawing import read_order
 from diffusers_dp.app.shelf import Shelf
 from diffusers_dp.commands.app import Limits
-from diffusers_dp.errors import IntegrityError, UsageError
+from diffusers_dp.errors import IntegrityError
 from diffusers_dp.methods.registry import METHODS
 from diffusers_dp.release import dataset_release
 from diffusers_dp.release.allow_list import dataset_files, dataset_index
@@ -81,11 +80,6 @@ def test_releases_in_folders_of_one_name_are_told_apart(tmp_path, images):
         for release in (*made, made[0])
     ]
     assert found == [9, 5, 9]
-
-
-def test_without_classes(tmp_path, images):
-    found = load_verified(make(tmp_path / "run", images[:, :1]))
-    assert found.column_names == ["image"] and found["image"][0].mode == "L" and len(found) == 9
 
 
 def test_what_was_changed_is_not_loaded(release):
@@ -176,47 +170,6 @@ def test_the_page_reads_no_image_in_its_own_process(release, monkeypatch):
             Shelf([str(release)], LIMITS, allow_unverified=True).open(str(release))
 
 
-def test_the_page_tells_where_the_budget_of_an_evolution_went(tmp_path, images):
-    """Whose receipt has votes alone, and no step of DP-SGD."""
-    (tmp_path / "run").mkdir()
-    ledger = PrivacyLedger(
-        tmp_path / "run" / "ledger.jsonl", target_epsilon=10.0, target_delta=1e-5, num_images=1437, accountant="rdp",
-        public_facts={"image_shape": [3, 8, 8], "class_names": NAMES},
-    )  # fmt: skip
-    for generation in (1, 2):
-        ledger.executed(
-            ledger.reserve(
-                LedgerRow(f"votes_{generation}", "gaussian", 3.0, query={"sensitivity": 1.0, "clip_norm": 1.0})
-            ),
-            1,
-        )
-    release = make(tmp_path / "run", images, torch.arange(9) % 3, NAMES, ledger)
-    shelf = Shelf([str(release)], LIMITS)
-    picture, words, table = shelf.budget(shelf.open(str(release)))
-    assert picture.startswith(b"\x89PNG") and "votes 1" in table and "votes 2" in table and "Total epsilon" in words
-
-
-def test_controls_that_do_nothing_for_images_are_hidden(release, honest):
-    pytest.importorskip("gradio", reason="Gradio is not installed")
-    from diffusers_dp.app import page
-
-    shelf = Shelf([str(release), str(honest)], LIMITS)
-    images, model = (page._open(shelf)(name) for name in shelf.names)
-    assert images["ready"] and model["ready"] and (images["drawn"], model["drawn"]) == (False, True)
-    assert "visible: found.drawn" in page.ANSWERED
-    built = page.build_page(shelf).get_config_file()
-    (answered,) = {
-        len(each["outputs"]) for each in built["dependencies"] if "found.drawn" in str(each.get("js"))
-    }  # fmt: skip
-    assert answered == 9, "facts, samples, classes, steps, solver, and the buttons"
-
-
-def test_images_that_repeat_each_other_are_loaded(tmp_path):
-    """Of Private Evolution without variations: 70 MB unpacked, and no bomb."""
-    noise = torch.randint(256, (1, 3, 96, 96), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    assert len(load_verified(make(tmp_path / "run", noise.expand(2600, -1, -1, -1)))) == 2600
-
-
 def test_it_is_judged_as_images_and_does_not_draw(release, tmp_path, capsys):
     """The report states its guarantee; whoever reads private images for it is counted in its receipt."""
     output = tmp_path / "report"
@@ -227,9 +180,3 @@ def test_it_is_judged_as_images_and_does_not_draw(release, tmp_path, capsys):
     cli.main(["evaluate", "--images", str(release), "--real", str(release), *given, "--output_dir", str(output)])
     assert json.loads((release / "privacy_receipt.json").read_text())["private_evaluations"] == 1
     assert verify.report(release) == 0
-
-
-def test_more_images_than_a_release_holds(monkeypatch):
-    monkeypatch.setattr(dataset_release, "MOST_SHARDS", 0)
-    with pytest.raises(UsageError, match="A release holds up to 0 images"):
-        DatasetArtefact(torch.zeros(1, 1, 8, 8, dtype=torch.uint8), None, None)

@@ -438,14 +438,6 @@ def test_files_that_lie_are_refused(release, forgery):
     assert verify.report(release) == 4
 
 
-def test_a_card_that_says_another_epsilon_as_well_is_noted(release, capsys):
-    """It holds the guarantee, and beside it a smaller one."""
-    card = release / "README.md"
-    card.write_text(card.read_text() + "\n(epsilon = 0.1000, delta = 1e-09)-differential privacy for each image\n")
-    assert verify.report(release) == 0
-    assert "NOTE: README.md does not carry the guarantee" in capsys.readouterr().out
-
-
 # What nobody can see: each is named in docs/release.md.
 
 CONSISTENT = {

@@ -7,8 +7,7 @@ import huggingface_hub
 import pytest
 
 import diffusers_dp
-from diffusers_dp import DPImagePipeline, IntegrityError, UsageError, load_verified
-from diffusers_dp.release.hub import fetch_release, intact_receipt
+from diffusers_dp import DPImagePipeline, IntegrityError, load_verified
 
 
 RECEIPT = "privacy_receipt.json"
@@ -25,11 +24,6 @@ def test_a_verified_release_is_loaded(release, caplog):
 def edit_receipt(release, **changes):
     path = release / RECEIPT
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
-
-
-def test_the_folder_of_a_run_points_to_its_release(release):
-    with pytest.raises(UsageError, match=f"give its release, {release}"):
-        load_verified(release.parent)
 
 
 TAMPERINGS = {
@@ -78,31 +72,3 @@ def test_from_the_hub_the_whole_snapshot_is_verified(release, monkeypatch):
     (release / "surprise.py").write_text("")
     with pytest.raises(IntegrityError, match="surprise.py is not in the receipt"):
         load_verified("someone/scans")
-
-
-@pytest.mark.parametrize("name", ["no/such-model", "no such/model/at all"])
-def test_what_is_nowhere_is_said(name, monkeypatch):
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(UsageError, match="is not a folder here, and .* give the path of a release") as refusal:
-        load_verified(name)
-    assert "Error" not in str(refusal.value)
-
-
-def test_the_flag_that_named_it_is_said(release, monkeypatch):
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(UsageError, match="^--model nowhere/at/all is not a folder here, and it cannot be a name"):
-        fetch_release("nowhere/at/all", flag="--model")
-    with pytest.raises(UsageError, match="^--model .* is the folder of a run; give its release, "):
-        fetch_release(release.parent, flag="--model")
-
-
-def test_a_card_that_lacks_the_guarantee_is_warned_of(release, caplog):
-    (release / "README.md").write_text("Epsilon 0.01.\n")
-    assert isinstance(load_verified(release), DPImagePipeline)
-    assert "README.md does not carry the guarantee" in caplog.text and "NOT verified" not in caplog.text
-
-
-def test_a_damaged_receipt_is_no_wrong_flag(release):
-    (release / RECEIPT).write_text("{")
-    with pytest.raises(IntegrityError, match="--attach: .* is damaged"):
-        intact_receipt(release, "--attach")

@@ -6,9 +6,9 @@ import pickle
 import pytest
 import torch
 
-from diffusers_dp.errors import IntegrityError, UsageError
+from diffusers_dp.errors import IntegrityError
 from diffusers_dp.methods.registry import METHODS
-from diffusers_dp.release.allow_list import ADAPTER_FILES, PIPELINE_FILES
+from diffusers_dp.release.allow_list import ADAPTER_FILES
 from diffusers_dp.release.build import build_release
 from diffusers_dp.release.dataset_release import DatasetArtefact
 from diffusers_dp.release.loading import (
@@ -16,7 +16,6 @@ from diffusers_dp.release.loading import (
     ImagesRelease,
     LatentRelease,
     ModelRelease,
-    open_model,
     open_release,
     release_in,
 )
@@ -66,18 +65,6 @@ def test_a_release_of_each_kind(places, place, kind, classes):
     assert found.image_shape == (1, 8, 8)
     latents = torch.zeros(2, *(side for side in found.pipeline.prepare_latents(1, None).shape[1:]))
     assert found.decode(latents).shape == (2, 1, 8, 8)
-
-
-def test_a_release_of_images_draws_nothing(places):
-    with pytest.raises(UsageError, match="no model that draws"):
-        open_model(places["images"])
-
-
-def test_what_is_unreadable_is_taken_for_a_model(tmp_path):
-    assert type(release_in(tmp_path)) is ModelRelease and release_in(tmp_path, "a").files == PIPELINE_FILES
-    for index in ("[]", '{"_class_name": []}', "{" * 99):
-        (tmp_path / "model_index.json").write_text(index)
-        assert type(release_in(tmp_path)) is ModelRelease
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,11 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Words on cards, on the page and in the docs promise no more than the numbers do."""
 
-import re
 from types import SimpleNamespace
 
 import pytest
 
-from diffusers_dp.app import views
-from diffusers_dp.release.dataset_card import dataset_card
 from diffusers_dp.release.receipt import build_receipt
-from diffusers_dp.verify import verify
 from support.places import ROOT
 from support.receipts import RNG, make_ledger
 from support.releases import make_release
@@ -62,31 +58,6 @@ def test_what_else_the_model_was_computed_from_is_on_its_card(inputs, tmp_path):
     assert not any(promise in card for promise in TOO_MUCH)
 
 
-def test_a_card_of_drawn_images_says_who_made_them(tmp_path):
-    receipt = verify(make_release(tmp_path))[0]
-    facts = {"num_images": 12, "class_names": ["a", "b"], "parameters": {}}
-    card = words(dataset_card(receipt, **facts))
-    assert "A model drew all of them" in card and "nothing here tells how frequent they are" in card
-    share = {"metric": "class share", "value": 9.0, "standard_error": 1.0, "protocol": {}}
-    paid = words(dataset_card({**receipt, "evaluation": [share]}, **facts))
-    assert "nothing here tells" not in paid and "but the noisy shares in the receipt" in paid
-    assert not any(promise in text for promise in TOO_MUCH for text in (card, paid))
-
-
-@pytest.mark.parametrize(
-    ("unit", "whose"), [("image", "Each image was either"), ("patient", "All images of each patient were either")]
-)
-def test_the_page_names_the_unit(unit, whose, tmp_path):
-    receipt = {**verify(make_release(tmp_path, public_inputs=[PUBLIC]))[0], "unit_of_privacy": unit}
-    facts = receipt["public_facts"]
-    receipt["public_facts"] = {**facts, "num_units": facts["num_images"]} if unit != "image" else facts
-    released = SimpleNamespace(
-        receipt=receipt, problems=(), name="a", folder=tmp_path, consistency="", card_agrees=True
-    )
-    page = words(views.guarantee(released))
-    assert whose in page and "noisy answers and from what training began with" in page
-
-
 def test_docs_promise_what_the_proof_does():
     """The README's first words; delta, which `--allow_large_delta` lets be large."""
     readme = words((ROOT / "README.md").read_text())
@@ -94,18 +65,3 @@ def test_docs_promise_what_the_proof_does():
     for name in ("data_protection.md", "tutorial.md"):
         page = words((ROOT / "docs" / name).read_text())
         assert "stays below one in the number" not in page and "--allow_large_delta" in page
-
-
-@pytest.mark.parametrize("kind", ["privimage", "pe"])
-def test_recipes_enlarge_images_where_they_say_so(kind):
-    """Networks of 224 pixels see images of that size, by a flag and not by themselves."""
-    folder, prefix, flag = {"privimage": ("dp_diffusion", "privimage", "semantic"), "pe": ("pe", "", "embedding")}[
-        kind
-    ]
-    found = 0
-    for path in (ROOT / "training" / "recipes" / folder).glob(f"{prefix}*.yaml"):
-        text = path.read_text()
-        if re.search(r"microsoft/resnet-50|facebook/dinov2", text.split("pretrained_model")[-1]):
-            assert f"{flag}_resolution: 224" in text, path.name
-            found += 1
-    assert found >= 8

@@ -1,9 +1,6 @@
 """The receipt: what it states, that it can be checked from itself alone, and what it never holds."""
 
-import hashlib
 import json
-import subprocess
-import sys
 
 import dp_accounting
 import pytest
@@ -16,7 +13,6 @@ from diffusers_dp.accounting.ledger import LedgerRow, PrivacyLedger
 from diffusers_dp.files.canonical import canonical_json
 from diffusers_dp.methods.registry import METHODS
 from diffusers_dp.release.receipt import RunRecord, build_receipt, hash_release
-from diffusers_dp.words import FORMAT
 from support.receipts import RNG, make_ledger
 
 
@@ -116,35 +112,15 @@ class TestClaims:
 
 
 class TestContent:
-    def test_fields(self):
-        receipt = make_receipt()
-        assert receipt["format"] == FORMAT == verify.FORMAT
-        assert receipt["adjacency"] == "zero_out" and receipt["unit_of_privacy"] == "image"
-        assert receipt["delta"] == 1e-5 and receipt["target_epsilon"] == 10.0 and receipt["accountant"] == "rdp"
-        assert receipt["status"] == "proven_with_assumptions" and receipt["assumptions"]
-        assert receipt["public_facts"]["num_images"] == 1437
-        assert receipt["public_facts"]["class_names"] == ["zero", "one"]
-        assert set(receipt["versions"]) == {"torch", "opacus", "dp_accounting"}
-        assert receipt["method"]["name"] == "FETA-Pro" and receipt["rng"] == RNG
-        assert receipt["leaky_outputs"] == [] and receipt["private_evaluations"] == 0
-        assert len(receipt["created_utc"]) == len("2026-01-01")  # a date, no time
-
     def test_no_path_and_no_state(self):
         text = canonical_json(make_receipt())
         assert make_receipt()["curriculum"] == {"curriculum": "spatial"}
         assert "jane" not in text and '"state"' not in text
 
-    def test_deterministic(self, tmp_path):
-        assert canonical_json(make_receipt()) == canonical_json(make_receipt(path=tmp_path / "ledger.jsonl"))
-
     def test_canonical_json_refuses_what_json_cannot_say(self):
         assert canonical_json({"b": 1, "a": [1.5]}) == '{\n  "a": [\n    1.5\n  ],\n  "b": 1\n}\n'
         with pytest.raises(ValueError):
             canonical_json({"epsilon": float("inf")})
-
-    def test_loads_no_torch(self):
-        code = "import sys, diffusers_dp.release.receipt; sys.exit('torch' in sys.modules)"
-        assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
 class TestHashRelease:
@@ -156,11 +132,6 @@ class TestHashRelease:
         (tmp_path / "README.md").write_text("card")
         (tmp_path / "privacy_receipt.json").write_text("{}")
         return tmp_path
-
-    def test_names_and_hashes(self, folder):
-        files = hash_release(folder)
-        assert [file["name"] for file in files] == ["model_index.json", "unet/config.json"]
-        assert files[1]["sha256"] == hashlib.sha256(b"{}").hexdigest()
 
     def test_model_index_is_hashed_without_its_privacy_statement(self, folder):
         before = hash_release(folder)

@@ -10,14 +10,13 @@ import pytest
 
 from diffusers_dp import cli, verify
 from diffusers_dp.errors import UsageError
-from diffusers_dp.release.allow_list import RELEASE_FILES
 from diffusers_dp.release.build import attach_audit
 from diffusers_dp.release.push import push_release
 from diffusers_dp.release.receipt import canonical_json, hash_release
 from diffusers_dp.release.signing import HOLDER, NAMESPACE, check_signature, read_signer
 from diffusers_dp.verify import RECEIPT_NAME, SIGNATURE_NAME, read_receipt
 from support.hub_stand_in import OWNER, hub  # noqa: F401 (a fixture)
-from support.releases import WEIGHTS, forge, reseal
+from support.releases import WEIGHTS, reseal
 
 
 pytestmark = pytest.mark.skipif(
@@ -119,12 +118,6 @@ def test_an_edited_receipt_is_not_vouched_for_however_it_was_resealed(signed, ke
     assert not vouched(signed, keys / "ours.pub")
 
 
-def test_a_forgery_whose_numbers_are_consistent_is_noticed(signed, keys, capsys):
-    assert forge(signed, lambda receipt: receipt.update(target_epsilon=1000.0)) == []
-    code, said = check(capsys, signed, keys / "ours.pub")
-    assert code == 4 and "is no signature of this receipt" in said and "signed by" not in said
-
-
 def edit_index(release):
     index = json.loads((release / "model_index.json").read_text())
     (release / "model_index.json").write_text(canonical_json({**index, "patch_size": 2}))
@@ -144,12 +137,6 @@ def test_files_that_were_exchanged_and_resealed_are_not_vouched_for(signed, keys
     edit(signed)
     reseal_files(signed)
     assert not vouched(signed, keys / "ours.pub")
-
-
-def test_files_that_changed_after_the_signature_are_named(signed, keys, capsys):
-    (signed / "samples.png").write_bytes(b"")
-    code, said = check(capsys, signed, keys / "ours.pub")
-    assert code == 4 and "samples.png" in said and "signed by" not in said
 
 
 def test_a_signature_for_another_purpose_does_not_count(release, keys):
@@ -192,15 +179,6 @@ def test_a_file_of_allowed_signers_and_an_identity(signed, keys, capsys, tmp_pat
     assert code == 2 and "--signer" in said
 
 
-def test_a_key_that_is_none_is_refused(signed, keys, capsys, tmp_path):
-    two, words = tmp_path / "two.pub", tmp_path / "words.pub"
-    two.write_text((keys / "ours.pub").read_text() + (keys / "others.pub").read_text())
-    words.write_text('* ssh-ed25519 AAAA"\n')
-    for key in (two, words, keys / "ours", tmp_path / "absent.pub", tmp_path, "/dev/zero"):
-        code, said = check(capsys, signed, key)
-        assert code == 2 and "--signer" in said and "public key" in said, key
-
-
 @pytest.mark.parametrize("text", ["{ours}\r{holder} {others}", "cert-authority {others}", "{ours} {others}"])
 def test_a_key_cannot_smuggle_in_another(release, keys, tmp_path, text):
     """A key's file becomes a line of allowed signers: its kind and the key alone enter that."""
@@ -233,23 +211,6 @@ def test_only_what_verifies_is_signed(release, keys, capsys):
     (release / "samples.png").write_bytes(b"")
     code, said = command(capsys, "sign", release, "--key", keys / "ours")
     assert code == 4 and "samples.png" in said and not (release / SIGNATURE_NAME).exists()
-
-
-def test_what_cannot_sign_leaves_the_release_as_it_was(signed, keys, capsys, tmp_path):
-    before = (signed / SIGNATURE_NAME).read_bytes()
-    for key in (tmp_path / "absent", signed / "samples.png"):
-        code, said = command(capsys, "sign", signed, "--key", key)
-        assert code == 2 and "--key" in said, key
-    found = {path.relative_to(signed).as_posix() for path in signed.rglob("*") if path.is_file()}
-    assert found == {*RELEASE_FILES, SIGNATURE_NAME} and (signed / SIGNATURE_NAME).read_bytes() == before
-    assert command(capsys, "sign", tmp_path, "--key", keys / "ours")[0] == 2
-
-
-def test_without_ssh_keygen_there_is_one_sentence(signed, keys, capsys, monkeypatch, tmp_path):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    for arguments in (("sign", signed, "--key", keys / "ours"), ("verify", signed, "--signer", keys / "ours.pub")):
-        code, said = command(capsys, *arguments)
-        assert code == 2 and "ssh-keygen" in said and "numbers consistent" not in said
 
 
 def test_a_signature_goes_to_the_hub_if_it_fits(hub, signed, keys, capsys):  # noqa: F811

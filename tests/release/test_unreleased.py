@@ -34,11 +34,6 @@ def test_no_run_begins_with_what_noisy_answers_taught(ledger, tmp_path):
         assert "begin with" in str(refusal.value)
 
 
-def test_what_public_images_taught_is_public(tmp_path):
-    keep_pretrained(tmp_path, pipeline(), {"kind": "public images"}, chosen=False)
-    assert load(str(tmp_path / "pretrained")).origin["trained_on"] == {"kind": "public images"}
-
-
 @pytest.mark.parametrize(("origin", "chosen"), [({}, True), ({"epsilon": 1.0, "delta": 1e-5}, False)])
 def test_what_public_images_taught_may_depend_on_sensitive_ones(origin, chosen, tmp_path):
     """A noisy answer chose the images (PrivImage), or they are a release. A run that goes on loads them all the

@@ -102,10 +102,6 @@ def test_a_forged_receipt_is_noticed(release, forgery):
     assert forge(release, FORGERIES[forgery])
 
 
-def test_an_honest_edit_of_the_forger_passes(release):
-    assert forge(release, lambda receipt: receipt.update(created_utc="2026-01-02")) == []
-
-
 def test_a_hopeless_receipt_ends_in_good_time(release):
     def hopeless(receipt):
         receipt["events"][-1].update(noise_multiplier=0.06, steps_reserved=5_000_000, steps_executed=1)
@@ -133,12 +129,6 @@ def test_a_damaged_receipt_is_4(release, content, capsys):
     assert verify.report(release) == 4
     said = capsys.readouterr()
     assert said.err.startswith("error: ") and "is damaged: " in said.err and not said.out
-
-
-def test_nothing_to_check_is_2(release, capsys):
-    (release / RECEIPT).unlink()
-    assert verify.report(release) == 2 and "holds no" in capsys.readouterr().err
-    assert verify.report(release / "nothing") == 2 and "is not a folder here" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("stated", FORMATS)
@@ -185,23 +175,6 @@ def test_a_card_that_lacks_the_guarantee_is_noted(release, lie, capsys):
     assert verify.report(release) == 0 and "NOTE" not in capsys.readouterr().out
 
 
-def test_what_was_edited_is_said_plainly_and_last(release):
-    (release / RECEIPT).write_text((release / RECEIPT).read_text().replace('"zero_out"', '"replace_one"'))
-    *others, last = verify.verify(release)[1]
-    assert "was edited after the release was made" in last and "names another" not in last
-    assert [problem for problem in others if "Adjacency" in problem]
-
-
-def test_what_is_wrong_with_many_events_is_said_once(release):
-    def change(receipt):
-        receipt["public_facts"]["num_images"] = 99
-
-    (problem,) = forge(release, change)
-    assert problem.startswith("Event 0 and 2 more cannot be accounted: its data set has another size")
-    problems = forge(release, _event("noise_multiplier", 0))
-    assert problems[-1].startswith("Event 2 cannot be accounted: a noise multiplier")
-
-
 def test_an_edited_unit_is_called_that(release):
     problems = forge(release, lambda receipt: receipt.update(unit_of_privacy="patient_id"))
     assert problems == [
@@ -232,13 +205,6 @@ def test_the_cache_of_the_hub_may_link_to_its_own_blobs(release, tmp_path):
         path.rename(blobs / str(number))
         path.symlink_to(blobs / str(number))
     assert verify.verify(snapshot)[1] == [] and verify.report(snapshot) == 0
-
-
-@pytest.mark.parametrize(("arguments", "code"), [([], 2), (["a", "b", "c"], 2), (["--help"], 0), (["-h"], 0)])
-def test_usage_is_one_line(arguments, code):
-    done = subprocess.run([sys.executable, verify.__file__, *arguments], capture_output=True, text=True)
-    usage = "usage: python verify.py FOLDER [BASE]\n"
-    assert done.returncode == code and (done.stdout if code == 0 else done.stderr) == usage
 
 
 def test_the_command(release, capsys, tmp_path, monkeypatch):
@@ -406,12 +372,6 @@ def test_another_dp_accounting_leaves_room_of_the_grid(second, tmp_path, name, c
     assert forge(release, lowered(name, 5e-3))
 
 
-def test_a_claim_that_is_larger_weakens_no_guarantee(release):
-    assert forge(release, lowered("rdp", -5e-4)) == []
-    (problem,) = forge(release, lowered("rdp", -5e-3))
-    assert problem.endswith("a larger claim weakens no guarantee, but one of the two was edited.")
-
-
 def test_other_numbers_and_other_epsilons_get_a_line(second, tmp_path, capsys):
     """A prior release of another N, and an input with an epsilon."""
     release = Path(shutil.copytree(second, tmp_path / "release"))
@@ -568,17 +528,3 @@ def test_whoever_reads_the_answer_gets_one(release, output):
             run = ["bash", "-c", 'exec "$0" "$@" >&-', *run]
         done = subprocess.run(run, stdout=stdout, stderr=subprocess.PIPE, text=True, env=environment)
     assert done.returncode == 4 and "Traceback" not in done.stderr and "Exception" not in done.stderr
-
-
-def test_without_dp_accounting_the_remedy_is_said(release, tmp_path):
-    (tmp_path / "dp_accounting.py").write_text("raise ModuleNotFoundError(name='dp_accounting')")
-    shutil.copyfile(verify.__file__, tmp_path / "verify.py")
-    done = subprocess.run([sys.executable, "verify.py", str(release)], capture_output=True, text=True, cwd=tmp_path)
-    assert (
-        done.returncode == 2 and done.stderr == "error: dp_accounting is not installed: pip install dp-accounting.\n"
-    )
-
-
-@pytest.mark.parametrize("name", ["\0", "a\0b", "x" * 5000, "/dev/null", "/dev/zero", "/proc/self/mem"])
-def test_a_path_that_is_no_folder_is_2(name, capsys):
-    assert verify.report(name) == 2 and "is not a folder here" in capsys.readouterr().err

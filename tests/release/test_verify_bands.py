@@ -13,7 +13,6 @@ from dp_accounting.pld import PLDAccountant
 
 from diffusers_dp import verify
 from diffusers_dp.accounting.ledger import PrivacyLedger
-from diffusers_dp.app.budget import plan_of_receipt
 from diffusers_dp.release import receipt as receipts
 from support.bands import banded_row
 from support.ledgers import row
@@ -64,14 +63,6 @@ def test_a_stranger_finds_the_same_epsilon(release, capsys):
     assert together == pytest.approx(by_hand(receipt["events"], prior["events"]), abs=1e-6)
     assert [event["first_step"] for event in receipt["events"][1:]] == [0, 5, 11, 18]
     assert sum(event["steps_reserved"] for event in receipt["events"][1:]) == 21, "6 turns, not 12 / 2"
-
-
-def test_card_and_picture_know_the_turns(release):
-    assert "in turn from 4 groups" in " ".join((release / "README.md").read_text().split())
-    receipt = json.loads((release / RECEIPT).read_text())
-    plan = plan_of_receipt(receipt)
-    assert plan.ledger.epsilon() == pytest.approx(receipt["claimed_epsilon"]["pld"]["epsilon"], abs=1e-6)
-    assert plan.sampling.expected_batch_size == pytest.approx(0.05 * 5000)
 
 
 def test_many_reservations_are_added_up_in_the_receipt(monkeypatch, tmp_path):
