@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from diffusers_dp.distributed import processes
-from diffusers_dp.distributed.launcher import SIZES, is_launched
+from diffusers_dp.distributed.launcher import SIZES
 from diffusers_dp.errors import UsageError
 from diffusers_dp.methods.registry import METHODS
 from support.places import ROOT
@@ -73,18 +73,6 @@ def test_what_ends_before_training_loads_no_torch(tmp_path):
         assert (code, loaded, waiting) == (expected, [], "PASSIVE") and words in said, (name, what, said)
         assert expected == 0 or said.count("error: ") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["taken"]
-
-
-@pytest.mark.parametrize(
-    ("variable", "launched"),
-    [("WORLD_SIZE", True), ("PMI_SIZE", True), ("ACCELERATE_MIXED_PRECISION", True), ("ACCELERATED", False)],
-)
-def test_a_launcher_is_known_by_its_environment(variable, launched, monkeypatch):
-    for name in [name for name in os.environ if name in SIZES or name.startswith("ACCELERATE_")]:
-        monkeypatch.delenv(name)
-    assert not is_launched()
-    monkeypatch.setenv(variable, "1")
-    assert is_launched() == launched
 
 
 @pytest.mark.parametrize(

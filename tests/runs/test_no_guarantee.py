@@ -15,19 +15,17 @@ from torch import nn
 from diffusers_dp import PrivacyLedger, SensitiveImages, cli, load_verified
 from diffusers_dp.accounting import epsilon as accounting
 from diffusers_dp.accounting.ledger_row import NON_PRIVATE, LedgerRow, mechanism_of
-from diffusers_dp.accounting.unprotected_ledger import UnprotectedLedger
 from diffusers_dp.app.shelf import Shelf
 from diffusers_dp.commands.app import Limits
 from diffusers_dp.data.images import public_facts
 from diffusers_dp.errors import DiffusersDPError, IntegrityError, UsageError
-from diffusers_dp.methods.config import CONFIGS, load_config
+from diffusers_dp.methods.config import load_config
 from diffusers_dp.methods.registry import METHODS
 from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.release.no_guarantee import FOLDER, save_without_guarantee
 from diffusers_dp.release.push import files_to_push
 from diffusers_dp.release.receipt import RunRecord, build_receipt
 from diffusers_dp.runs.folder import RunFolder
-from diffusers_dp.runs.plan import plan_run
 from diffusers_dp.runs.pretrained import load_pretrained
 from diffusers_dp.runs.run_ledger import new_ledger
 from support.doors import put
@@ -196,15 +194,6 @@ class TestLedger:
 
 
 class TestFlags:
-    @pytest.mark.parametrize("method", DIFFUSION_METHODS)
-    def test_inf_is_read_and_the_ledger_is_of_that_kind(self, method, tmp_path):
-        for text in ("inf", "Infinity"):
-            config = load_config(["--target_epsilon", text, "--train_batch_size", "64"], CONFIGS[method])
-            ledger = new_ledger(None, config, public_facts(config.data))
-            assert not config.has_guarantee and isinstance(ledger, UnprotectedLedger)
-        (tmp_path / "recipe.yaml").write_text(f"method: {method}\ntarget_epsilon: .inf\n")
-        assert not load_config(["--config", str(tmp_path / "recipe.yaml")], CONFIGS[method]).has_guarantee
-
     @pytest.mark.parametrize("text", ["0", "-1", "nan", "-inf", "2e9"])
     def test_no_other_target_means_it(self, text):
         with pytest.raises(UsageError, match="--target_epsilon"):
@@ -235,33 +224,6 @@ class TestFlags:
             script.main([*INF, "--output_dir", str(tmp_path / "run"), *flags])
         assert flags[0] in str(refusal.value) and "--target_epsilon inf" in str(refusal.value)
         assert "\n" not in str(refusal.value) and not list(tmp_path.iterdir())
-
-    @pytest.mark.parametrize("tier", ["mechanism", "run"])
-    def test_there_is_nothing_to_audit(self, tier, capsys):
-        with pytest.raises(SystemExit) as stop:
-            cli.main(["audit", tier, *INF])
-        assert stop.value.code == 2 and "--target_epsilon inf" in capsys.readouterr().err
-
-
-class TestPlan:
-    def test_the_plan_says_it(self, capsys):
-        config = load_config([*INF, "--frequency_noise_multiplier", "3", "--dry_run"])
-        plan = plan_run(config, public_facts(config.data))
-        assert {row.noise_multiplier for row in plan.rows.values()} == {0} and plan.epsilon == math.inf
-        assert set(plan.rows) == {"central_images", "frequency_features", "dp_sgd"}
-        cli.main(["plan", *INF])
-        out = capsys.readouterr().out
-        assert plan.table in out and out.count("NO GUARANTEE: epsilon is infinite") == 1 and "nan" not in out
-
-    def test_a_sweep_over_targets(self, capsys):
-        cli.main(["plan", *QUICK, "--accountant", "rdp", "--sweep", "target_epsilon=10,inf"])
-        line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("inf"))
-        assert line.split()[1] == "inf" and "no noise" in line
-
-    def test_there_is_no_budget_to_draw(self, tmp_path, capsys):
-        with pytest.raises(SystemExit) as stop:
-            cli.main(["plan", *INF, *QUICK, "--picture", str(tmp_path / "plan.png")])
-        assert stop.value.code == 2 and "--picture" in capsys.readouterr().err and not list(tmp_path.iterdir())
 
 
 @pytest.fixture(scope="module")
@@ -336,10 +298,6 @@ class TestRefusals:
             with pytest.raises(DiffusersDPError, match=WORDS) as refusal:
                 take(name)
             assert "\n" not in str(refusal.value)
-
-    def test_whoever_asks_for_what_is_not_private_is_told(self, made, caplog):
-        assert load_verified(made / FOLDER, require_dp=False).config.privacy["status"] == "no_guarantee"
-        assert WORDS in caplog.text and "do not take it for private" in caplog.text
 
     @pytest.mark.parametrize("command", ["verify", "push", "sample", "evaluate"])
     def test_commands(self, command, made, tmp_path, capsys):

@@ -17,7 +17,6 @@ from PIL import Image
 
 from diffusers_dp.accounting.ledger_row import Bands
 from diffusers_dp.commands.plan import describe_step
-from diffusers_dp.commands.plan import sweep as swept
 from diffusers_dp.data.images import PublicFacts, listing_of
 from diffusers_dp.data.source import DataSource
 from diffusers_dp.errors import IntegrityError, UsageError
@@ -60,21 +59,6 @@ def test_the_least_error_is_chosen_and_all_are_said():
     assert "past noise in memory: 15,000 numbers, 0.06 MB" in describe_step(result, result.sampling, 1000)
 
 
-def test_independent_noise_is_chosen_where_it_is_best():
-    """At epsilon 1 with large batches bands buy nothing."""
-    _, result = plan(noise_bands="auto", train_batch_size=8192, target_epsilon=1.0)
-    assert result.noise_errors[1] == min(result.noise_errors.values()) and list(result.noise_errors) == [1, 4]
-    row = result.rows["dp_sgd"]
-    assert (row.bands, row.mechanism) == (None, "poisson_gaussian") and "coefficients" not in row.query
-    assert "independent noise has the least error here" in result.table
-
-
-def test_who_does_not_ask_gets_what_he_got():
-    config, result = plan()
-    assert config.noise_bands == "1" and result.noise_errors == {} and "band" not in result.table
-    assert result.rows["dp_sgd"].query.keys() == {"sensitivity", "clip_norm", "normaliser", "noise_multiplicity"}
-
-
 @pytest.mark.parametrize("accountant", ["rdp", "pld", pytest.param("prv", marks=pytest.mark.slow)])
 def test_the_plan_meets_its_target_by_every_accountant(accountant):
     config, result = plan(accountant=accountant, noise_bands="4", restart_slack=7)
@@ -96,15 +80,6 @@ def test_a_group_that_holds_fewer_than_a_step_expects_is_refused():
         plan(noise_bands="4", train_batch_size=None, sample_rate="1/3")
     _, result = plan(noise_bands="4", train_batch_size=15_000)
     assert result.rows["dp_sgd"].sampling_probability == 1.0
-
-
-def test_a_sweep():
-    flags = "--num_train_images 60000 --class_names a,b --resolution 8 --num_channels 1 --accountant rdp".split()
-    flags += "--target_epsilon 10 --max_train_steps 64 --train_batch_size 512".split()
-    lines = swept(flags, "noise_bands", ["1", "4", "16"], "dpdm").splitlines()
-    assert lines[0].split()[-1] == "noise" and lines[1].split()[-1] == "100.0%"
-    parts = [float(line.split()[-1].rstrip("%")) for line in lines[1:4]]
-    assert parts == sorted(parts, reverse=True)
 
 
 @pytest.mark.parametrize("bands", ["1", "8"])
@@ -264,14 +239,3 @@ def test_an_id_of_the_same_length_in_a_table_beside_images_is_in_the_listing(tmp
         (tmp_path / table).write_text(f"file_name,patient\n1.png,{unit}\n")
         listings.append(listing_of(data, PublicFacts(1, (1, 8, 8), None)))
     assert listings[0] == listings[2] != listings[1]
-
-
-def test_images_elsewhere_are_the_same_listing(flags, tmp_path, monkeypatch):
-    """Copied to another disk, or decoded anew: names and order decide."""
-    script = load("dpdm", monkeypatch)
-    interrupted(script, monkeypatch, flags, 4)
-    (tmp_path / "images").rename(tmp_path / "elsewhere")
-    place = flags.index("--train_data_dir") + 1
-    flags[place] = str(tmp_path / "elsewhere")
-    script.main([*flags, *RESUME])
-    assert verify(tmp_path / "run" / "release")[1] == []

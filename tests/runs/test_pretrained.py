@@ -19,10 +19,8 @@ from diffusers import (
 from safetensors.torch import load_file, save_file
 
 from diffusers_dp.errors import UsageError
-from diffusers_dp.pipelines import DPImagePipeline
-from diffusers_dp.runs.pretrained import FILES, WEIGHTS, fit_class_table
+from diffusers_dp.runs.pretrained import FILES, WEIGHTS
 from support.public_models import edit_weights, load, make_unet, save
-from support.releases import make_release
 
 
 def outputs(unet, labels=None):
@@ -66,30 +64,6 @@ def test_an_index_beside_the_weights_replaces_none(tmp_path):
     assert torch.equal(outputs(load(name).unet), outputs(make_unet()))
 
 
-@pytest.mark.parametrize(
-    ("card", "licence"),
-    [
-        (None, "not stated"), ("no metadata", "not stated"), ("---\nlicense: [a\n---", "not stated"),
-        ("---\nlicense: '<script>'\n---\n", "not stated"), ("---\nlicense: cc-by-nc-4.0\n---\n", "cc-by-nc-4.0"),
-    ],
-)  # fmt: skip
-def test_a_licence_is_that_of_the_card_or_not_stated(tmp_path, card, licence):
-    name = save(tmp_path)
-    (tmp_path / "README.md").unlink()
-    if card is not None:
-        (tmp_path / "README.md").write_text(card)
-    assert load(name).origin["licence"] == licence
-
-
-def test_a_release_of_this_library(tmp_path):
-    """EDM, with its patches and its class table."""
-    release = make_release(tmp_path, num_classes=3, patch_size=2)
-    model = load(str(release), 3, image_shape=(1, 8, 8))
-    assert model.objective == "edm" and model.patch_size == 2 and model.scheduler.config.sigma_data == 0.577
-    saved = DPImagePipeline.from_pretrained(release).unet.class_embedding.weight
-    assert torch.equal(model.unet.class_embedding.weight, saved)
-
-
 def test_from_the_hub_only_what_is_needed_and_no_code(tmp_path, monkeypatch):
     asked = {}
 
@@ -124,21 +98,6 @@ def test_a_missing_class_table_changes_nothing_and_is_saved(tmp_path):
     unet.save_pretrained(tmp_path / "saved")
     again = UNet2DModel.from_pretrained(tmp_path / "saved")
     assert again.config.num_class_embeds == 6 and again.class_embedding.weight.shape == (6, 16)
-
-
-def test_a_table_for_other_classes_becomes_their_mean():
-    unet = make_unet(num_class_embeds=11)
-    mean = unet.class_embedding.weight.mean(0)
-    fit_class_table(unet, 3)
-    torch.testing.assert_close(unet.class_embedding.weight, mean.expand(4, -1))
-    assert unet.config.num_class_embeds == 4
-
-
-def test_a_table_of_the_same_size_stays():
-    unet = make_unet(num_class_embeds=4)
-    table = unet.class_embedding
-    fit_class_table(unet, 3)
-    assert unet.class_embedding is table
 
 
 # What is refused.
@@ -244,10 +203,3 @@ def test_dropout_is_switched_off(tmp_path):
     with torch.no_grad():
         assert unet.training and torch.equal(unet(images, time).sample, unet(images, time).sample)
     assert unet.config.dropout == 0
-
-
-def test_neither_folder_nor_hub(monkeypatch):
-    with pytest.raises(
-        UsageError, match="is not a folder here, and it cannot be a name on the Hub: give the path of a saved"
-    ):
-        load("no/such/folder")

@@ -22,9 +22,3 @@ def test_each_stage_leaves_its_seconds_and_its_processor_time(tmp_path):
     assert lines[0]["seconds"] >= 0.2 > 0.15 > lines[0]["processor_seconds"]
     assert lines[1]["processor_seconds"] >= 0.19
     assert "waiting" in str(table) and "processor" not in str(table)
-
-
-def test_a_process_that_is_not_the_first_writes_nothing(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    StageTable().done("work", make_ledger())
-    assert not list(tmp_path.iterdir())

@@ -1,15 +1,11 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """What a tracker is told: step, learning rate, epsilon, one speed; and nothing that the images decide."""
 
-import importlib.util
-import inspect
-
 import pytest
 from accelerate.state import PartialState
 
 from diffusers_dp.accounting.ledger import PrivacyLedger
 from diffusers_dp.errors import UsageError
-from diffusers_dp.methods.config import load_config
 from diffusers_dp.runs import trackers
 from support.flags import DIFFUSION_METHODS, RESUME, SHORT_RUN
 from support.runs import check_finished, files, load, write_images
@@ -58,19 +54,6 @@ def test_wandb_is_told_no_more(tmp_path, monkeypatch):
     assert settings.console == "off" and settings.x_disable_stats and settings.disable_git and not settings.save_code
     written = files(tmp_path)
     assert written and not any("output.log" in name or "requirements" in name or "code/" in name for name in written)
-
-
-def test_nothing_else_can_be_told():
-    assert list(inspect.signature(trackers.Tracker.log).parameters) == ["self", "step", "learning_rate", "ledger"]
-    assert list(inspect.signature(trackers.Tracker.finish).parameters) == ["self", "step", "expected_batch_size"]
-
-
-@pytest.mark.parametrize(("name", "said"), [("wandb", "pip install diffusers_dp"), ("mlflow", "tensorboard | wandb")])
-def test_a_tracker_that_is_not_there(name, said, monkeypatch, tmp_path):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda package: None)
-    with pytest.raises(UsageError, match=f"--report_to (is ')?{name}") as refusal:
-        load_config(["--report_to", name, "--output_dir", str(tmp_path / "run")])
-    assert said in str(refusal.value) and "\n" not in str(refusal.value)
 
 
 def test_a_tracker_that_cannot_start_leaves_nothing(script, tmp_path, monkeypatch):
