@@ -19,10 +19,6 @@ EXPECTED = {
 }
 
 
-def test_none_is_missing():
-    assert {path.stem for path in FOLDER.glob("*.yaml")} == set(EXPECTED)
-
-
 @pytest.mark.parametrize("name", EXPECTED)
 def test_accelerate_reads_it(name):
     config = load_config_from_file(str(FOLDER / f"{name}.yaml"))

@@ -6,18 +6,15 @@ import shutil
 
 import pytest
 import torch
-from diffusers import DDIMScheduler, EDMDPMSolverMultistepScheduler
+from diffusers import DDIMScheduler
 from safetensors.torch import load_file
 
 from diffusers_dp import load_verified
-from diffusers_dp.data.images import PublicFacts
 from diffusers_dp.data.public_images import PublicImages
 from diffusers_dp.errors import IntegrityError, UsageError
-from diffusers_dp.methods.config import load_config
-from diffusers_dp.methods.method_flags import DPDiffusionConfig, DPFETAConfig
+from diffusers_dp.methods.method_flags import DPFETAConfig
 from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.runs import diffusion_run as run_module
-from diffusers_dp.runs.diffusion_run import starting_model
 from diffusers_dp.runs.pretrained import WEIGHTS, StartingModel
 from diffusers_dp.runs.public_pretraining import keep_pretrained, kept_pretrained, starting_point
 from diffusers_dp.runs.warm_up_images import CentralImages, MixedImages
@@ -102,28 +99,6 @@ def test_from_a_pretrained_pipeline_to_release(method, script, flags, tmp_path, 
     assert pipeline.num_classes == 3
 
 
-@pytest.mark.parametrize(("given", "lowest"), [([], 0.05), (["--sigma_min", "0.3"], 0.3)])
-def test_sampling_of_a_pretrained_model_ends_where_one_asks_for(given, lowest, tmp_path):
-    """DP-SGD at high noise levels leaves grain below them, whatever the model did before."""
-    name = save(tmp_path / "model", EDMDPMSolverMultistepScheduler(sigma_min=0.05, sigma_data=0.4))
-    config = load_config(["--pretrained_model_name_or_path", name, *given], DPDiffusionConfig)
-    scheduler = starting_model(config, PublicFacts(100, (3, 8, 8), None)).scheduler
-    assert (scheduler.config.sigma_min, scheduler.config.sigma_data) == (lowest, 0.4)
-
-
-@pytest.mark.parametrize(
-    ("scheduler", "words"),
-    [
-        (EDMDPMSolverMultistepScheduler(sigma_max=10.0), "--sigma_min is 20.0, and .* begins at noise of 10"),
-        (DDIMScheduler(), "--sigma_min has no effect on .*, which was trained for ddpm; leave it out"),
-    ],
-)
-def test_a_lowest_noise_level_that_a_pretrained_model_cannot_have_is_refused(scheduler, words, tmp_path):
-    given = ["--pretrained_model_name_or_path", save(tmp_path / "model", scheduler), "--sigma_min", "20"]
-    with pytest.raises(UsageError, match=words):
-        starting_model(load_config(given, DPDiffusionConfig), PublicFacts(100, (3, 8, 8), None))
-
-
 @pytest.mark.parametrize("method", ["feta_pro"], indirect=True)
 def test_resuming_in_the_warm_up(method, script, flags, tmp_path, monkeypatch):
     """Public images are not learned, nor read, twice; the warm-up goes on from what they taught."""
@@ -180,15 +155,6 @@ def test_kept_weights_that_are_not_whole_are_noticed(tmp_path):
         kept_pretrained(tmp_path, unet)
 
 
-def test_central_images_keep_their_class():
-    """The answer has all classes of the first question, then all of the second."""
-    shades = torch.tensor([0.1, 0.5, 0.9])
-    answer = shades.view(1, 3, 1, 1, 1).expand(2, 3, 1, 8, 8) + torch.tensor([0.0, 0.02]).view(2, 1, 1, 1, 1)
-    central = CentralImages(answer, (1, 8, 8), seed=0)
-    found = central.images[:, 0, 0, 0] / 255
-    assert len(found) == 6 and (found - shades[central.labels]).abs().max() < 0.03
-
-
 def test_each_image_of_the_mixed_set_is_as_likely():
     """Public images have no label, central ones their class."""
     torch.manual_seed(0)
@@ -217,30 +183,6 @@ def test_public_images_that_are_the_sensitive_ones_are_refused(script, flags, tm
     shutil.copytree(tmp_path / "images", tmp_path / "copy")
     more = ["--public_data_dir", str(tmp_path / "copy"), "--public_class_names", "left,empty,right"]
     assert "holds data files of the sensitive images" in refusal(script, [*flags, *more], tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("method", "given", "sentence"),
-    [
-        ("feta_pro", "--public_steps 4", "--public_steps needs --public_dataset_name or --public_data_dir"),
-        (
-            "feta_pro", "--pretrained_model_name_or_path {tmp}/grey --auxiliary none",
-            "--auxiliary none draws by DDIM on EDM's noise levels",
-        ),
-        ("feta_pro", "--mix_public_images", "--mix_public_images is not a flag"),
-        ("dp_feta", "--mix_public_images", "--mix_public_images needs --public_dataset_name or --public_data_dir"),
-        (
-            "dp_feta", "--mix_public_images --pretrained_model_name_or_path {tmp}/grey",
-            "--mix_public_images needs --public",
-        ),
-        ("dp_feta", "--pretrained_model_name_or_path {tmp}/grey --objective edm", "--objective edm contradicts"),
-    ],
-    indirect=["method"],
-)  # fmt: skip
-def test_what_cannot_work_is_refused(script, flags, tmp_path, given, sentence):
-    save(tmp_path / "grey", in_channels=1, out_channels=1)
-    flags = [*flags, "--frequency_batch_size", "8"] if "auxiliary" in given else flags
-    assert sentence in refusal(script, [*flags, *given.format(tmp=tmp_path).split()], tmp_path)
 
 
 WRONG = {

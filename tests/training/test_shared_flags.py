@@ -52,12 +52,6 @@ def test_a_reserve_for_evaluation(run, monkeypatch, tmp_path):
     assert [float(share) for share in balance.split(",")] == pytest.approx(noisy, rel=1e-3) and len(noisy) > 1
 
 
-def test_objective_mixture_and_augmentations(run, monkeypatch):
-    folder, _ = run("--objective ddpm --timestep_mixture 0-500:0.9,500-1000:0.1 --augmentations flip")
-    scheduler = json.loads((folder / "release" / "scheduler" / "scheduler_config.json").read_text())
-    assert scheduler["_class_name"] == "DDIMScheduler"
-
-
 ONE_STEP = "--generator_steps 1 --generator_batch_size 6 --class_counts_noise_multiplier 20".split()
 MERF = (
     f"--class_names left,empty,right --resolution 8 --num_channels 1 --num_train_images {NUM_IMAGES} --accountant rdp "

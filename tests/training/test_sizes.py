@@ -5,12 +5,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from diffusers_dp.data.images import PublicFacts
-from diffusers_dp.methods.config import CONFIGS, load_config
 from diffusers_dp.pipelines import DPImagePipeline
-from diffusers_dp.queries.central_images import MeanImages
-from diffusers_dp.runs.plan import plan_run
-from support.flags import DIFFUSION_METHODS
 from support.runs import load
 
 
@@ -30,20 +25,6 @@ OWN = {
     "dpdm": [],
     "dp_diffusion": [],
 }
-
-
-@pytest.mark.parametrize("side", [64, 128])
-@pytest.mark.parametrize("method", DIFFUSION_METHODS)
-def test_the_plan(method, side):
-    """Central images keep about 16 pixels a side, so that their noise does not grow with the resolution."""
-    config = load_config(
-        [*FLAGS, *OWN[method], "--dry_run", "--resolution", str(side), "--attention_resolutions", f"{side // 4}"],
-        CONFIGS[method],
-    )
-    plan = plan_run(config, PublicFacts(NUM_IMAGES, config.image_shape, ("a", "b")))
-    assert 0 < plan.epsilon <= 1 and plan.rows["dp_sgd"].noise_multiplier > 0
-    query = MeanImages(image_shape=config.image_shape)
-    assert query.facts == {"stride": side // 16} and query.clip_norm == (3 * 16 * 16) ** 0.5 / 2
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,6 @@ from transformers import CLIPTextModel
 from diffusers_dp import SensitiveImages, load_verified, verify
 from diffusers_dp.cli import main as cli
 from diffusers_dp.errors import IntegrityError, UsageError
-from diffusers_dp.methods.config import CONFIGS, chosen_method, load_config
 from diffusers_dp.models.latents import LatentEncoder
 from diffusers_dp.queries.central_images import restore_central_images
 from diffusers_dp.release.allow_list import ADAPTER_FILES, CARD_AND_RECEIPT
@@ -142,39 +141,6 @@ def loaded(monkeypatch):
     return loaded
 
 
-PARTS = ["AutoencoderKL", "CLIPTextModel", "UNet2DConditionModel"]
-
-
-def test_a_plan_loads_a_base_once(bases, loaded, flags, capsys):
-    cli(["plan", "--method", "dp_lora", *flags, *base_flag(bases)])
-    assert sorted(loaded) == PARTS
-    assert "how long, measured here" in capsys.readouterr().out
-
-
-def test_a_sweep_loads_a_base_once_for_what_it_trains(bases, loaded, flags, capsys):
-    counted = {}
-    for sweep, count in (("max_train_steps=1,2", 1), ("lora_rank=2,4", 2)):
-        loaded.clear()
-        cli(["plan", "--method", "dp_lora", *flags, *base_flag(bases), "--sweep", sweep])
-        counted[sweep] = [line.split()[-1] for line in capsys.readouterr().out.splitlines() if line[:1].isdigit()]
-        assert sorted(loaded) == sorted(count * PARTS)
-    assert len(set(counted["lora_rank=2,4"])) == 2  # signal over noise, of more numbers
-
-
-@pytest.mark.parametrize("trained", ["attention", "lora"])
-def test_a_base_is_loaded_once(trained, bases, loaded, script, flags, tmp_path):
-    """By the pre-flight, which leaves its weights as they are, and adds nothing to its layers."""
-    flags.remove("--skip_preflight")
-    script.main([*flags, *base_flag(bases), "--train", trained, "--merge"])
-    assert sorted(loaded) == PARTS
-    before, after = (
-        load_file(f"{folder}/unet/diffusion_pytorch_model.safetensors")
-        for folder in (bases["StableDiffusionPipeline"], tmp_path / "run" / "release")
-    )
-    changed = {name for name in before if not torch.equal(before[name], after[name])}
-    assert before.keys() == after.keys() and changed and all("attn" in name for name in changed)
-
-
 def test_a_base_that_is_a_release_is_counted(bases, script, flags, tmp_path):
     """Of the same images it is refused; of others its epsilon stands in the receipt. What has none is refused."""
     script.main([*flags, *base_flag(bases), "--merge"])
@@ -271,40 +237,6 @@ def test_central_images_warm_it_up(script, new, tmp_path, monkeypatch):
 def test_central_images_that_cannot_be(given, said, bases, script, flags):
     with pytest.raises(UsageError, match=said):
         script.main([*flags, *base_flag(bases), "--train", "attention", *given])
-
-
-def test_what_public_images_taught_is_a_base(script, new, tmp_path):
-    script.main([*new, "--merge"])
-    kept = ["--pretrained_model_name_or_path", str(tmp_path / "run" / "private" / "pretrained")]
-    flags = new[: new.index("--pretrained_model_name_or_path")]
-    script.main([*flags, *kept, "--output_dir", str(tmp_path / "again")])
-    receipt = json.loads((tmp_path / "again" / "release" / "privacy_receipt.json").read_text())
-    assert receipt["public_inputs"][0]["trained_on"]["kind"] == "public images"
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        (["--train", "lora"], "nobody has to load adapters into: add --merge"),
-        (["--merge", "--block_out_channels", "4,8,8,8"], "4 levels, and latents of 4 x 4"),
-        (["--merge", "--attention_resolutions", "3"], r"attention at \[3\].*\[4, 2\]"),
-        (["--merge", "--block_out_channels", "4,x"], "give a positive integer per level"),
-        (["--merge", "--public_dataset_name", "other"], "exclude each other"),
-        (["--merge", "--public_data_dir", "{images}"], "is the sensitive data itself"),
-        (["--merge", "--pretrained_model_name_or_path", "{dit}"], "needs the text encoder of a StableDiffusionPipe"),
-    ],
-)
-def test_new_networks_that_cannot_be(given, said, script, bases, new, tmp_path):
-    given = [each.format(images=tmp_path / "images", dit=bases["DiTPipeline"]) for each in given]
-    with pytest.raises(UsageError, match=said):
-        script.main([*new, *given])
-    assert not (tmp_path / "run" / "private" / "ledger.jsonl").exists()
-
-
-@pytest.mark.parametrize("flag", ["--public_steps", "--block_out_channels"])
-def test_what_is_of_a_new_network_needs_public_images(flag, bases, script, flags):
-    with pytest.raises(UsageError, match=f"{flag} needs --public_dataset_name or --public_data_dir"):
-        script.main([*flags, *base_flag(bases), "--merge", flag, "3"])
 
 
 def test_a_noisy_answer_chooses_the_layers(bases, script, flags, tmp_path, monkeypatch):
@@ -409,14 +341,6 @@ def test_adapters_of_another_network_are_refused(bases, release):
         load_verified(release, require_dp=False, base=bases["StableDiffusionPipeline"])
 
 
-def test_samples_of_adapters(bases, release, tmp_path):
-    command = ["sample", str(release), "--num_images", "4", "--num_inference_steps", "2", "--output_dir"]
-    with pytest.raises(SystemExit):
-        cli([*command, str(tmp_path / "none")])
-    cli([*command, str(tmp_path / "drawn"), "--base", bases["StableDiffusionPipeline"]])
-    assert len(list((tmp_path / "drawn" / "data").iterdir())) == 1
-
-
 def test_a_missing_image_shows_nowhere(bases, script, tmp_path, capsys):
     """Neither in what is printed, nor in the files of the release and their sizes."""
     found = []
@@ -483,10 +407,3 @@ def test_a_configuration_larger_than_its_weights_is_refused(kind, component, giv
     with pytest.raises(UsageError, match=rf"is not taken \({component}: "):
         load_base(str(place))
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - start < 2**19  # KiB
-
-
-def test_the_flag_chooses_the_method():
-    assert chosen_method(["--train", "attention"]).config is CONFIGS["dp_ldm"]
-    assert chosen_method(["--train", "salient"]).config is CONFIGS["dp_sapf"]
-    with pytest.raises(UsageError, match="--train attention makes dp_ldm, and this is dp_lora"):
-        load_config(["--train", "attention"], CONFIGS["dp_lora"])

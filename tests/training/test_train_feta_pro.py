@@ -15,11 +15,9 @@ from safetensors.torch import load_file
 
 from diffusers_dp.errors import BudgetExceeded, IntegrityError, UsageError
 from diffusers_dp.evaluation import networks
-from diffusers_dp.gradients import tuning
 from diffusers_dp.models import EDMDenoiser
 from diffusers_dp.release.allow_list import RELEASE_FILES
 from diffusers_dp.verify import verify
-from support import forked
 from support.flags import FOLDER, NUM_IMAGES, TINY
 from support.places import FETA_PRO, ROOT
 from support.runs import (
@@ -87,76 +85,22 @@ def test_epsilon_of_the_run_by_an_independent_accountant(digits_run):
     assert [event["steps_executed"] for event in receipt["events"]] == [5, 1, 1, 1]
 
 
-def test_the_closing_table(digits_run):
-    lines = digits_run[1].stdout.splitlines()
-    header = max(number for number, line in enumerate(lines) if line.startswith("stage "))
-    stages = [re.match(r"(.+?)\s+([\d.]+)\s+[\d.]+$", line).groups() for line in lines[header + 1 : -4]]
-    assert [name for name, _ in stages] == [
-        "central images", "frequency features", "warm-up (spatial)", "auxiliary generator", "warm-up (frequency)",
-        "DP-SGD", "samples and release",
-    ]  # fmt: skip
-    spent = [float(epsilon) for _, epsilon in stages]
-    assert spent == sorted(spent) and spent[1] == spent[4] and spent[5] == spent[6] <= 10
-
-
-def test_a_second_run_into_the_folder_is_refused(digits_run, tmp_path):
-    """Exit code 2, one sentence, and not a byte of the first run changed."""
-    output_dir, _ = digits_run
-    before = {name: (output_dir / name).read_bytes() for name in files(output_dir)}
-    process = forked.run(FETA_PRO, *DIGITS, "--accountant", "rdp", "--output_dir", output_dir, folder=tmp_path)
-    assert process.returncode == 2
-    message = process.stderr.strip().splitlines()[-1]
-    assert message.startswith("error: --output_dir") and "--resume_from_checkpoint" in message
-    assert "Traceback" not in process.stderr
-    assert {name: (output_dir / name).read_bytes() for name in files(output_dir)} == before
-
-
-def test_a_wrong_flag_ends_the_process_with_2(tmp_path):
-    process = forked.run(FETA_PRO, "--target_epsilonn", "1", "--output_dir", tmp_path / "run", folder=tmp_path)
-    assert process.returncode == 2 and not (tmp_path / "run").exists() and not process.stdout
-    message = "error: --target_epsilonn is not a flag; the nearest is --target_epsilon.\n"
-    assert process.stderr.endswith(message) and "Traceback" not in process.stderr
-
-
 @pytest.mark.parametrize(
     ("flags", "named"),
     [
-        ("--target_epsilon 0", "--target_epsilon"),
         ("--target_epsilon nan", "--target_epsilon"),
-        ("--noise_multiplicity 0", "--noise_multiplicity"),
         ("--train_batch_size 1438", "--train_batch_size"),
         ("--train_batch_size 64 --sample_rate 0.1", "--sample_rate"),
-        ("--max_train_steps two", "--max_train_steps"),
-        ("--curriculum frequency,frequency", "--curriculum"),
         ("--curriculum mix --auxiliary none", "--auxiliary none"),
-        ("--auxiliary gan", "--auxiliary"),
-        ("--auxiliary_features scattering --num_frequency_features 42", "and pixels) a multiple of 4"),
-        ("--auxiliary_features scattering --scattering_levels 9", "--scattering_levels 9 leaves nothing"),
-        ("--auxiliary_features moments --auxiliary none", "--auxiliary none fits a model to features"),
         ("--auxiliary_features moments --frequency_noise_multiplier 5", "--frequency_noise_multiplier is about one"),
         (
             "--auxiliary_features moments --curriculum frequency --class_counts_noise_multiplier 10",
             "--class_counts_noise_multiplier asks for what moments ask already",
         ),
-        (
-            "--auxiliary_features moments --num_parts 64 --num_frequencies 900 --resolution 32 --class_names a "
-            "--train_data_dir {tmp}/nothing",
-            "--num_parts 64 of 1350 coefficients",
-        ),
-        ("--distillation_steps 5", "--distillation_steps teaches what moments tell"),
-        (
-            "--auxiliary_features moments --distillation_steps 5 --objective ddpm",
-            "--distillation_steps teaches a denoiser at EDM's noise levels",
-        ),
-        ("--auxiliary none --frequency_batch_size 9", "--frequency_batch_size is 9"),
         ("--spatial_noise_multiplier 0.3", "--spatial_noise_multiplier"),
-        ("--train_data_dir {tmp}/absent --class_names a", "--train_data_dir"),
-        ("--train_data_dir {tmp}/nothing", "--class_names"),
         ("--train_data_dir {tmp}/nothing --class_names a", "--train_data_dir"),
         ("--dataset_name {tmp}/absent", "--dataset_name"),
-        ("--config {tmp}/absent.yaml", "--config"),
         ("--config {tmp}/recipe.yaml", "max_train_steps"),
-        ("--resolution 9", "--resolution"),
     ],
 )
 def test_what_cannot_work_is_refused(script, tmp_path, monkeypatch, capsys, flags, named):
@@ -221,15 +165,6 @@ def test_every_curriculum(script, tmp_path, folder_flags, capsys, curriculum):
     assert warm_ups == [name for name in curriculum.split(",") if name != "none"]
 
 
-def test_auxiliary_images_of_scattering_features(script, tmp_path, folder_flags):
-    """Another question of the same price, whose row says which features were asked about."""
-    script.main([*folder_flags, "--auxiliary_features", "scattering", "--num_frequency_features", "40"])
-    _, rows = read_ledger(tmp_path / "run")
-    asked = {row["stage"]: row["query"] for row in rows}
-    assert verify(tmp_path / "run" / "release")[1] == []
-    assert asked["mean_features"]["num_features"] == 40 and "frequency_features" not in asked
-
-
 def test_auxiliary_images_of_moments(script, tmp_path, folder_flags, monkeypatch):
     """They cost their share of the whole budget; a run that goes on has their answers, and draws the same images."""
     flags = [*folder_flags, *"--auxiliary_features moments --num_frequencies 9 --num_parts 2 --part_rounds 1".split()]
@@ -244,15 +179,6 @@ def test_auxiliary_images_of_moments(script, tmp_path, folder_flags, monkeypatch
     assert problems == [] and receipt["curriculum"]["num_parts"] == receipt["curriculum"]["distillation_steps"] == 2
     taught = [json.loads(line)["stage"] for line in (tmp_path / "run/private/stages.jsonl").read_text().splitlines()]
     assert taught.index("auxiliary images") < taught.index("warm-up (moments)") < taught.index("warm-up (frequency)")
-
-
-@pytest.mark.parametrize("auxiliary", ["diffusion", "none"])
-def test_frequency_features_without_the_one_step_generator(script, tmp_path, folder_flags, auxiliary):
-    script.main([*folder_flags, "--auxiliary", auxiliary, "--auxiliary_inference_steps", "2"])
-    receipt, problems = verify(tmp_path / "run" / "release")
-    assert problems == [] and receipt["curriculum"]["auxiliary"] == auxiliary
-    kept = {path.name for path in (tmp_path / "run" / "private").iterdir()}
-    assert {"warmed_up_spatial", "warmed_up_frequency"} <= kept and "auxiliary_generator" not in kept
 
 
 @pytest.mark.parametrize(("call", "lost"), [(2, 0), (7, 2)], ids=["in warm-up", "in DP-SGD"])
@@ -327,22 +253,6 @@ def test_a_run_whose_steps_were_all_lost_releases_nothing(script, tmp_path, fold
     with pytest.raises(BudgetExceeded, match="another --output_dir"):
         script.main([*folder_flags, "--checkpointing_steps", "2", "--resume_from_checkpoint", "latest"])
     assert not (tmp_path / "run" / "release").exists() and status(tmp_path / "run")["exit_code"] == 3
-
-
-def test_a_short_run_saves_on_the_way(script, tmp_path, folder_flags, monkeypatch):
-    """Unset, --checkpointing_steps is a tenth of the run: a crash does not lose all of DP-SGD."""
-    interrupted(script, monkeypatch, [*folder_flags, "--max_train_steps", "4"], 8)
-    script.main([*folder_flags, "--max_train_steps", "4", "--resume_from_checkpoint", "latest"])
-    steps = [row["steps_executed"] for row in read_ledger(tmp_path / "run")[1] if row["stage"] == "dp_sgd"]
-    assert sum(steps) >= 3 and (tmp_path / "run" / "private" / "checkpoint-3").is_dir()
-
-
-@pytest.mark.parametrize("flags", [[], ["--no_engine_tuning"]])
-def test_the_engine_is_tuned_unless_a_flag_says_no(script, folder_flags, monkeypatch, flags):
-    monkeypatch.setattr(tuning, "_chosen", {})
-    script.main([*folder_flags, *flags])
-    tuning.tune(True)
-    assert bool(tuning._chosen) == (not flags)
 
 
 @pytest.mark.parametrize("name", ["checkpoint-5", "elsewhere/checkpoint-5"])

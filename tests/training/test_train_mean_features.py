@@ -7,16 +7,9 @@ import json
 import pytest
 import torch
 
-from diffusers_dp import SensitiveImages, load_verified, verify
-from diffusers_dp.cli import main as cli
-from diffusers_dp.data.images import public_facts
-from diffusers_dp.errors import UsageError
+from diffusers_dp import SensitiveImages, verify
 from diffusers_dp.files.sealed_folder import open_sealed
-from diffusers_dp.methods.config import CONFIGS, chosen_method, load_config
-from diffusers_dp.methods.mean_embedding import FEATURES
-from diffusers_dp.methods.registry import METHODS
 from diffusers_dp.randomness.private_generator import PrivateGenerator
-from diffusers_dp.runs.plan import plan_run
 from support.feature_networks import save_resnet
 from support.flags import NUM_IMAGES
 from support.runs import files, independent_epsilon, read_ledger, write_images
@@ -28,12 +21,6 @@ FLAGS = (
     f"--class_names left,empty,right --resolution 8 --num_channels 1 --num_train_images {NUM_IMAGES} --accountant rdp "
     "--target_epsilon 1"
 ).split()
-SMALL = {
-    "dp_kernel": ["--num_features", "20"],
-    "dp_ntk": ["--tangent_width", "4"],
-    "dp_hp": ["--hermite_order", "4"],
-    "dp_scattering": ["--num_features", "20"],
-}
 STOPPING = "--moments 2 --stopping_steps 2 --num_stopping_images 6 --moving_average_learning_rate 0.1".split()
 QUESTIONS = ["mean_features", "second_moments", "stopping_features_1", "stopping_features_2"]
 
@@ -47,29 +34,8 @@ def perceptual(tmp_path, flags):
     ]  # fmt: skip
 
 
-def plan_of(method, *given):
-    config = load_config(["--accountant", "rdp", *given], CONFIGS[method])
-    return plan_run(config, public_facts(config.data))
-
-
 def receipt_of(run):
     return json.loads((run / "release" / "privacy_receipt.json").read_text())
-
-
-@pytest.mark.parametrize("method", SMALL)
-def test_the_features_make_the_method(method, script, flags, tmp_path):
-    features = next(name for name, whose in FEATURES.items() if whose == method)
-    script.main([*flags, *SMALL[method], "--features", features])
-    run = tmp_path / "run"
-    header, rows = read_ledger(run)
-    assert [(row["stage"], row["query"]["sensitivity"], row["query"]["normaliser"]) for row in rows] == [
-        ("mean_features", 1.0, NUM_IMAGES)
-    ]
-    assert 0.7 < independent_epsilon(run) <= header["target_epsilon"] + 1e-3
-    receipt = receipt_of(run)
-    assert receipt["method"]["name"] == METHODS[method].title and receipt["public_inputs"] == []
-    assert receipt["curriculum"]["features"] == features and "image_shape" not in receipt["curriculum"]
-    assert verify.report(run / "release") == 0 and load_verified(run / "release").is_one_step
 
 
 def test_dp_mepf_whole(script, perceptual, tmp_path):
@@ -131,62 +97,6 @@ def test_a_missing_image_shows_in_private_alone(script, perceptual, tmp_path, ca
         plan, rest = out.split("total (rdp)")
         seen.append((files(tmp_path / f"run_{last}" / "release"), plan, len(rest.splitlines())))
     assert seen[0] == seen[1]
-
-
-def test_a_method_is_chosen_once(tmp_path, capsys):
-    for features, method in FEATURES.items():
-        assert chosen_method(["--features", features]).config is CONFIGS[method]
-        assert METHODS[method].script == "training/train_mean_embedding.py"
-        (tmp_path / f"{method}.yaml").write_text(f"method: {method}\n")
-        assert chosen_method(["--config", str(tmp_path / f"{method}.yaml")]).config is CONFIGS[method]
-    for given in (["train", "dp_ntk", "--features", "rff"], ["plan", "--method", "dp_merf", "--features", "hermite"]):
-        with pytest.raises(SystemExit) as ended:
-            cli([*given, "--dry_run"] if given[0] == "train" else given)
-        assert ended.value.code == 2 and "give one method, or features alone" in capsys.readouterr().err
-    cli(["train", "dp_hp", "--dry_run", "--accountant", "rdp", "--num_train_images", "1437"])
-    assert "mean_features" in capsys.readouterr().out
-
-
-def test_a_plan_tells_signal_from_noise(tmp_path):
-    """r N / (sigma K sqrt(D)), and what drowns."""
-    (line,) = [x for x in plan_of("dp_kernel").table.splitlines() if "signal" in x]
-    sigma = plan_of("dp_kernel").rows["mean_features"].noise_multiplier
-    assert f"{1437 / (sigma * 10 * 4000**0.5):.3g} r" in line and "drowns" not in line
-    assert "drowns in noise" in plan_of("dp_kernel", "--target_epsilon", "1").table
-    network = save_resnet(tmp_path / "network")
-    given = ["--feature_network", network, "--stopping_network", network, "--moments", "2"]
-    table = plan_of("dp_mepf", *given).table
-    assert [f"signal to noise of {name}:" in table for name in QUESTIONS] == [True] * 4
-    assert "signal" not in plan_of("dp_mepf").table, "of a network that is not here"
-
-
-@pytest.mark.parametrize(
-    ("method", "given", "words"),
-    [
-        ("dp_kernel", ["--num_features", "24"], "--num_features is 24; .* multiple of 10"),
-        ("dp_scattering", ["--num_features", "22"], "--num_features is 22; .* multiple of 4"),
-        ("dp_scattering", ["--scattering_levels", "4"], "--scattering_levels 4 leaves nothing"),
-        ("dp_mepf", ["--stopping_network", "x", "--num_stopping_images", "2"], "--num_stopping_images is 2"),
-        (
-            "dp_mepf", ["--moments", "2", "--stopping_network", "x", "--stopping_budget_share", "0.6"],
-            "--second_moments_budget_share 0.5 and --stopping_budget_share 0.6 are 1.1 .* nothing to the mean",
-        ),
-        (
-            "dp_mepf", ["--stopping_network", "x", "--stopping_noise_multiplier", "0.1"],
-            "cost epsilon .* or raise --stopping_noise_multiplier",
-        ),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_is_refused(method, given, words):
-    with pytest.raises(UsageError, match=words) as refusal:
-        plan_of(method, *given)
-    assert "\n" not in str(refusal.value) and "DP-SGD" not in str(refusal.value)
-
-
-def test_a_network_that_cannot_be_leaves_nothing_behind(script, perceptual, tmp_path):
-    with pytest.raises(UsageError, match="--feature_layers 'poler' is not a layer"):
-        script.main([*perceptual, "--feature_layers", "poler"])
-    assert not (tmp_path / "run" / "private" / "ledger.jsonl").exists()
 
 
 def test_a_moving_average_goes_where_the_differences_go():

@@ -4,23 +4,16 @@ scripts share."""
 
 import json
 import re
-from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
-from diffusers_dp import PrivacyLedger, SensitiveImages, load_verified, verify
-from diffusers_dp.audit import mechanism_audit
-from diffusers_dp.audit.attach import check_same_run
-from diffusers_dp.data.images import public_facts
+from diffusers_dp import SensitiveImages, verify
 from diffusers_dp.errors import UsageError
 from diffusers_dp.evaluation.warm_up_features import SPATIAL, warm_up_features
 from diffusers_dp.files.sealed_folder import open_sealed
-from diffusers_dp.methods.config import CONFIGS, load_config
 from diffusers_dp.methods.registry import METHODS
 from diffusers_dp.release.allow_list import RELEASE_FILES
-from diffusers_dp.runs.plan import plan_run
 from support.flags import NUM_IMAGES, TINY_RUN
 from support.runs import files, independent_epsilon, interrupted, load, read_ledger, status, write_images
 
@@ -151,92 +144,3 @@ def test_a_damaged_or_missing_image_shows_nowhere(way, tmp_path, capsys):
         ]
         seen.append((lines, receipt, read_ledger(run), files(run / "release"), files(run / "private")))
     assert seen[0] == seen[1] == seen[2]
-
-
-def test_guidance_works_through_the_released_pipeline(tmp_path, monkeypatch):
-    """1 is no guidance and what a call without it draws; another scale draws other images from the same noise."""
-    script = load("dpdm", monkeypatch)
-    script.main([*TINY_RUN, *write_images(tmp_path / "images"), "--output_dir", str(tmp_path / "run")])
-    pipeline = load_verified(tmp_path / "run" / "release")
-    pipeline.set_progress_bar_config(disable=True)
-
-    def draw(**arguments):
-        generator = torch.Generator().manual_seed(0)
-        return pipeline(
-            class_labels=[0, 1, 2], generator=generator, output_type="np", num_inference_steps=3, **arguments
-        ).images
-
-    plain = draw()
-    assert np.array_equal(plain, draw(guidance_scale=1.0)) and not np.array_equal(plain, draw(guidance_scale=3.0))
-
-
-@pytest.mark.parametrize(
-    ("method", "flags", "words"),
-    [
-        ("dpdm", "--spatial_steps 3", ["--spatial_steps is not a flag"]),
-        ("dp_feta", "--curriculum none", ["--curriculum is not a flag"]),
-        ("dp_feta", "--central_images median", ["--central_images is 'median'", "mean | mode"]),
-        ("dp_feta", "--num_bins 4", ["--num_bins", "--central_images mode"]),
-        ("dp_feta", "--central_images mode --num_bins 1", ["--num_bins is 1", "at least 2"]),
-        ("dp_feta", "--central_images mode --num_bins 257", ["--num_bins is 257", "256"]),
-        ("dp_feta", "--num_central_images 0", ["--num_central_images"]),
-        (
-            "dp_feta", "--central_images mode --spatial_noise_multiplier 0.3",
-            ["the smallest that these queries can reach"],
-        ),
-        ("dp_feta", "--spatial_budget_share 0.9 --evaluation_reserve 0.9", ["--spatial_budget_share 0.9", "lower"]),
-    ],
-)  # fmt: skip
-def test_what_cannot_work_is_refused(method, flags, words, tmp_path, monkeypatch):
-    script = load(method, monkeypatch)
-    with pytest.raises(UsageError) as refusal:
-        script.main(
-            [*TINY_RUN, *flags.split(), *write_images(tmp_path / "images"), "--output_dir", str(tmp_path / "run")]
-        )
-    assert all(word in str(refusal.value) for word in words) and "\n" not in str(refusal.value)
-    assert refusal.value.exit_code == 2 and not (tmp_path / "run").exists()
-
-
-def test_the_smallest_epsilon_that_is_named_is_one(tmp_path, monkeypatch):
-    """What the refusal says, a little above, can be planned."""
-    flags = [
-        *TINY_RUN,
-        *write_images(tmp_path / "images"),
-        "--central_images",
-        "mode",
-        "--spatial_noise_multiplier",
-        "0.5",
-        "--dry_run",
-    ]
-    script = load("dp_feta", monkeypatch)
-    with pytest.raises(UsageError) as refusal:
-        script.main([*flags, "--target_epsilon", "1"])
-    smallest = float(re.search(r"raise it above ([\d.]+), the smallest", str(refusal.value))[1])
-    script.main([*flags, "--target_epsilon", str(smallest * 1.05)])
-
-
-def test_an_audit_of_another_method_is_not_attached():
-    """Though its DP-SGD is the same."""
-    flags = ["--train_batch_size", "64", "--accountant", "rdp"]
-    config = load_config(flags, CONFIGS["dpdm"])
-    plan = plan_run(config, public_facts(config.data))
-    query = {"clip_norm": config.max_grad_norm, "normaliser": 64, "noise_multiplicity": config.noise_multiplicity}
-    event = {"stage": "dp_sgd", "dataset_size": 1437, "sampling_probability": 64 / 1437, "query": query}
-    receipt = {"unit_of_privacy": "image", "events": [event], "method": {"name": "DPDM"}}
-    check_same_run(Path("release"), receipt, "run", "DPDM", plan)
-    with pytest.raises(UsageError, match="made with method DP-FETA, and these flags mean DPDM"):
-        check_same_run(Path("release"), {**receipt, "method": {"name": "DP-FETA"}}, "run", "DPDM", plan)
-
-
-def test_an_audit_asks_for_mode_images_as_the_run_does():
-    """With its bins and the plan's row; that the question itself is sound, `test_audit_mechanism.py` tests."""
-    flags = "--central_images mode --num_bins 3 --train_batch_size 64 --accountant rdp".split()
-    config = load_config(flags, CONFIGS["dp_feta"])
-    facts = public_facts(config.data)
-    plan = plan_run(config, facts)
-    (planned,) = mechanism_audit._queries(facts, plan)
-    assert planned.row == plan.rows["mode_images"] and planned.query.clip_norm == 8
-    ledger = PrivacyLedger(None, target_epsilon=1e6, target_delta=1e-5, num_images=NUM_IMAGES, accountant="rdp")
-    images = np.zeros((0, 1, 8, 8), np.uint8)
-    door = SensitiveImages(images, None, None, num_images=NUM_IMAGES, image_shape=(1, 8, 8), ledger=ledger)
-    assert planned.answers(door, 2, 0.5).shape == (2, 1, 64 * 3)

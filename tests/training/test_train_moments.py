@@ -3,14 +3,12 @@
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 from diffusers_dp import load_verified, verify
 from diffusers_dp.errors import UsageError
 from diffusers_dp.methods.moments import MomentsConfig
 from diffusers_dp.privacy.sensitive import SensitiveImages
-from diffusers_dp.runs.moments import parts_of_classes
 from support import forked
 from support.flags import NUM_IMAGES
 from support.places import ROOT
@@ -141,13 +139,7 @@ def test_the_pre_flight_tries_every_question(more, script, flags, tmp_path):
     ("given", "words"),
     [
         ("--num_parts 64 --num_frequencies 400 --resolution 32", "64 of 400 coefficients in 3 classes have more than"),
-        ("--num_frequencies 400 --resolution 1024", "400 waves of images of 1x1024x1024 take too much memory"),
-        ("--part_rounds 101", "--part_rounds is 101; give an integer that is at least 1 and at most 100"),
         ("--evaluation_reserve 0.1", "--evaluation_reserve is about a finished model"),
-        ("--moments_budget_share 1.5", "--moments_budget_share is 1.5"),
-        ("--num_frequencies 0", "--num_frequencies is 0; give an integer that is at least 4"),
-        ("--class_balance rare", "--class_balance"),
-        ("--matched_networks 2 --resolution 6", "--matched_networks needs images of at least 8 pixels a side"),
     ],
 )
 def test_what_cannot_be_is_refused(given, words, script, flags, tmp_path):
@@ -171,23 +163,3 @@ def test_frequencies_follow_from_public_numbers():
     assert found == sorted(found, reverse=True) and found[0] == 144 and found[-1] == 16 and len(set(found)) == 5
     undeclared = MomentsConfig(dataset_name="somebody/images", num_parts=1)
     assert undeclared.frequencies == 144 and undeclared.moment_facts["num_frequencies"] == 144
-
-
-def test_parts_need_declared_numbers():
-    """What metadata alone tell, the rule does not know: ten classes would get the parts of one."""
-    named, found = {"dataset_name": "somebody/images"}, ("a", "b")
-    for given in ({"num_train_images": 6000}, {"class_names": "a,b"}):
-        with pytest.raises(UsageError, match="--num_train_images and --class_names: give both, or --num_parts"):
-            MomentsConfig(**named, **given).check_facts(found)
-        MomentsConfig(**named, **given, num_parts=1).check_facts(found)
-    MomentsConfig(**named, num_train_images=6000, class_names="a,b").check_facts(found)
-    MomentsConfig(**named, num_train_images=6000).check_facts(None)
-    MomentsConfig().check_facts(tuple("0123456789"))
-    with pytest.raises(UsageError, match="--class_balance released needs images with classes; leave it out"):
-        MomentsConfig(**named, num_train_images=6000, class_balance="released").check_facts(None)
-
-
-def test_a_rare_class_has_few_parts():
-    counts = torch.tensor([900.0, 900.0, 60.0, 1.0])
-    assert parts_of_classes(counts, 4).sum(1).tolist() == [4, 4, 1, 1]
-    assert parts_of_classes(torch.tensor([5400.0, 6700.0]), 8).sum(1).tolist() == [8, 8], "nearly even"

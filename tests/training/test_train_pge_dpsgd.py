@@ -4,19 +4,12 @@
 import json
 
 import numpy as np
-import pytest
 from PIL import Image
 
 from diffusers_dp import load_verified, verify
-from diffusers_dp.errors import UsageError
-from diffusers_dp.methods.config import CONFIGS, load_config
-from diffusers_dp.methods.method_flags import DPDMConfig
 from diffusers_dp.sampling.drawing import sample_grid
 from support.flags import TINY_RUN
 from support.runs import BITS_OF_A_CPU, load, read_ledger, write_images
-
-
-CONFIG = CONFIGS["pge_dpsgd"]
 
 
 @BITS_OF_A_CPU
@@ -32,11 +25,3 @@ def test_a_release_shows_what_the_sampler_draws(tmp_path, monkeypatch):
     shown = np.asarray(Image.open(release / "samples.png"))
     drawn = [np.asarray(sample_grid(pipeline, 0, 2, solver=solver)) for solver in ("hmc", "dpm")]
     assert np.array_equal(shown, drawn[0]) and not np.array_equal(shown, drawn[1])
-
-
-def test_its_flags_are_those_of_dpdm():
-    given = ["--max_train_steps", "7", "--p_mean", "-0.4"]
-    ours, theirs = vars(load_config(given, CONFIG)), vars(load_config(given, DPDMConfig))
-    assert {name for name in ours if ours[name] != theirs[name]} == {"output_dir"} and ours.keys() == theirs.keys()
-    with pytest.raises(UsageError, match="--objective ddpm has no scores"):
-        load_config(["--objective", "ddpm"], CONFIG)

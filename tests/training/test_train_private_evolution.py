@@ -17,9 +17,8 @@ from diffusers_dp.data.images import public_facts
 from diffusers_dp.errors import IntegrityError, UsageError
 from diffusers_dp.files.sealed_folder import open_sealed
 from diffusers_dp.methods.config import load_config
-from diffusers_dp.methods.private_evolution import VARIATION_NAMES, PrivateEvolutionConfig
+from diffusers_dp.methods.private_evolution import PrivateEvolutionConfig
 from diffusers_dp.models.pipeline_candidates import PipelineCandidates
-from diffusers_dp.models.variations import VARIATIONS
 from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.queries.votes import hash_tensor
 from diffusers_dp.randomness.private_generator import PrivateGenerator
@@ -286,39 +285,6 @@ def test_a_public_model_proposes_and_varies(scheduler, script, flags, tmp_path, 
     assert first.dtype == torch.uint8 and first.shape == (6, 1, 8, 8) and not torch.equal(first[0], first[1])
     far = [(proposer.vary(first, labels, strength, draws).float() - first).abs().mean() for strength in (0, 0.1, 0.9)]
     assert far[0] == 0 < far[1] < far[2]
-
-
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        (["--num_votes", "7"], "--num_votes 7 is more than --candidates_per_class 6"),
-        (["--public_margin", "4"], "--public_margin 4 leaves nothing"),
-        (["--embedding", "network"], "need each other"),
-        (["--generator", "pipeline"], "need each other|need --generator public_images"),
-        (["--evaluation_reserve", "0.1"], "--evaluation_reserve"),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_is_refused(given, words, flags):
-    with pytest.raises(UsageError, match=words) as refusal:
-        load_config([*flags, *given], PrivateEvolutionConfig)
-    assert "\n" not in str(refusal.value)
-
-
-def test_digits_are_not_public_and_sensitive_at_once():
-    with pytest.raises(UsageError, match="the embedded digits, which are the sensitive images here"):
-        load_config(["--generator", "public_images"], PrivateEvolutionConfig)
-    assert tuple(VARIATIONS) == VARIATION_NAMES
-
-
-def test_public_images_need_all_classes_or_none(script, flags, tmp_path):
-    """A class without public images is refused before anything is asked; where no name fits, all stand for each."""
-    some = write_public(tmp_path / "some", ("left", "right"))[:2]
-    with pytest.raises(UsageError, match="none of the class 'empty'"):
-        script.main([*flags, *some])
-    assert not (tmp_path / "run" / "private" / "ledger.jsonl").exists()
-    other = write_public(tmp_path / "other", ("cat", "dog"))[:2]
-    script.main([*flags, *other, "--output_dir", str(tmp_path / "unnamed")])
-    assert verify.report(tmp_path / "unnamed" / "release") == 0
 
 
 def test_a_release_of_images_is_no_model(script, flags, tmp_path, capsys):

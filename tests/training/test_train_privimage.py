@@ -6,7 +6,7 @@ import json
 import pytest
 import torch
 
-from diffusers_dp import SensitiveImages, verify
+from diffusers_dp import verify
 from diffusers_dp.data.public_images import PublicImages, of_classes
 from diffusers_dp.errors import UsageError
 from diffusers_dp.privacy.separate_records import features_of_zeros
@@ -72,19 +72,3 @@ def test_a_run_asks_once_before_it_learns(method, flags, tmp_path, monkeypatch):
         second = [*flags[: flags.index("--public_data_dir")], "--output_dir", str(tmp_path / "second")]
         with pytest.raises(UsageError, match="learned from noisy answers about sensitive images"):
             script.main([*second, "--pretrained_model_name_or_path", str(tmp_path / "run" / "private" / "pretrained")])
-
-
-def test_what_does_not_fit_is_refused_before_it_is_asked(flags, tmp_path, monkeypatch):
-    script = load("dp_diffusion", monkeypatch)
-    monkeypatch.setattr(SensitiveImages, "noisy_sum", lambda *_, **__: pytest.fail("asked"))
-    other = save_classifier(tmp_path / "other", 7)
-    for given, words in (
-        (["--semantic_classes_per_class", "2"], "asks for 6 public classes, and there are 4"),
-        (["--semantic_query_network", other], "tells 7 classes apart, and the public images are of 4"),
-        (["--semantic_noise_multiplier", "0"], "--semantic_noise_multiplier is 0"),
-    ):
-        with pytest.raises(UsageError, match=words):
-            script.main([*flags, *given, "--output_dir", str(tmp_path / words[:9])])
-    without = flags[: flags.index("--public_data_dir")] + flags[flags.index("--semantic_query_network") :]
-    with pytest.raises(UsageError, match="chooses among public images, and there are none"):
-        script.main(without)

@@ -180,8 +180,6 @@ def test_a_gradient_is_used_again_with_the_weights_that_it_is_of():
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (["--classifier_width", "12"], "--classifier_width is 12; give a multiple of 8"),
-        (["--resolution", "4"], "--resolution 4 is too small"),
         (["--noise_bands", "4"], "--noise_bands cancels noise"),
         (["--evaluation_reserve", "0.1"], "--evaluation_reserve"),
     ],

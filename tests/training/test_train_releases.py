@@ -10,7 +10,7 @@ from diffusers_dp import verify
 from diffusers_dp.errors import UsageError
 from diffusers_dp.runs.identity import read_identity
 from support import forked
-from support.flags import RESUME, TINY
+from support.flags import RESUME
 from support.patients import unit_flags, write_dataset
 from support.places import ROOT
 from support.runs import BITS_OF_A_CPU, interrupted
@@ -127,11 +127,7 @@ def test_a_table_of_patients_in_two_processes_that_go_on_with_a_run_of_one(scrip
         (["--unit_column", "nobody"], "--unit_column 'nobody' does not exist"),
         (["--max_physical_batch_size", "3"], "--max_images_per_unit 4 is more than"),
         (["--num_train_units", "31"], "--num_train_units 31 is more than --num_train_images 30"),
-        (["--dataset_epsilon", "3"], "--dataset_epsilon needs --dataset_id"),
-        (["--ledger_dir", "x"], "--ledger_dir needs --dataset_id"),
         (["--dataset_id", "scans"], "--dataset_id needs --ledger_dir"),
-        (["--dataset_id", "scans", "--ledger_dir", ""], "--ledger_dir is ''; give a value"),
-        (["--dataset_id", "a/b", "--ledger_dir", "books"], "--dataset_id is 'a/b'"),
     ],
 )
 def test_what_cannot_work_is_refused(script, tmp_path, flags, named, monkeypatch):
@@ -140,23 +136,6 @@ def test_what_cannot_work_is_refused(script, tmp_path, flags, named, monkeypatch
     with pytest.raises(UsageError, match=named):
         script.main([*unit_flags(tmp_path / "scans", tmp_path / "run"), *flags])
     assert not list(tmp_path.glob("run/*")) and not list(tmp_path.glob("*.jsonl*"))
-
-
-def test_a_unit_needs_its_number_and_a_data_set(script, tmp_path):
-    for flags, named in (
-        (["--unit_column", "patient_id", "--num_train_units", "3"], "--unit_column needs --dataset_name"),
-        (["--num_train_units", "3"], "--num_train_units needs --unit_column"),
-    ):
-        with pytest.raises(UsageError, match=named):
-            script.main([*TINY, *flags, "--output_dir", str(tmp_path / "run")])
-    for name, value in (("--num_train_units", "6"), ("--num_train_images", "30")):
-        flags = [flag for flag in unit_flags("x", tmp_path / "run") if flag not in (name, value)]
-        with pytest.raises(UsageError, match=f"--unit_column needs {name}"):
-            script.main(flags)
-    with pytest.raises(UsageError, match="--max_images_per_unit needs --unit_column"):
-        script.main([*TINY, "--max_images_per_unit", "3", "--output_dir", str(tmp_path / "run")])
-    with pytest.raises(UsageError, match="cannot name a unit"):
-        script.main([*unit_flags("x", tmp_path / "run"), "--unit_column", "image"])
 
 
 def test_the_identity_is_written_before_the_first_question(script, tmp_path, folder_flags, monkeypatch):  # noqa: F811

@@ -7,17 +7,12 @@ import os
 import subprocess
 import sys
 
-import datasets
 import pytest
-from PIL import Image
 
-from diffusers_dp import cli
 from diffusers_dp.errors import Interrupted, UsageError
-from diffusers_dp.methods.config import CONFIGS, load_config
 from diffusers_dp.privacy.sensitive import SensitiveImages
 from diffusers_dp.runs.run import TrainingRun
 from support.flags import NUM_IMAGES, TINY_RUN
-from support.images import encode, save_parquet
 from support.runs import load, read_ledger, write_images, write_public
 
 
@@ -25,11 +20,6 @@ PE = (
     "--candidates_per_class 6 --variation_strengths 0.5,0.2 --images_per_class 4 --skip_preflight --class_names "
     f"left,empty,right --resolution 8 --num_channels 1 --num_train_images {NUM_IMAGES} --accountant rdp "
     "--target_epsilon 1 --generator text"
-).split()
-PSG = (
-    "--images_per_class 2 --classifier_width 8 --max_train_steps 2 --train_batch_size 8 --skip_preflight "
-    f"--class_names left,empty,right --resolution 8 --num_channels 1 --num_train_images {NUM_IMAGES} --accountant rdp "
-    "--target_epsilon 1"
 ).split()
 
 
@@ -62,16 +52,6 @@ def test_private_evolution_asks_nothing(given, said, nothing_asked, tmp_path, mo
     refused(load("pe", monkeypatch), [*PE, *public, *write_images(tmp_path / "images"), *given], tmp_path, said)
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        (["--images_per_class", "9000000"], "--images_per_class 9000000 .* 3 classes"),
-    ],
-)
-def test_private_set_generation_asks_nothing(given, said, nothing_asked, tmp_path, monkeypatch):
-    refused(load("psg", monkeypatch), [*PSG, *write_images(tmp_path / "images"), *given], tmp_path, said)
-
-
 def test_a_refusal_after_the_first_question_keeps_the_ledger(tmp_path, monkeypatch):
     """What was spent stays spent, whatever is refused later."""
     said = "refused late"
@@ -83,47 +63,6 @@ def test_a_refusal_after_the_first_question_keeps_the_ledger(tmp_path, monkeypat
     with pytest.raises(UsageError, match=said):
         load("pe", monkeypatch).main([*PE, *write_images(tmp_path / "images"), "--output_dir", str(tmp_path / "run")])
     assert [row["stage"] for row in read_ledger(tmp_path / "run")[1]] == ["votes_1"]
-
-
-def test_more_images_than_there_is_memory_for(nothing_asked, tmp_path, monkeypatch):
-    """A plan may be made on another machine than the run."""
-    flags = [*PE, *write_images(tmp_path / "images"), "--images_per_class", "100000"]
-    monkeypatch.setattr("psutil.virtual_memory", lambda: type("Free", (), {"available": 10_000_000}))
-    refused(load("pe", monkeypatch), flags, tmp_path, "--images_per_class 100000 .* memory")
-    load("pe", monkeypatch).main([*flags, "--dry_run"])
-
-
-@pytest.mark.parametrize("method", ["feta_pro", "dp_mepf", "pe", "dp_diffusion", "dp_lora"])
-@pytest.mark.parametrize("name", ["a" * 300, "b/" * 3000, "a\0b"])
-def test_a_name_that_no_file_can_have(method, name, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for flag in (
-        "output_dir", "config", "ledger_dir", "train_data_dir", "dataset_name", "public_data_dir", "feature_network",
-        "public_dataset_name", "embedding_network", "font_dir", "pretrained_model_name_or_path",
-        "resume_from_checkpoint",
-    ):  # fmt: skip
-        if not hasattr(CONFIGS[method], flag):
-            continue
-        more = ["--class_names", "a,b"] if flag == "train_data_dir" else []
-        more += ["--dataset_id", "x"] if flag == "ledger_dir" else []
-        with pytest.raises(UsageError) as refusal:
-            load(method, monkeypatch).main([f"--{flag}={name}", *more])
-        assert f"--{flag}" in str(refusal.value) and "\n" not in str(refusal.value)
-        assert list(tmp_path.iterdir()) == []
-
-
-def test_a_folder_that_nobody_may_look_into(tmp_path, monkeypatch):
-    (tmp_path / "loop").symlink_to("loop")
-    for method in ("feta_pro", "pe"):
-        with pytest.raises(UsageError, match="--output_dir .*loop"):
-            load(method, monkeypatch).main(["--output_dir", str(tmp_path / "loop" / "run")])
-
-
-def test_a_feature_network_that_is_nowhere(tmp_path, monkeypatch, capsys):
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["train", "dp_mepf", "--feature_network", "/nonexistent", "--output_dir", str(tmp_path / "run")])
-    assert ended.value.code == 2 and "--feature_network /nonexistent" in capsys.readouterr().err
-    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("command", [["methods"], ["train", "dpdm", "--accountant", "rdp", "--dry_run"]])
@@ -185,33 +124,3 @@ def test_a_run_whose_terminal_went_away_is_resumed(tmp_path, monkeypatch):
 def test_digits_and_words_do_not_stand_in_for_other_images(given, said, nothing_asked, tmp_path, monkeypatch):
     flags = [*(flag for flag in PE if flag not in ("--generator", "text")), *write_images(tmp_path / "images"), *given]
     refused(load("pe", monkeypatch), flags, tmp_path, said)
-
-
-def test_the_recipes_of_photographs_ask_for_public_images(nothing_asked, tmp_path, monkeypatch):
-    """Digits in the place of photographs bought grey zeros that are called airplane."""
-    rows = [{"bytes": encode(Image.new("RGB", (8, 8))), "path": None}] * 20
-    names = "airplane automobile bird cat deer dog frog horse ship truck".split()
-    save_parquet(tmp_path / "cifar10", {"img": rows, "label": [0] * 20}, datasets.Features(
-        {"img": datasets.Image(), "label": datasets.ClassLabel(names=names)}
-    ))  # fmt: skip
-    for epsilon in (1, 10):
-        flags = ["--config", f"cifar10_eps{epsilon}", "--dataset_name", str(tmp_path / "cifar10"), "--skip_preflight"]
-        refused(load("pe", monkeypatch), flags, tmp_path, "--public_dataset_name or --public_data_dir")
-
-
-def test_digits_stand_in_for_digits_and_letters_are_written(tmp_path, monkeypatch):
-    for given in (["--generator", "public_images"], []):
-        config = load_config([*given, "--class_names", "0,1,2", "--num_channels", "1", "--dry_run"], CONFIGS["pe"])
-        config.check_facts(("0", "1", "2"))
-        assert config.training_facts["generator"] == (given[1] if given else "text")
-    with pytest.raises(UsageError, match="embedded digits"):
-        load_config(["--generator", "public_images", "--dry_run"], CONFIGS["pe"])  # the sensitive ones are these
-    config = load_config(["--generator", "text", "--class_names", "cat,dog", "--dry_run"], CONFIGS["pe"])
-    config.check_facts(("cat", "dog"))  # images of words, whoever says so
-
-
-def test_bands_are_not_chosen_where_steps_do_not_add_up():
-    """8 bands were measured as worse for a GAN, and the computed error would take 16."""
-    with pytest.raises(UsageError, match="--noise_bands auto .*docs/dp_gan.md.*leave it out"):
-        load_config(["--noise_bands", "auto"], CONFIGS["dp_gan"])
-    assert load_config(["--noise_bands", "8", "--max_train_steps", "40"], CONFIGS["dp_gan"]).bands == 8
