@@ -5,12 +5,9 @@ import pytest
 from diffusers import DDIMScheduler
 
 from diffusers_dp.data.images import public_facts
-from diffusers_dp.errors import UsageError
-from diffusers_dp.methods.automatic import PATCHES, network
 from diffusers_dp.methods.config import CONFIGS, load_config
 from diffusers_dp.methods.public_flags import PretrainingFlags
 from diffusers_dp.methods.registry import METHODS
-from diffusers_dp.methods.teachers import AGGREGATIONS
 from diffusers_dp.runs.diffusion_run import starting_model
 from diffusers_dp.runs.plan import plan_run
 from support.public_models import save
@@ -62,42 +59,6 @@ def test_they_follow_what_is_declared():
              for eps in (0.01, 0.1, 10)]  # fmt: skip
     assert sizes == [25, 50, 500]
     assert configured("feta_pro", *MNIST, "--max_train_steps", "70").max_train_steps == 70, "what is given wins"
-
-
-@pytest.mark.parametrize("method", ["feta_pro", "dp_gan", "psg"])
-def test_a_step_of_units_of_several_images_takes_longer(method):
-    patients = [*MNIST, "--dataset_name", "x", "--unit_column", "patient", "--num_train_units"]
-    steps = [configured(method, *patients, *of, "--minutes", "2").max_train_steps
-             for of in (("60000",), ("30000",), ("20000", "--max_images_per_unit", "2"))]  # fmt: skip
-    assert steps[1:] == pytest.approx([steps[0] / 2] * 2, abs=1)
-
-
-@pytest.mark.parametrize("method", AGGREGATIONS.values())
-def test_teachers_have_what_was_measured_of_them(method):
-    """Above all a handful of steps of the generator in a round: that flag has this name elsewhere, too."""
-    for epsilon, recipe in (("10", "mnist_cpu"), ("1", "mnist_cpu_eps1")):
-        measured = load_config(["--config", f"{method}/{recipe}", "--dry_run"], METHODS[method])
-        ruled = configured(method, *MNIST, "--target_epsilon", epsilon)
-        assert ruled.training_facts == measured.training_facts
-        assert (ruled.max_train_steps, ruled.image_shape) == (measured.max_train_steps, measured.image_shape)
-    hasty = configured(method, *MNIST, "--minutes", "2")
-    assert hasty.max_train_steps < 25 and hasty.diffusion_steps < 700
-    assert configured(method, *MNIST[2:], "--num_train_images", "3000").max_train_steps < 25, "of 60 teachers"
-
-
-def test_the_largest_map_is_small_on_every_side():
-    for side in range(4, 129):
-        found = network(side)
-        patch, halved = found["patch_size"], 2 ** found["block_out_channels"].count(",")
-        assert side % (patch * halved) == 0
-        assert side // patch <= 16 or all(side % (larger * halved) for larger in PATCHES if larger > patch)
-
-
-def test_what_is_not_declared_is_asked_for():
-    with pytest.raises(UsageError, match="--num_train_images"):
-        configured("moments", "--class_names", "a,b")
-    with pytest.raises(UsageError, match="--minutes has no effect without --config auto"):
-        load_config(["--minutes", "5"], METHODS["moments"])
 
 
 def test_a_pretrained_model_keeps_its_objective_and_its_noise_levels(tmp_path):

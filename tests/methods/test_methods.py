@@ -12,10 +12,8 @@ import torch
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 
-from diffusers_dp import cli
 from diffusers_dp.accounting.ledger import LedgerRow
 from diffusers_dp.errors import UsageError
-from diffusers_dp.methods.leaderboard import UNSOUND
 from diffusers_dp.methods.method import PROVEN, STATUSES
 from diffusers_dp.methods.registry import METHODS
 from diffusers_dp.release.receipt import RunRecord, build_receipt
@@ -37,51 +35,11 @@ def test_each_method_says_what_its_status_rests_on(name):
         assert any(heading.endswith(mechanism) for heading in headings), mechanism
 
 
-def test_every_script_is_registered_and_every_registered_script_exists():
-    scripts = {path.relative_to(ROOT).as_posix() for path in (ROOT / "training").glob("train_*.py")}
-    assert scripts == {method.script for method in METHODS.values() if method.script}
-
-
 def test_methods_whose_proof_fails_are_listed_as_such():
     without = {name for name, method in METHODS.items() if method.status == "no_guarantee"}
     refuted = {name for name, method in METHODS.items() if method.status == "claim_refuted"}
     assert without == {"pge", "dpgen", "dp_kernel_published"}
     assert refuted == {f"{name}_published" for name in ("gs_wgan", "g_pate", "datalens", "pate_gan")} | {"p3gm"}
-
-
-def test_only_an_audit_is_cited():
-    unsound = {method.name for method in METHODS.values() if method.status in UNSOUND}
-    assert {name for name in unsound if not METHODS[name].computed} == {"pate_gan_published"}
-
-
-@pytest.mark.parametrize("name", ["gs_wgan_published", "GS-WGAN (as published)", "gswganaspublished"])
-def test_one_method(name, capsys):
-    """By its name in commands, or as papers write it."""
-    cli.main(["methods", name])
-    said = capsys.readouterr().out
-    assert (
-        said.startswith("GS-WGAN (as published) (gs_wgan_published)\n")
-        and "script: none" in said
-        and "epsilon 329" in said
-    )
-    with pytest.raises(SystemExit, match="2"):
-        cli.main(["methods", "gs_gan"])
-    assert "There is no method 'gs_gan'; the nearest is 'gs_wgan'." in capsys.readouterr().err
-
-
-def test_the_command(capsys):
-    cli.main(["methods"])
-    table, reasons, statuses = capsys.readouterr().out.split("\n\n")
-    header, *lines = table.splitlines()
-    assert len(lines) == len(METHODS) == len(reasons.splitlines()) and len(statuses.splitlines()) == len(STATUSES)
-    for line, method in zip(lines, METHODS.values(), strict=True):
-        assert line.startswith(f"{method.name} ")
-        assert line[header.index("method") : header.index("status")].strip() == method.title
-        assert line[header.index("status") : header.index("script")].strip() == method.status
-        assert line[header.index("script") : header.index("paper")].strip() == (
-            method.script or ("to come" if method.status in PROVEN else "none")
-        )
-        assert line[header.index("paper") :] == method.paper
 
 
 def test_a_receipt_states_what_the_registry_says():

@@ -2,7 +2,6 @@
 """A shipped recipe's N, classes, size and channels hold for the data set that it names, and for no other."""
 
 import shlex
-from pathlib import Path
 
 import datasets
 import huggingface_hub
@@ -85,25 +84,6 @@ def test_a_copy_of_the_data_set_is_known_by_its_name(shapes, monkeypatch):
             load_config(["--config", "mnist_cpu", *other])
     with pytest.raises(UsageError, match="--num_train_images N --class_names A,B"):  # nothing is known of it
         load_config(["--config", "mnist_cpu", "--dataset_name", "no/such"])
-
-
-def test_a_recipe_of_a_folder_names_it(shapes):
-    """Images that are not on the Hub; and images that are held out there, and not here."""
-    folder = shapes.rename(shapes.with_name("celeba"))
-    assert load_config(["--config", "celeba_eps10", "--train_data_dir", str(folder)]).num_train_images == 145_064
-    other = folder.rename(folder.with_name("other"))
-    with pytest.raises(UsageError) as refusal:
-        load_config(["--config", "celeba_eps10", "--train_data_dir", str(other)])
-    assert pasted(str(refusal.value))[-2:] == ["--validation_size", "0"]
-
-
-def test_recipes_that_describe_no_data_set_and_files_of_one_s_own_are_as_they_were(shapes):
-    own = ["--train_data_dir", str(shapes)]
-    classes = ["--class_names", "circle,a square"]
-    assert load_config(["--config", "folder_cpu", *own, *classes]).num_train_images is None
-    copied = Path("mine.yaml")
-    copied.write_text((ROOT / "training" / "recipes" / "feta_pro" / "mnist_cpu.yaml").read_text())
-    assert load_config(["--config", "mine.yaml", *own, *classes]).num_train_images == 60_000
 
 
 def test_every_recipe_with_a_number_names_its_data_set():
