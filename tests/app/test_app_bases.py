@@ -11,7 +11,7 @@ from diffusers_dp import load_verified
 from diffusers_dp.app.drawing import read_order
 from diffusers_dp.app.shelf import Shelf
 from diffusers_dp.commands.app import Limits
-from diffusers_dp.errors import DiffusersDPError, IntegrityError, UsageError
+from diffusers_dp.errors import DiffusersDPError, UsageError
 from support.latent_releases import change_index, latent_release, to_hub
 from support.latents import stable_diffusion
 
@@ -97,22 +97,3 @@ def test_a_base_is_no_folder_of_this_machine_and_the_message_does_not_tell_of_on
     change_index(adapters, base={**reference, "name": "there/base"})
     load_verified(adapters)
     assert any("there/base/resolve" in call for call in hub.calls)
-
-
-def test_a_base_in_a_folder_is_for_those_who_can_give_it(base, tmp_path):
-    release = latent_release(tmp_path / "run", base)
-    refused(Shelf([str(release)], LIMITS), str(release), "a base that lay in a folder", UsageError)
-    assert load_verified(release, base=base).num_classes == 2
-
-
-@pytest.mark.parametrize(
-    "reference",
-    [None, "text", [], {}, {"name": 3}, {"name": BASE, "revision": "main", "files": []},
-     {"name": BASE, "revision": "0" * 40, "files": [{"name": "*.json", "sha256": "0" * 64}]}],
-)  # fmt: skip
-def test_a_reference_that_is_none_fetches_nothing(adapters, hub, reference):
-    change_index(adapters, base=reference)
-    to_hub(hub, adapters, ADAPTERS)
-    for allowed in (False, True):
-        refused(Shelf([], LIMITS, allow_unverified=allowed), ADAPTERS, "base", IntegrityError)
-    assert not any("/base" in call for call in hub.calls)
