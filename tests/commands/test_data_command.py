@@ -12,7 +12,6 @@ import pytest
 from PIL import Image
 
 from diffusers_dp import cli
-from diffusers_dp.methods.config import load_config
 from diffusers_dp.words import RECEIPT_NAME
 from support.flags import TINY_RUN
 from support.images import encode, grey, image_bytes, labelled, save_parquet
@@ -132,15 +131,6 @@ def test_flags_are_those_of_training(scans, capsys):
     assert "belongs to no flag" in refused(capsys, scans, scans)
 
 
-def test_help_and_completion(capsys):
-    with pytest.raises(SystemExit, match="0"):
-        cli.main(["data", "--help"])
-    said = capsys.readouterr().out
-    assert "private" in said and "DIR" in said and "--ANY_TRAINING_FLAG" in said
-    cli.main(["completion"])
-    assert " data " in capsys.readouterr().out
-
-
 @pytest.mark.parametrize("method", ["dpdm", "pe"])
 def test_a_run_ends_with_where_that_is_written_in_the_same_words(method, tmp_path, monkeypatch, capsys):
     """Whatever is in the file: a broken image, one of 8 bits beside a declared range, or none."""
@@ -167,8 +157,3 @@ def test_a_run_ends_with_where_that_is_written_in_the_same_words(method, tmp_pat
             cli.main(["verify", str(run / "release")])
     assert len(set(ends)) == 1 and noted == [0, 1, 1]
     assert "/run/private/cache/reading.json" in ends[0] and "`diffusers-dp data`" in ends[0]
-
-
-def test_the_command_loads_what_training_loads(scans):
-    config = load_config(["--train_data_dir", str(scans), "--class_names", "benign,malignant,unclear"])
-    assert config.data.train_data_dir == str(scans)

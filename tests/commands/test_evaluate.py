@@ -2,21 +2,16 @@
 """`diffusers-dp evaluate`: the same numbers twice, nothing private where it may be seen, and one sentence for what
 cannot be."""
 
-import argparse
 import fcntl
 import json
 import os
 import re
 import stat
-import subprocess
-import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from diffusers_dp import cli, verify
-from diffusers_dp.commands import evaluate
+from diffusers_dp import verify
 from diffusers_dp.data.images import load_digits_split
 from diffusers_dp.evaluation import evaluator
 from diffusers_dp.pipelines import DPImagePipeline
@@ -123,14 +118,6 @@ def test_an_interrupted_evaluation_goes_on(data, tmp_path, monkeypatch):
     assert read(folder)["measurements"]
 
 
-def test_another_version_of_a_library_computes_again(data, tmp_path, monkeypatch):
-    of_images(data, tmp_path)
-    monkeypatch.setattr(evaluator, "library_versions", lambda: {"torch": "0"})
-    monkeypatch.setattr(evaluator, "FeatureSpace", None)
-    with pytest.raises(TypeError):
-        of_images(data, tmp_path)
-
-
 @pytest.fixture
 def judged(release, data):
     """Evaluates the release, which is counted in it."""
@@ -203,76 +190,6 @@ def test_public_images_mark_and_count_nothing(release, data):
     assert not (release.parent / "private").exists()
 
 
-def test_classifiers_are_trained_as_asked(data, tmp_path):
-    of_images(
-        data,
-        tmp_path,
-        "--utility_sizes",
-        "40",
-        "--repetitions",
-        "2",
-        "--reference",
-        "--classifiers",
-        "mlp",
-        "--classifier_epochs",
-        "2",
-    )
-    found = read(tmp_path / "private/unprotected/evaluation")
-    accuracies = [each for each in found["measurements"] if each["metric"] == "accuracy"]
-    trained = [(each["protocol"]["trained_on"], each["protocol"]["num_train"]) for each in accuracies]
-    assert trained[0] == ("synthetic", 36) and trained[1][0] == "synthetic" and trained[2][0] == "real"
-    assert all(each["protocol"]["seeds"] == [0, 1] and each["protocol"]["epochs"] == 2 for each in accuracies)
-    assert np.sum(found["confusion"]["mlp"]["counts"]) == 2 * 60  # two seeds on all test images
-
-
-def test_a_quick_evaluation_has_a_verdict_and_leaves_out_what_takes_long(judged_data, tmp_path):
-    flags = ("--images", judged_data / "synthetic", "--real", judged_data / "real", "--quick", "--num_images", 60)
-    run(*flags, "--output_dir", tmp_path, "--classifier_epochs", 2, "--classifiers", "logreg", "cnn")
-    folder = tmp_path / "private/unprotected/evaluation"
-    found = read(folder)
-    assert "Verdict: " in (folder / "report.html").read_text() and found["settings"]["quick"]
-    fits = [each["protocol"] for each in found["measurements"] if each["metric"] == "accuracy"]
-    fits = [fit for fit in fits if "class" not in fit]
-    assert {(fit["classifier"], fit["trained_on"]) for fit in fits} == {
-        (name, images) for name in ("logreg", "cnn") for images in ("synthetic", "real")
-    }
-    assert len(fits) == 4 and {fit["num_train"] + fit["num_validation"] for fit in fits} == {60}  # of 200 real ones
-    of_classes = {"precision", "recall"}
-    assert {each["metric"] for each in found["measurements"]} - of_classes == {"Fréchet distance (pixels)", "accuracy"}
-
-
-def test_a_quick_evaluation_of_images_without_labels_measures_the_rest(judged_data, tmp_path):
-    """Nobody asked for a classifier by its flag, so none is refused."""
-    images, _ = load_digits_split(train=True)
-    unlabelled = write_dataset(tmp_path / "unlabelled", images[-40:])
-    run("--images", unlabelled, "--real", judged_data / "real", "--quick", "--output_dir", tmp_path)
-    folder = tmp_path / "private/unprotected/evaluation"
-    assert [each["metric"] for each in read(folder)["measurements"]] == ["Fréchet distance (pixels)"]
-    assert "erdict" not in (folder / "report.html").read_text()
-
-
-def test_a_copy_of_the_receipt_beside_sampled_images_is_known(release, data, tmp_path):
-    flags = ("--num_images", "30", "--num_inference_steps", "2")
-    cli.main(["sample", str(release), "--output_dir", str(tmp_path / "sampled"), *flags])
-    run("--images", tmp_path / "sampled", "--real", data / "real", "--output_dir", tmp_path / "out", *FAST)
-    assert read(tmp_path / "out/private/unprotected/evaluation")["release"]["epsilon"] > 0
-    assert verify.verify(release)[0]["private_evaluations"] == 0
-
-
-def test_complexity_is_of_the_synthetic_images_alone(data, tmp_path, monkeypatch):
-    images, labels = load_digits_split(train=True)
-    monkeypatch.setattr(evaluator, "FeatureSpace", None)  # nothing of fidelity
-    folder = tmp_path / "private/unprotected/evaluation"
-    found = []
-    for real in (data / "real", write_dataset(tmp_path / "other", images[:200] // 2, labels[:200] % 3, "012")):
-        write_dataset(tmp_path / "other", images[:20], labels[:20] % 3, "012", split="test")
-        run("--images", data / "synthetic", "--real", real, "--output_dir", tmp_path, *FAST, "--metrics", "complexity")
-        values = {each["metric"]: each["value"] for each in read(folder)["measurements"]}
-        found.append((values["entropy"], values["texture_complexity"]))
-    assert found[0] == found[1] and all(value > 0 for value in found[0])
-    assert "Complexity of the synthetic images" in (folder / "report.html").read_text()
-
-
 def test_one_evaluation_at_a_time(data, tmp_path, capsys):
     folder = tmp_path / "private/unprotected/evaluation"
     folder.mkdir(parents=True)
@@ -292,69 +209,17 @@ def test_a_release_that_cannot_be_written_is_not_counted_and_says_so(judged, rel
     assert verify.verify(release)[0]["private_evaluations"] == 0
 
 
-def test_every_message_names_flags_that_exist():
-    parser = argparse.ArgumentParser()
-    evaluate.add_arguments(parser)
-    known = {option for action in parser._actions for option in action.option_strings}
-    package = Path(evaluate.__file__).parent.parent
-    for path in (*(package / "evaluation").glob("*.py"), *(package / "commands").glob("evaluate*.py")):
-        named = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9_]+", path.read_text()))
-        # Of styles; of training, put back into evaluation's words, or asked there; of `diffusers-dp sample`, put into
-        # evaluation's.
-        assert named - known <= {
-            "--faint", "--real", "--synthetic", "--dataset_name", "--evaluation_reserve", "--output_dir"
-        }, path  # fmt: skip
-
-
-def test_what_a_reader_must_know_is_said(data, tmp_path):
-    """Real images in the place of synthetic ones; a class that was never generated; labels that are missing."""
-    images, labels = load_digits_split(train=True)
-    few = write_dataset(tmp_path / "few", images[labels == 1][:40], [1] * 40, NAMES)
-    run("--images", few, "--real", data / "real", "--output_dir", tmp_path / "a", *FAST)
-    warnings = " ".join(read(tmp_path / "a/private/unprotected/evaluation")["warnings"])
-    assert "No synthetic image was generated of: class 0, class 2." in warnings
-    assert warnings.count("equal a real training image in every pixel") == 1
-    assert len(re.findall("synthetic images (are|equal)", warnings)) == 1
-    unlabelled = write_dataset(tmp_path / "unlabelled", images[-40:])
-    run("--images", unlabelled, "--real", data / "real", "--output_dir", tmp_path / "b", "--metrics", "fid")
-    found = read(tmp_path / "b/private/unprotected/evaluation")
-    assert any("have no labels" in warning for warning in found["warnings"]) and found["confusion"] == {}
-
-
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (["--num_images", "0"], "--num_images is 0"),
-        (["--repetitions", "0"], "--repetitions is 0"),
-        (["--ensemble", "0"], "--ensemble is 0"),
-        (["--classifier_epochs", "0"], "--classifier_epochs is 0"),
-        (["--utility_sizes", "50", "1"], "--utility_sizes holds 1"),
-        (["--seed", "-1"], "--seed is -1"),
-        (["--validation_size", "-1"], "--validation_size is -1"),
-        (["--validation_size", "200"], "--validation_size 200 leaves none"),
         (["--publish_metrics"], "--publish_metrics needs a release"),
-        (["--training_curve"], "--training_curve needs a release"),
-        (["--utility_sizes", "81"], "--utility_sizes asks for 81 of 80 synthetic images"),
         (["--dp_reference"], "--dp_reference needs the epsilon of a release"),
-        (["--cifar_networks"], "--cifar_networks changes wrn, resnet and resnext alone"),
-        (["--selection_epsilon", "1"], "give --selection private as well"),
         (["--selection", "private"], "give --selection_epsilon"),
-        ([*PRIVATE[:4]], "give --validation_size"),
         ([*PRIVATE, "--selection_epsilon", "0"], "--selection_epsilon is 0"),
         ([*PRIVATE, "--selection_delta", "1"], "--selection_delta is 1"),
-        ([*PRIVATE[:8]], "give --ledger_dir"),
         ([*PRIVATE[:6], *PRIVATE[8:]], "give --dataset_id"),
-        ([*PRIVATE, "--dataset_id", "../digits"], "--dataset_id is '../digits'"),
-        (["--ledger_dir", "ledgers"], "give --selection private as well"),
         ([*PRIVATE], "--classifiers logreg has no epoch to choose"),
         (["--train_split", "dev"], "--train_split 'dev' does not exist"),
-        (["--test_split", "dev"], "--test_split 'dev' does not exist"),
-        (["--image_column", "scan"], "--image_column 'scan' does not exist in "),
-        (["--class_names", "a,b"], "--class_names contradicts"),
-        (
-            ["--public_images", "DATA/public", "--public_image_column", "x"],
-            "--public_image_column 'x' does not exist in",
-        ),
     ],
 )
 def test_what_cannot_be_is_one_sentence_and_leaves_nothing(data, tmp_path, capsys, flags, words):
@@ -364,31 +229,6 @@ def test_what_cannot_be_is_one_sentence_and_leaves_nothing(data, tmp_path, capsy
     assert words in said and not out.exists()
 
 
-def test_another_size_is_refused_where_no_receipt_tells_that_training_resized(data, tmp_path, capsys):
-    write_dataset(tmp_path / "real", np.zeros((4, 3, 16, 16), np.uint8))
-    out = tmp_path / "out"
-    said = refused(capsys, "--images", data / "synthetic", "--real", tmp_path / "real", "--output_dir", out)
-    assert "--images holds images of 8x8 pixels and 1 channel and --real of 16x16 pixels and 3 channels" in said
-    assert "--resize" in said and not out.exists()
-
-
 def test_a_release_that_is_not_what_its_receipt_says_is_refused(release, data, capsys):
     (release / "extra.bin").write_bytes(b"")
     assert "extra.bin" in refused(capsys, "--model", release, "--real", data / "real", code=4)
-
-
-def test_matplotlib_is_asked_for(data, tmp_path, capsys, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    said = refused(capsys, "--images", data / "synthetic", "--real", data / "real", "--output_dir", tmp_path / "out")
-    assert 'pip install "diffusers_dp[plot]"' in said and not (tmp_path / "out").exists()
-
-
-def test_help_needs_no_torch():
-    code = (
-        "import sys; from diffusers_dp.cli import main\n"
-        "try: main(['evaluate', '--help'])\n"
-        "except SystemExit as stop: assert stop.code == 0\n"
-        "assert 'torch' not in sys.modules and 'datasets' not in sys.modules"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr

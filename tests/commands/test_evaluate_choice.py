@@ -1,7 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """What cannot be measured: refused before anything takes long where it was asked for, else left out with a warning."""
 
-import numpy as np
 import pytest
 
 from diffusers_dp import verify
@@ -24,33 +23,6 @@ def data(judged_data, quick, monkeypatch):
 
 def metrics_of(found, extractor):
     return [each["metric"] for each in found["measurements"] if each["protocol"].get("extractor") == extractor]
-
-
-def test_the_defaults_leave_out_what_80_images_are_too_few_for(data, tmp_path):
-    run("--images", data / "synthetic", "--real", data / "real", "--output_dir", tmp_path)
-    found = read(tmp_path / HOUSE)
-    assert found["warnings"].count(
-        "Left out: fid by features of classifier, which needs 129 synthetic images, and there are 80."
-    )
-    assert "Fréchet distance (classifier)" not in metrics_of(found, "classifier")
-    assert {"kernel distance (classifier)", "precision (classifier)"} <= set(metrics_of(found, "classifier"))
-    assert "Fréchet distance (pixels)" in metrics_of(found, "pixels")
-    assert found["settings"]["classifiers"] == ["logreg", "cnn"]
-
-
-def test_the_defaults_leave_out_what_one_class_cannot_have(data, tmp_path):
-    images, labels = load_digits_split(train=True)
-    one = images[labels == 1]
-    for folder, rows, split in (
-        ("real", one[:60], "train"),
-        ("real", one[60:80], "test"),
-        ("s", one[80:120], "train"),
-    ):
-        write_dataset(tmp_path / folder, rows, np.zeros(len(rows), int), ("only",), split=split)
-    run("--images", tmp_path / "s", "--real", tmp_path / "real", "--output_dir", tmp_path / "out")
-    found = read(tmp_path / "out" / HOUSE)
-    assert found["settings"]["extractors"] == ["pixels"]
-    assert any("features of classifier, which needs real training images of two" in each for each in found["warnings"])
 
 
 def test_the_defaults_leave_out_what_needs_a_test_split(data, tmp_path, capsys):
@@ -116,33 +88,3 @@ def test_what_the_real_images_decide_is_refused_before_anything_is_drawn(release
         real = write_dataset(tmp_path / words[:5], images[rows][:60], labels[rows][:60], names)
         assert words in refused(capsys, *flags, "--real", real)
         assert not (release.parent / "private").exists()
-
-
-def test_the_networks_published_for_cifar_are_reached(data, tmp_path, monkeypatch):
-    asked = []
-    monkeypatch.setattr(evaluator, "measure_utility", lambda *sets, **options: asked.append(options) or [])
-    flags = ("--images", data / "synthetic", "--real", data / "real", "--extractors", "pixels", "--metrics", "fid")
-    flags = (*flags, "--classifiers", "wrn", "--reference", "--output_dir", tmp_path)
-    run(*flags)
-    assert [each["cifar"] for each in asked] == [False] * len(asked)
-    asked.clear()
-    run(*flags, "--cifar_networks")
-    assert len(asked) == 4 and all(each["cifar"] for each in asked)  # three sizes, and the reference
-    assert read(tmp_path / HOUSE)["settings"]["cifar_networks"] is True
-
-
-def test_another_fault_of_a_test_split_is_no_missing_split(data, tmp_path, capsys):
-    images, labels = load_digits_split(train=True)
-    real = write_dataset(tmp_path / "real", images[:20], labels[:20] % 3, NAMES)
-    write_dataset(real, np.zeros((4, 3, 16, 16), np.uint8), [0] * 4, NAMES, split="test")
-    said = refused(capsys, "--images", data / "synthetic", "--real", real, "--output_dir", tmp_path / "out")
-    assert "--resize" in said
-
-
-def test_pixels_have_no_score(data, tmp_path, capsys):
-    common = ("--images", data / "synthetic", "--real", data / "real", "--output_dir", tmp_path)
-    message = refused(capsys, *common, "--metrics", "inception_score", "--extractors", "pixels")
-    assert "needs class probabilities" in message
-    assert not (tmp_path / HOUSE).exists()
-    run(*common, "--metrics", "inception_score", "complexity")
-    assert not any("inception_score" in warning for warning in read(tmp_path / HOUSE)["warnings"])

@@ -16,7 +16,6 @@ from safetensors.torch import load_file
 
 from diffusers_dp.accounting.ledger import PrivacyLedger
 from diffusers_dp.commands.evaluate_inputs import check_disjoint, check_unit
-from diffusers_dp.data.images import load_digits_split
 from diffusers_dp.errors import UsageError
 from diffusers_dp.evaluation import evaluator, model_selection
 from diffusers_dp.evaluation.dp_classifier import reference_dp
@@ -25,7 +24,6 @@ from diffusers_dp.runs.checkpoints import open_sealed
 from diffusers_dp.runs.kept_states import kept_states, load_state
 from support.evaluating import FAST, PRIVATE, read, refused, run
 from support.flags import TINY
-from support.images import write_dataset
 from support.ledgers import row
 from support.releases import make_release
 from support.runs import load
@@ -171,12 +169,6 @@ class TestPrivateSelection:
             with pytest.raises(UsageError, match=f"these do not add up; {remedy}"):
                 check_unit({"unit_of_privacy": unit}, column)
 
-    def test_labels_are_missing(self, data, tmp_path, capsys):
-        bare = write_dataset(tmp_path / "bare", load_digits_split(train=True)[0][:40])
-        flags = ["--images", bare, "--real", data / "real", "--output_dir", tmp_path / "out", "--metrics", "fid"]
-        assert "--selection private needs labelled images" in refused(capsys, *flags, *PRIVATE)
-        assert "--model_selection needs labelled images" in refused(capsys, *flags, "--model_selection")
-
 
 def test_rankings_are_compared(data, tmp_path, monkeypatch):
     monkeypatch.setattr(model_selection, "HIDDEN_UNITS", (4, 8))
@@ -273,21 +265,6 @@ def test_complexity_of_what_led_to_the_release(trained, quick, capsys):
     counted = json.loads((release / "privacy_receipt.json").read_text())["private_evaluations"]
     assert "answer.safetensors is damaged" in refused(capsys, *flags, code=4)
     assert json.loads((release / "privacy_receipt.json").read_text())["private_evaluations"] == counted == 2
-
-
-def test_a_run_that_kept_nothing_has_no_curve(release, data, capsys):
-    said = refused(capsys, "--model", release, "--real", data / "real", "--training_curve")
-    assert "--training_curve found no checkpoint" in said and not (release.parent / "private").exists()
-
-
-def test_a_state_of_another_run_is_refused(trained, tmp_path, capsys):
-    other = make_release(tmp_path / "other")
-    (trained / "private").rename(tmp_path / "other" / "private_of_another")
-    (tmp_path / "other" / "private").rename(tmp_path / "other" / "own")
-    (tmp_path / "other" / "private_of_another").rename(tmp_path / "other" / "private")
-    for state in kept_states(other):
-        with pytest.raises(Exception, match="another shape than the release"):
-            load_state(state, UNet2DModel.from_pretrained(other / "unet"))
 
 
 def test_a_refusal_does_not_count_real_images():
