@@ -54,10 +54,6 @@ def test_published_epsilons(history, delta, rdp, rdp_tolerance, pld, pld_toleran
     assert cost(history, delta=delta) == pytest.approx(pld, abs=pld_tolerance)
 
 
-def test_prv_of_opacus():  # R1
-    assert 0.9203 <= cost(FETA_PRO_1, delta=FETA_DELTA, accountant="prv") <= 0.9310
-
-
 def test_replacing_an_image_would_cost_twice_as_much_as_zeroing_it_out():  # R3
     event = accounting.to_event(accounting.merge(FETA_PRO_1[2:]))
     accountant = PLDAccountant(dp.NeighboringRelation.REPLACE_ONE, 1e-4)
@@ -78,10 +74,6 @@ def test_replacing_an_image_would_cost_twice_as_much_as_zeroing_it_out():  # R3
 def test_values_of_microsoft_s_prv_accountant(question, epsilon):  # R9; they are upper ends, 0.01 above the estimate
     assert cost([question], delta=1e-6, accountant="prv") == pytest.approx(epsilon, abs=1e-5)
     assert cost([question], delta=1e-6) == pytest.approx(epsilon - 0.01, abs=5e-4)
-
-
-def test_rdp_of_opacus():  # R9
-    assert cost([(1.5, 0.04, 2250)], accountant="rdp") == pytest.approx(7.32911117, abs=3e-4)
 
 
 def test_order_and_splitting_do_not_matter():  # R11
@@ -121,10 +113,6 @@ def test_pld_never_exceeds_rdp(history):  # R13; the first two need the finer in
     assert 0 < cost(history, delta=1e-6) <= cost(history, delta=1e-6, accountant="rdp")
 
 
-def test_rdp_is_tight_at_small_epsilon():  # R13: 0.148 without the orders above 63
-    assert cost([(20, 1e-3, 100_000)], delta=1e-6, accountant="rdp") == pytest.approx(0.0606, abs=1e-4)
-
-
 def test_rounding_below_zero_is_not_epsilon_zero():
     """From a negative divergence dp_accounting concludes epsilon 0: such an order must count as unknown."""
     exact = RdpAccountant(OPACUS_ORDERS, dp.NeighboringRelation.REPLACE_SPECIAL)
@@ -132,12 +120,6 @@ def test_rounding_below_zero_is_not_epsilon_zero():
     assert min(exact.rdp) < 0, "the premise of this test"
     found = accounting.rdp(accounting.merge([(1e4, 1e-8, 1)]), tuple(OPACUS_ORDERS))
     assert {value for value, known in zip(found, exact.rdp, strict=True) if known <= 0} == {math.inf}
-
-
-def test_a_sample_is_almost_never_above_five_standard_deviations():
-    q = 4096 / N
-    assert accounting.largest_sample(N, q) == math.ceil(4096 + 5 * math.sqrt(4096 * (1 - q))) == 4404
-    assert accounting.largest_sample(100, 0.9) == 100  # never more than there are
 
 
 # Published noise.
@@ -262,16 +244,6 @@ def test_calibration_is_exact_to_1e_4(log_target, log_q, steps):
     assert at[0] <= target < at[1]
 
 
-@pytest.mark.parametrize("target", [0.05, 0.2, 50.0])
-def test_calibration_works_far_from_the_usual(target):
-    sigma = calibrate(0.02, 300, target=target, delta=1e-6)
-    assert target * (1 - 1e-3) < cost([(sigma, 0.02, 300)], target=target, delta=1e-6) <= target
-
-
-def test_calibration_gives_at_least_the_noise_that_is_asked_for():
-    assert calibrate(0.05, 100, target=10.0, at_least=5) == 5
-
-
 @pytest.mark.parametrize(("q", "steps", "delta"), [(0.1, 20, 1e-15), (1.0, 1, 1e-300)])
 def test_a_delta_that_pld_cannot_count_names_the_flags(q, steps, delta):
     """Its pessimistic tail alone may be 1e-15; RDP has none."""
@@ -289,8 +261,3 @@ def test_a_delta_that_prv_cannot_count_names_the_flags():
         match="--accountant prv cannot count at delta 1e-14: raise --target_delta, or give --accountant rdp",
     ):
         accounting.epsilon(accounting.merge([(0.36, 0.1, 20)]), 1e-14, "prv")
-
-
-def test_where_nothing_meets_the_target_the_caller_s_sentence_is_said():
-    with pytest.raises(UsageError, match="^Raise it.$"):
-        accounting.smallest_noise(lambda _: 2.0, 1.0, 1.0, "Raise it.", width=4, at_least=0.1, tolerance=1e-4)
