@@ -13,7 +13,7 @@ from diffusers.training_utils import EMAModel
 from diffusers_dp import SensitiveImages
 from diffusers_dp.accounting.ledger import LedgerRow, PrivacyLedger
 from diffusers_dp.distributed.interruption import stoppable, uninterrupted
-from diffusers_dp.errors import BudgetExceeded, Interrupted, UsageError
+from diffusers_dp.errors import BudgetExceeded, Interrupted
 from diffusers_dp.queries.central_images import MeanImages
 from diffusers_dp.runs import run as run_module
 from diffusers_dp.runs.dp_sgd import last_affordable_step
@@ -132,10 +132,6 @@ def test_while_images_are_read_nothing_was_begun(script, flags, tmp_path, monkey
     assert not (tmp_path / "run").exists()
 
 
-def test_no_handler_of_faults_takes_it_for_one():
-    assert not issubclass(Interrupted, Exception) and Interrupted.exit_code == 75
-
-
 @pytest.mark.parametrize(("second", "code"), [(signal.SIGTERM, -signal.SIGTERM), (signal.SIGINT, 130)])
 def test_a_second_signal_ends_at_once(second, code):
     program = (
@@ -164,32 +160,10 @@ def test_a_second_signal_ends_at_once(second, code):
     assert process.returncode == code
 
 
-def test_what_is_nested_ends_with_the_whole():
-    reached = []
-    with pytest.raises(Interrupted), stoppable(), uninterrupted():
-        with uninterrupted():
-            sigterm()
-        reached.append("after the inner one")
-    assert reached == ["after the inner one"]
-
-
 def test_an_error_is_not_hidden_by_a_signal():
     with pytest.raises(ZeroDivisionError), stoppable(), uninterrupted():
         sigterm()
         raise ZeroDivisionError
-
-
-@pytest.mark.parametrize(
-    "error", [OSError(28, "No space left on device"), RuntimeError("I/O error: No space left on device (os error 28)")]
-)
-def test_a_full_disk_is_one_sentence(error):
-    with (
-        pytest.raises(UsageError, match=r"--output_dir cannot be written \(No space left on device\): make room"),
-        stoppable(),
-    ):
-        raise error
-    with pytest.raises(PermissionError), stoppable():
-        raise PermissionError(13, "Permission denied")
 
 
 def make_ledger(spent):

@@ -301,12 +301,6 @@ def test_what_cannot_be_is_refused(environment, flags, words, monkeypatch):
     assert all(word in str(refusal.value) for word in words) and "\n" not in str(refusal.value)
 
 
-def test_half_precision_of_the_launcher_is_refused(monkeypatch):
-    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "fp16")
-    with pytest.raises(UsageError, match="fp16.*give bf16 or no"):
-        load_config([], DPDMConfig)
-
-
 @pytest.mark.slow
 def test_fewer_processes_than_were_asked_for_are_noticed(tmp_path):
     """Accelerate's launcher starts one on CPUs, whatever it is asked for."""
@@ -390,34 +384,6 @@ def test_a_process_that_dies_stops_the_others_and_other_processes_go_on(tmp_path
     assert independent_epsilon(run) <= header["target_epsilon"] + 1e-3
 
 
-# A tracker that has no key.
-REFUSED = """
-import runpy, sys
-from accelerate.tracking import TensorBoardTracker
-
-def broken(tracker):
-    raise RuntimeError("no key was given")
-
-TensorBoardTracker.start = broken
-sys.argv = sys.argv[1:]
-runpy.run_path(sys.argv[0], run_name="__main__")
-"""
-
-
-@pytest.mark.slow
-def test_a_tracker_that_cannot_start_is_told_of_once(tmp_path):
-    """All processes hear of it, and none says that another one was lost."""
-    pytest.importorskip("tensorboard")
-    (tmp_path / "refused.py").write_text(REFUSED)
-    flags = [*FEW_STEPS, *write_images(tmp_path / "images"), "--output_dir", tmp_path / "run"]
-    refused = launch(
-        2, tmp_path / "refused.py", ROOT / "training" / "train_dpdm.py", *flags, "--report_to", "tensorboard"
-    )
-    said = re.findall("^error: .*", refused.stderr, re.MULTILINE)
-    assert len(said) == 1 and "--report_to tensorboard could not be started (no key was given)" in said[0]
-    assert not (tmp_path / "run" / "private").exists()
-
-
 def test_sigterm_to_one_process_stops_all_after_the_same_step(tmp_path):
     """The step that was begun is finished by all, and kept."""
     (tmp_path / "stopped.py").write_text(SIGNALLED.format(signal="SIGTERM"))
@@ -430,34 +396,6 @@ def test_sigterm_to_one_process_stops_all_after_the_same_step(tmp_path):
     assert (run / "private" / "checkpoint-4").is_dir() and not (run / "release").exists()
     _, rows = read_ledger(run)
     assert [row["steps_executed"] for row in rows] == [4]
-
-
-# As a launcher passes it on.
-STOPPED_TOGETHER = """
-import os, runpy, signal, sys
-from diffusers_dp.distributed.processes import Processes
-
-noted = Processes.note_start
-
-def stops(*arguments):
-    noted(*arguments)
-    os.kill(os.getpid(), signal.SIGTERM)
-
-Processes.note_start = stops
-sys.argv = sys.argv[1:]
-runpy.run_path(sys.argv[0], run_name="__main__")
-"""
-
-
-@pytest.mark.slow
-def test_sigterm_to_all_processes_is_told_once(tmp_path):
-    """Before DP-SGD, where each ends by itself."""
-    (tmp_path / "stopped.py").write_text(STOPPED_TOGETHER)
-    flags = [*FEW_STEPS, *write_images(tmp_path / "images"), "--output_dir", tmp_path / "run"]
-    stopped = launch(2, tmp_path / "stopped.py", ROOT / "training" / "train_dpdm.py", *flags)
-    assert "exitcode  : 75" in stopped.stderr
-    assert len(re.findall("^error: ", stopped.stderr, re.MULTILINE)) == 1
-    assert not (tmp_path / "run" / "private").exists()
 
 
 @pytest.mark.slow
