@@ -68,11 +68,6 @@ def test_norms_are_computed_in_one_shape_whatever_the_batch(monkeypatch, dimensi
     assert len(seen) == 1, "a smaller batch has no rest of another shape"
 
 
-def test_vectors_without_numbers_are_no_trouble():
-    assert on_grid(torch.zeros(3, 0), 1.0, ALL[:3]).shape == (3, 0)
-    assert on_grid(torch.zeros(0, 5), 1.0, ALL[:0]).shape == (0, 5)
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_what_does_not_count_or_is_not_finite_is_zero_and_the_rows_stay(dtype):
     rows = vectors([0.5, 0.5, 0.5, 0.5]).to(dtype)

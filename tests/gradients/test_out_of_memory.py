@@ -52,14 +52,6 @@ def test_the_sample_the_step_and_the_noise_are_those_of_the_step(at_most, error)
     assert max(loss.asked) > at_most or at_most == 11
 
 
-def test_what_fitted_is_remembered():
-    door, loss = make_door(), Small(3)
-    gradient(door, two_layers(), loss, max_physical_batch_size=100)
-    first, loss.asked = loss.asked, []
-    gradient(door, two_layers(), loss, max_physical_batch_size=100)
-    assert first == [12, 6, 3, 3, 3, 3] and loss.asked == [3, 3, 3, 3]
-
-
 def test_a_single_image_that_does_not_fit_ends_the_run():
     with pytest.raises(torch.OutOfMemoryError):
         gradient(make_door(), two_layers(), Small(0))

@@ -135,13 +135,6 @@ def test_shared_layers_and_parameters_add_up(group_size, small):
     assert "right.weight" not in gradients.per_example and "head.weight" not in gradients.per_example
 
 
-def test_linear_layer_over_a_sequence():
-    """Attention's linear layers see `[rows, tokens, channels]`."""
-    torch.manual_seed(0)
-    model, rows = nn.Sequential(nn.Linear(5, 7), nn.SiLU(), nn.Linear(7, 3)), torch.randn(6, 4, 5)
-    check(model, lambda at: squares(model(rows[at])), 2, 3)
-
-
 def test_a_model_in_float64():
     """Keeps its type: what float32 would round away is there."""
     torch.manual_seed(0)
@@ -212,15 +205,6 @@ def test_the_model_is_left_as_found_after_an_exception(where):
             loss.register_hook(lambda grad: torch.ones(3, 3) @ torch.ones(2))
             loss.backward()
     assert_unchanged(before, model)
-
-
-def test_the_context_can_be_entered_again():
-    """Nothing of one step is left in the next."""
-    model, rows = SmallNet(), torch.randn(2, 3, 8, 8)
-    first = collect(model, lambda at: squares(model(rows[at])), 2, 1)
-    second = collect(model, lambda at: squares(model(rows[at])), 2, 1)
-    for name, gradient in first.per_example.items():
-        assert torch.equal(gradient, second.per_example[name])
 
 
 @pytest.mark.parametrize("kind", [nn.BatchNorm2d(3), nn.PReLU(3), nn.ConvTranspose2d(3, 3, 1), nn.EmbeddingBag(3, 3)])
@@ -304,14 +288,6 @@ def test_norms_lines_and_volumes(group_size):
     check(model, lambda at: squares(model(rows[at])), 2, group_size)
 
 
-def test_a_layer_left_to_opacus_is_said_once():
-    model = nn.Sequential(nn.InstanceNorm1d(4, affine=True))
-    with pytest.warns(UserWarning, match="InstanceNorm1d \\('0'\\)") as said:
-        with per_example_gradients(model) as gradients:
-            squares(model(torch.randn(2, 4, 3))).sum().backward()
-    assert len(said) == 1 and gradients.per_example["0.weight"].shape == (2, 4)
-
-
 @pytest.mark.parametrize("seed", range(4))
 def test_units_of_uneven_size(seed):
     """Against the mean of one-row gradients of each unit; unit 3 has no rows."""
@@ -352,19 +328,6 @@ def test_rows_that_are_no_multiple_of_the_group_size():
     model = SmallNet()
     with pytest.raises(TypeError, match=r"Conv2d \('first'\): 5 rows cannot be split"):
         collect(model, lambda at: squares(model(torch.randn(5, 3, 8, 8)[at])), 5, 2)
-
-
-@pytest.mark.parametrize("group_size", [0, -1])
-def test_group_size_below_one(group_size):
-    with pytest.raises(ValueError, match="group_size"):
-        per_example_gradients(SmallNet(), group_size=group_size)
-
-
-def test_no_gradient_was_collected():
-    with per_example_gradients(SmallNet()) as gradients:
-        pass
-    with pytest.raises(RuntimeError, match="No gradient"):
-        gradients.squared_norms()
 
 
 @pytest.mark.parametrize("create_graph", [True, False])
@@ -418,23 +381,6 @@ def test_one_gradient_per_image_and_none_per_draw():
         gradients = collect(model, lambda at: squares(model(rows[at])), len(rows), group_size)
     assert all(len(gradient) == images for gradient in gradients.per_example.values())
     assert largest <= images * weight
-
-
-def test_saving_works_inside(tmp_path):
-    unet = small_unet()
-    with per_example_gradients(unet):
-        state = unet.state_dict()
-        unet.save_pretrained(tmp_path)
-    loaded = UNet2DModel.from_pretrained(tmp_path)
-    assert set(loaded.state_dict()) == set(state)
-    assert all(torch.equal(value, state[name]) for name, value in loaded.state_dict().items())
-
-
-def test_sampling_inside_collects_nothing():
-    model = SmallNet()
-    with per_example_gradients(model) as gradients, torch.no_grad():
-        model(torch.randn(2, 3, 8, 8))
-    assert not gradients.per_example
 
 
 def tile(tensor, repeats, dim=0):
