@@ -9,7 +9,6 @@ from diffusers import DDIMScheduler, DDPMScheduler
 
 from diffusers_dp.models import DDPMImageDenoiser, DDPMLoss, EDMLoss, linear_schedule
 from diffusers_dp.randomness.private_generator import PrivateGenerator
-from diffusers_dp.randomness.timestep_mixture import TimestepMixture
 from support.models import MIXTURE, GaussianPredictor, Recorder, make_ddpm, make_denoiser, unet_config
 
 
@@ -72,17 +71,6 @@ def test_the_steps_of_the_rows(mixture, generator):
     assert (low, middle) == pytest.approx(expected, abs=0.02)
 
 
-def test_the_last_step_is_not_exceeded():
-    class Late(PrivateGenerator):
-        def uniform(self, size):
-            return super().uniform(size) * 0 + (1 - 2**-53)
-
-    denoiser = make_ddpm(num_classes=None)
-    recorder = Recorder(denoiser.unet)
-    DDPMLoss(mixture=MIXTURE)(denoiser, torch.zeros(2, 2, 8, 8), None, Late(KEY))
-    assert recorder.noise_level.tolist() == [999, 999]
-
-
 @pytest.mark.parametrize("generator", [None, PrivateGenerator(KEY)])
 def test_a_mixture_of_edm_is_over_the_quantiles_of_its_noise_levels(generator):
     """5 % below the 20 % quantile of ln(sigma) ~ N(P_mean, P_std^2), 5 % above the 80 % quantile."""
@@ -96,17 +84,6 @@ def test_a_mixture_of_edm_is_over_the_quantiles_of_its_noise_levels(generator):
     assert (levels < low).float().mean().item() == pytest.approx(0.05, abs=0.01)
     assert (levels > high).float().mean().item() == pytest.approx(0.05, abs=0.01)
     assert levels.isfinite().all()
-
-
-def test_one_interval_leaves_edm_as_it_is():
-    """The whole of time with weight 1 has EDM's own distribution, and its ends are finite."""
-    loss, generator = EDMLoss(mixture=TimestepMixture([0.0, 1000.0], [1.0])), PrivateGenerator(KEY)
-    denoiser = make_denoiser(num_classes=None)
-    recorder = Recorder(denoiser.unet)
-    with torch.no_grad():
-        loss(denoiser, torch.zeros(6000, 2, 8, 8), None, generator)
-    levels = 4 * recorder.noise_level
-    assert (levels.mean().item(), levels.std().item()) == pytest.approx((-1.2, 1.2), abs=0.06)
 
 
 @pytest.mark.parametrize("loss", [DDPMLoss(), DDPMLoss(mixture=MIXTURE), EDMLoss(mixture=MIXTURE)])
@@ -123,11 +100,6 @@ def test_rows_of_the_loss_are_independent(loss):
     others = torch.tensor([0, 1, 3, 4])
     for found in losses[1:]:
         assert torch.allclose(found[others], losses[0][others], rtol=1e-5) and found[2] != losses[0][2]
-
-
-def test_the_wrapper_has_no_parameters_of_its_own():
-    denoiser = make_ddpm()
-    assert {f"unet.{name}" for name in denoiser.unet.state_dict()} == set(denoiser.state_dict())
 
 
 @pytest.mark.parametrize("kind", ["epsilon", "sample", "v_prediction"])

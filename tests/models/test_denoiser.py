@@ -42,11 +42,6 @@ def test_patches_are_folded_into_channels_and_back():
     assert torch.allclose(found, expected, atol=1e-6)
 
 
-def test_the_wrapper_has_no_parameters_of_its_own():
-    denoiser = make_denoiser()
-    assert {f"unet.{name}" for name in denoiser.unet.state_dict()} == set(denoiser.state_dict())
-
-
 @pytest.mark.parametrize("patch_size", [1, 2])
 def test_the_loss_is_that_of_the_effective_target(patch_size):
     """Karras et al. 2022, Equation 8: with weight 1/c_out^2, the distance of F to (y - c_skip (y + n)) / c_out."""

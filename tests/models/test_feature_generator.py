@@ -13,33 +13,11 @@ def make_generator(shape=(1, 8, 8), num_classes=3):
     return FeatureGenerator(shape, num_classes, channels=6, latent_dim=5)
 
 
-@pytest.mark.parametrize("shape", [(1, 8, 8), (1, 28, 28), (3, 32, 32), (3, 9, 9)])
-def test_shapes_and_range(shape):
-    generator = make_generator(shape)
-    with torch.no_grad():
-        for parameter in generator.conv_out.parameters():
-            parameter.mul_(100)  # far into saturation
-    labels = torch.arange(7) % 3
-    images = generator(torch.randn(7, 5), labels)
-    assert images.shape == (7, *shape) and images.dtype == torch.float32
-    assert 0 <= images.min() < 0.1 and 0.9 < images.max() <= 1
-    drawn = generator.generate(labels, batch_size=3)
-    assert drawn.shape == (7, *shape) and drawn.dtype == torch.uint8 and not generator.training
-
-
 def test_labels_condition_the_image():
     generator = make_generator().eval()
     latents = torch.randn(1, 5).expand(3, -1)
     images = generator(latents, torch.arange(3))
     assert not torch.allclose(images[0], images[1]) and not torch.allclose(images[1], images[2])
-
-
-def test_saved_and_loaded(tmp_path):
-    generator = make_generator().eval()
-    generator.save_pretrained(tmp_path)
-    loaded = FeatureGenerator.from_pretrained(tmp_path).eval()
-    latents, labels = torch.randn(2, 5), torch.tensor([0, 2])
-    assert torch.equal(generator(latents, labels), loaded(latents, labels))
 
 
 def test_the_loss_is_zero_at_the_target_alone():

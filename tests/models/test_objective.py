@@ -2,47 +2,17 @@
 """The same flags teach the same rows in every method."""
 
 import pytest
-import torch
 from diffusers import DDIMScheduler, EDMDPMSolverMultistepScheduler
 
 from diffusers_dp.data.images import PublicFacts
-from diffusers_dp.methods.config import CONFIGS, load_config
+from diffusers_dp.methods.config import load_config
 from diffusers_dp.methods.flag_groups import SIGMA_MAX
-from diffusers_dp.models import AugmentedLoss, DDPMDenoiser, DDPMLoss, EDMDenoiser, EDMLoss
-from diffusers_dp.runs.diffusion_run import build_denoiser, objective_of, starting_model
+from diffusers_dp.runs.diffusion_run import objective_of, starting_model
 from diffusers_dp.runs.pretrained import StartingModel
-from support.flags import DIFFUSION_METHODS
 from support.models import make_ddpm
 
 
 FACTS = PublicFacts(1437, (1, 8, 8), ("a", "b"))
-KNOBS = (
-    "--timestep_mixture 0-200:0.05,200-800:0.9,800-1000:0.05 --augmentations flip,crop --objective ddpm "
-    "--label_dropout 0.3"
-).split()
-
-
-@pytest.mark.parametrize("method", DIFFUSION_METHODS)
-def test_each_method_has_the_same_knobs(method):
-    denoiser, loss = build_denoiser(load_config(KNOBS, CONFIGS[method]), FACTS, "cpu")
-    assert (
-        isinstance(denoiser, DDPMDenoiser)
-        and isinstance(loss, AugmentedLoss)
-        and (loss.flip, loss.crop) == (True, True)
-    )
-    assert (
-        isinstance(loss.loss, DDPMLoss)
-        and loss.loss.mixture.weights == [0.05, 0.9, 0.05]
-        and loss.loss.label_dropout == 0.3
-    )
-    assert loss(denoiser, torch.zeros(3, 1, 8, 8), torch.tensor([0, 1, 0])).shape == (3,)
-
-
-@pytest.mark.parametrize("method", DIFFUSION_METHODS)
-def test_defaults_are_those_of_the_method(method):
-    denoiser, loss = build_denoiser(load_config([], CONFIGS[method]), FACTS, "cpu")
-    expected = (DDPMDenoiser, DDPMLoss) if method == "dp_diffusion" else (EDMDenoiser, EDMLoss)
-    assert (type(denoiser), type(loss)) == expected and loss.mixture is None
 
 
 def schedule_of(*flags):
