@@ -110,12 +110,6 @@ def test_wavelets_see_edges_by_their_angle_and_nothing_in_a_flat_image():
     assert (moved - scattering(torch.eye(16)[None, None])).norm() < 0.5 * moved.norm()
 
 
-def test_any_size_and_any_channels_are_scattered():
-    for shape in ((3, 9, 9), (1, 28, 28), (3, 5, 5)):
-        features = ScatteringFeatures(shape, 8, 2, 3, 1.0, 2.0, seed=0)
-        assert features(torch.rand(2, *shape)).shape == (2, 8)
-
-
 # The questions.
 
 
@@ -176,35 +170,6 @@ def test_zero_feature_vectors_are_an_ordinary_answer(resnet):
 
 
 # Networks of others.
-
-
-def test_layers_are_named_and_the_network_is_described(tmp_path, resnet):
-    images, few = torch.rand(2, 3, 8, 8), PerceptualFeatures(resnet, ("pooler",), (3, 8, 8))
-    network, *_ = few._loaded
-    assert torch.allclose(few(images)[0] * 1, torch.nn.functional.normalize(
-        network((images - 0.5) / 0.5).pooler_output.flatten(1)
-    )[0], atol=1e-5)  # fmt: skip
-    (origin,) = few.public_inputs
-    assert (
-        origin["name"] == "local folder" and origin["licence"] == "apache-2.0" and len(origin["weights_sha256"]) == 64
-    )
-    assert few.facts["weights_sha256"] == origin["weights_sha256"] and str(tmp_path) not in str(few.facts)
-    vit = PerceptualFeatures(save_vit(tmp_path / "vit"), ("layers.0", "layers.1"), SHAPE, 16)
-    names = [name for name, _ in vit._loaded[0].named_modules()]
-    vit = replace(vit, layers=tuple(name for name in names if name.endswith((".0", ".1")) and name.count(".") < 3))
-    assert vit(torch.rand(2, *SHAPE)).shape == (2, vit.num_features) and vit.num_features == 2 * 5 * 8
-
-
-@pytest.mark.parametrize(
-    ("layers", "shape", "words"),
-    [
-        (("poolr",), SHAPE, "--feature_layers 'poolr' is not a layer of .*; the nearest is 'pooler'"),
-        ((), (2, 8, 8), "takes images of 3 channels"),
-    ],
-)
-def test_a_layer_or_an_image_that_does_not_fit_is_refused(layers, shape, words, resnet):
-    with pytest.raises(UsageError, match=words):
-        PerceptualFeatures(resnet, layers, shape).num_features
 
 
 def test_networks_that_cannot_be_taken_are_refused(tmp_path):
