@@ -53,16 +53,6 @@ def test_rows_are_paired_by_seed(rows, tmp_path, capsys):
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_same_backwards(rows, capsys):
-    assert "accuracy cnn: A is worse than B by 0.02" in compare(capsys, f"{rows}:b", f"{rows}:a")[1]
-
-
-def test_one_seed_tells_nothing(rows, tmp_path, capsys):
-    one = tmp_path / "one.jsonl"
-    one.write_text(rows.read_text().splitlines()[0])
-    assert "accuracy cnn: one value on each side has no standard error" in compare(capsys, one, f"{rows}:b")[1]
-
-
 def test_reports_of_two_runs(tmp_path, capsys):
     for name, value in (("a", 91.0), ("b", 95.0)):
         folder = tmp_path / name / "private" / "unprotected" / "evaluation"
@@ -73,23 +63,3 @@ def test_reports_of_two_runs(tmp_path, capsys):
     (tmp_path / "a" / "release").mkdir()
     code, said = compare(capsys, tmp_path / "a" / "release", tmp_path / "b")
     assert code == 0 and "accuracy cnn 5000: A is " in said and "by 4 (s.e. 1.4)" in said
-
-
-@pytest.mark.parametrize(
-    ("names", "words"),
-    [
-        (("{rows}:c", "{rows}:b"), "names no row"), (("{rows}", "{rows}:b"), "several rows of one seed"),
-        (("{folder}", "{rows}:b"), "has no report: run `diffusers-dp evaluate"),
-        (("{folder}/none.jsonl", "{rows}:b"), "cannot be read"),
-        (("{rows}:a", "{other}"), "no metric of the same data set, epsilon and seed"),
-        (("{rows}:a", "{rows}:b", "--picture", "{folder}/a.jpg"), "--picture"),
-        (("{broken}", "{rows}:b"), "cannot be read"),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_compared_is_said(names, words, rows, tmp_path, capsys):
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "other.jsonl").write_text(json.dumps(row("a", 0, 0.5, 1.0, data="cifar10")))
-    (tmp_path / "broken.jsonl").write_text("[1, 2]\n")
-    places = {"rows": rows, **{name: tmp_path / f"{name}.jsonl" for name in ("other", "broken")}}
-    code, said = compare(capsys, *(name.format(folder=tmp_path / "folder", **places) for name in names))
-    assert code == 2 and words in said and "Traceback" not in said

@@ -43,23 +43,6 @@ def test_seeds_are_one_row_and_flags_of_data_are_left_out(evidence):
     assert (found.num_units, found.num_classes, found.image_shape) == (90, 2, (1, 8, 8))
 
 
-def test_some_classes_of_a_data_set_are_bounded_by_real_images_of_their_own(evidence):
-    real = {"case": "real images", "method": None, "data": "mnist", "scored_on": "test", "accuracy": {"cnn": 0.9}}
-    row = {"case": "Moments", "method": "moments", "recipe": "folder_cpu", "data": "mnist", "epsilon": 1.0,
-           "flags": "--num_train_images 90 --class_names a,b,c --num_channels 1 --resolution 8",
-           "scored_on": "test", "accuracy": {"cnn": 0.5}, "minutes": {"train": 1.0}}  # fmt: skip
-    half = {**row, "data": "mnist_half", "flags": row["flags"].replace("a,b,c", "a,b")}
-    patients = {**row, "flags": f"{row['flags']} --unit_column patient --num_train_units 30 --max_images_per_unit 3"}
-    measured = [real, row, {**row, "epsilon": 0.5}]
-    assert {each.data for each in evidence.evidence_of([*measured, half])} == {"mnist"}
-    found = evidence.evidence_of([*measured, half, {**real, "data": "mnist_half", "accuracy": {"cnn": 0.95}}])
-    assert {(each.data, each.accuracy_of_real) for each in found} == {("mnist", 0.9), ("mnist_half", 0.95)}
-    for no_evidence in (patients, {**row, "case": "guided", "draw": "--guidance_scale 2"}):
-        assert evidence.evidence_of([*measured, no_evidence]) == evidence.evidence_of(measured)
-    based = {**row, "case": "of a base", "draw": "--base {model} --guidance_scale 2"}
-    assert len(evidence.evidence_of([*measured, based])) == 3, "which is needed to draw at all"
-
-
 def test_the_rule_finds_the_best_of_rows_that_it_does_not_know(evidence, rows):
     """In at least five of six groups (data set and epsilon), its first choice is the best or within two points."""
     groups = list(evidence.left_out(evidence.evidence_of(rows)))

@@ -43,13 +43,6 @@ def test_a_part_is_done_once_and_the_time_of_a_call_is_kept(gpu, data, tmp_path,
     assert "The time is over before pre-flight; call again." in capsys.readouterr().out
 
 
-def test_what_fails_is_told_and_tried_again(gpu, data, tmp_path, monkeypatch):
-    monkeypatch.setattr(gpu, "parts", lambda: [gpu.Part("broken", f"{sys.executable} -c 1/0")])
-    for number in (1, 2):
-        code, rows = run(gpu, data, tmp_path / "out")
-        assert code == 1 and len(rows) == number and "ZeroDivisionError" in rows[-1]["said"][-1]
-
-
 def test_a_training_that_takes_longer_is_resumed(gpu, data, tmp_path, monkeypatch):
     monkeypatch.setattr(
         gpu, "parts", lambda: [gpu.Part("long", f"{sys.executable} -c 'import time; time.sleep(60)'", resumes=True)]
@@ -59,14 +52,6 @@ def test_a_training_that_takes_longer_is_resumed(gpu, data, tmp_path, monkeypatc
     (tmp_path / "out" / "long" / "private" / "run.json").write_text("{}")
     code, rows = run(gpu, data, tmp_path / "out", "--seconds", "2")
     assert code == 0 and rows[-1]["status"] == "unfinished" and rows[-1]["command"].endswith("latest")
-
-
-def test_data_are_copied(gpu, data, tmp_path, capsys):
-    assert gpu.main(["data", str(data), "--data_dir", str(tmp_path / "copy")]) == 0
-    assert {path.name for path in (tmp_path / "copy").iterdir()} == {path.name for path in data.iterdir()}
-    with pytest.raises(SystemExit):
-        gpu.main(["run", "--data_dir", str(tmp_path / "none")])
-    assert "gpu.py data path/to/mnist" in capsys.readouterr().err
 
 
 @pytest.mark.slow

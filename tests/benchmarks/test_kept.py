@@ -4,7 +4,6 @@
 import json
 from importlib import import_module
 
-import numpy as np
 import pytest
 
 from support.places import ROOT
@@ -53,12 +52,3 @@ def test_a_kept_receipt_is_recomputed_and_a_changed_one_is_seen(kept, tmp_path):
     for changed in (json.dumps(receipt), text.replace("{", '{"delta": 1e-9,', 1), "[]"):
         file.write_text(changed, encoding="utf-8")
         assert list(kept.check_kept([{**row, "receipt_sha256": kept.digest_of(file)}], tmp_path)), changed[:40]
-
-
-def test_a_picture_has_an_image_of_each_class(kept, tmp_path):
-    images = np.arange(6, dtype=np.uint8)[:, None, None, None] * np.ones((1, 1, 4, 4), np.uint8)
-    found = kept.first_of_classes(images, np.array([2, 0, 2, 1, 0, 1]))
-    assert found.shape == (3, 4, 4, 3) and found[:, 0, 0, 0].tolist() == [1, 3, 0]
-    assert kept.first_of_classes(images, None).shape == (6, 4, 4, 3), "without classes"
-    kept.draw_methods({"epsilon 10": {"a": found, "b": found[:1]}, "epsilon 1": {"a": found}}, tmp_path / "drawn.png")
-    assert (tmp_path / "drawn.png").read_bytes().startswith(b"\x89PNG")

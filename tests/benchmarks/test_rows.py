@@ -13,17 +13,10 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from diffusers_dp import cli
-from diffusers_dp.accounting.ledger import PrivacyLedger
 from diffusers_dp.evaluation.images import ImageSet
-from diffusers_dp.files.canonical import canonical_json
-from diffusers_dp.methods.config import load_config
 from diffusers_dp.methods.leaderboard import digest_of_places, read_leaderboard
-from diffusers_dp.methods.registry import METHODS
 from support.images import encode, grey, image_bytes, write_dataset
-from support.ledgers import row as ledger_row
 from support.places import ROOT
-from support.releases import make_release
 
 
 CASES = """
@@ -83,18 +76,6 @@ def test_places_stand_in_flags_and_not_in_the_key(rows, tmp_path):
         rows.main(["run", str(tmp_path / "base.yaml"), "--data", "d=x", "--data", "public=y"])
 
 
-def test_the_cases_that_come_along_are_understood(rows, tmp_path):
-    cases = rows.read_cases(ROOT / "benchmarks" / "cases.yaml")
-    assert len({case.key for case in cases}) == len(cases)
-    for case in cases:
-        places = {name: str(tmp_path / name) for name in rows.data_of(case)}
-        (tmp_path / case.data).mkdir(exist_ok=True)
-        config = load_config(case.training_flags(places), METHODS[case.method])
-        assert config.target_epsilon == case.epsilon and config.dataset_name == places[case.data]
-        sample = ["sample", "release", "--num_images", str(case.num_images), "--output_dir", "drawn"]
-        cli._parse([*sample, *rows.filled(case.draw, places)])
-
-
 def test_ways_to_draw_share_a_training(rows, tmp_path):
     case = rows.read_cases(tmp_path / "cases.yaml")[0]
     others = [rows.replace(case, draw=("--solver", "heun")), rows.replace(case, num_images=40)]
@@ -103,30 +84,10 @@ def test_ways_to_draw_share_a_training(rows, tmp_path):
     assert rows.replace(case, seed=9).training_key != case.training_key
 
 
-@pytest.mark.parametrize(
-    ("argv", "words"),
-    [
-        (["--only", "none such"], "no case's name contains"), ([], "give --data noise=PLACE"),
-        (["--data", "noise"], "NAME=PLACE"),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_run_is_said(rows, argv, words, tmp_path, capsys):
-    with pytest.raises(SystemExit) as stopped:
-        rows.main(["run", str(tmp_path / "cases.yaml"), *argv])
-    assert stopped.value.code == 2 and words in capsys.readouterr().err
-
-
 def test_releases_stay_outside_of_the_repository(rows, tmp_path, capsys):
     with pytest.raises(SystemExit) as stopped:
         rows.main(["releases", str(ROOT / "benchmarks" / "given"), "--cases", str(tmp_path / "cases.yaml")])
     assert stopped.value.code == 2 and "outside of the repository" in capsys.readouterr().err
-
-
-def test_an_unknown_field_of_a_case_is_refused(rows, tmp_path, capsys):
-    (tmp_path / "wrong.yaml").write_text("- {name: a, method: b, data: c, epsilon_s: [1]}\n")
-    with pytest.raises(SystemExit):
-        rows.main(["run", str(tmp_path / "wrong.yaml")])
-    assert "epsilon_s" in capsys.readouterr().err
 
 
 @pytest.fixture
@@ -160,75 +121,6 @@ def test_from_a_case_to_a_row_once(rows, tmp_path, noise, capsys):
     assert rows.main(["check"]) == 0 and "4 receipts of 4 rows recomputed: 0 problems" in capsys.readouterr().out
 
 
-@pytest.mark.slow
-def test_a_release_of_images_is_not_drawn(rows, tmp_path, noise, capsys):
-    (tmp_path / "images.yaml").write_text(
-        "- {name: images, method: moments, data: noise, flags: '--images_per_class 5\n"
-        "   --num_parts 1 --num_frequencies 9 --num_train_images 60 --class_names a,b --resolution 4\n"
-        "   --num_channels 1 --accountant rdp'}\n"
-    )
-    arguments = ["run", str(tmp_path / "images.yaml"), "--data", f"noise={noise}"]
-    arguments += ["--output_dir", str(tmp_path / "runs")]
-    assert rows.main(arguments) == 0, [path.read_text() for path in tmp_path.glob("runs/*/*.log")]
-    (row,) = rows.read_rows(rows.RESULTS)
-    assert row["num_drawn"] == 10 and set(row["minutes"]) == {"train", "verify", "score"}
-    (release,) = tmp_path.glob("runs/*/run/release")
-    enter = ["enter", str(release), "--name", "Ours", "--data", f"noise={noise}"]
-    enter += ["--output_dir", str(tmp_path / "in")]
-    assert rows.main([*enter, "--epsilon", "10", "--minutes", "3"]) == 0
-    own = rows.read_rows(rows.RESULTS)[-1]
-    assert rows.main(["check"]) == 0
-    assert own["case"] == "board Ours" and own["method"] is None and own["minutes"]["train"] == 3
-    same = ("accuracy", "receipt_sha256", "epsilon_spent", "num_drawn", "status")
-    assert [own[name] for name in same] == [row[name] for name in same] and own["key"] != row["key"]
-    capsys.readouterr()
-    places = ["--data", f"noise={noise}", "--output_dir"]
-    assert rows.main(["rescore", str(release), *places, str(tmp_path / "again")]) == 0
-    lines = [rows.line_of(each) for each in (row, own)]
-    assert capsys.readouterr().out.splitlines() == [f"{who}: {line}" for line in lines for who in ("row", "now")]
-    give = ["releases", str(tmp_path / "given"), "--cases", str(tmp_path / "images.yaml"), *places]
-    assert rows.main([*give, str(tmp_path / "runs")]) == 0, "the run is there already"
-    (kept,) = (tmp_path / "given").iterdir()
-    assert kept.name == "images_noise_epsilon_10" and not (kept / "private").exists()
-    assert cli.main(["push", str(kept), "--hub_model_id", "you/digits", "--dry_run"]) in (0, None)
-    assert len(rows.read_rows(rows.RESULTS)) == 2
-    receipt = json.loads((release / "privacy_receipt.json").read_text())
-    (release / "privacy_receipt.json").write_text(canonical_json({**receipt, "private_evaluations": 1}))
-    with pytest.raises(SystemExit):
-        rows.main([*enter, "--epsilon", "10", "--another_seed", "--seed", "1", "--draw=--solver heun"])
-    assert "has its row already" in capsys.readouterr().err, "one release is one seed, though it was evaluated"
-    shard = next((kept / "data").iterdir())
-    shard.write_bytes(shard.read_bytes()[:-1])
-    (tmp_path / "results" / "rows.jsonl").write_text("")
-    with pytest.raises(SystemExit):
-        rows.main([*enter[:1], str(kept), *enter[2:], "--epsilon", "10"])
-    assert "does not verify: " in capsys.readouterr().err and not rows.read_rows(rows.RESULTS)
-
-
-@pytest.mark.parametrize(
-    ("argv", "words"),
-    [
-        (["--epsilon", "1"], " at delta 1.51486e-06, and it was entered for 1 at"),
-        (["--name", "feta-pro "], "give another name"), (["--name", "a | b"], "of letters and digits"),
-        (["--name", "longer FETA-Pro"], "of letters and digits"), (["--name", "PGE"], "is called PGE already"),
-        (["--name", "Private_Evolution"], "of letters and digits"), (["--name", "Private  Evolution"], "already"),
-        (["--name", "F\u0415\u0422\u0410-Pro"], "of letters and digits"),
-        ([], "it has 60 training images, and the receipt says 60,000"),
-        (["--data", "a|b/c=x"], "with a name of letters, digits and underscores"),
-        (["--minutes", "0"], "--minutes: give a number"), (["--minutes", "nan"], "--minutes: give a number"),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_entered_is_said_before_anything_is_drawn(rows, tmp_path, noise, argv, words, capsys):
-    facts = {"image_shape": [1, 8, 8], "num_images": 60_000}
-    ledger = PrivacyLedger(None, target_epsilon=10, target_delta=1.51486e-06, num_images=60_000, public_facts=facts)
-    ledger.executed(ledger.reserve(ledger_row(0.7, name="frequency_features")), 1)
-    release = make_release(tmp_path, ledger=ledger)
-    enter = ["enter", str(release), "--name", "Ours", "--epsilon", "10", "--data", f"noise={noise}"]
-    with pytest.raises(SystemExit):
-        rows.main([*enter, "--output_dir", str(tmp_path / "in"), *argv])
-    assert words in capsys.readouterr().err and not (tmp_path / "in").exists()
-
-
 def test_an_entrant_pays_for_all_releases_at_the_delta_of_the_images(rows):
     too_dear = import_module("entry").too_dear
     receipt = {"accountant": "pld", "claimed_epsilon": {"pld": {"epsilon": 9.9}}, "delta": 1e-6}
@@ -260,13 +152,6 @@ def test_a_runner_that_is_stopped_ends_its_commands(rows, tmp_path):
         with pytest.raises(rows.Stopped, match="exit code -15"):
             asked.result()
     assert not runner._processes
-
-
-def test_a_file_of_cases_that_is_none_is_refused(rows, tmp_path):
-    for text in ("- {a", "a: 1", "- word"):
-        (tmp_path / "cases.yaml").write_text(text)
-        with pytest.raises(ValueError, match=r"is not (YAML: .|a list of cases$)"):
-            rows.read_cases(tmp_path / "cases.yaml")
 
 
 def test_rows_are_made_again_in_a_file_of_their_own(rows, tmp_path, monkeypatch):
@@ -443,14 +328,6 @@ def test_only_images_with_a_hash_are_scored(monkeypatch, tmp_path):
     assert scorer.read(tmp_path, "train").images.max() == 9
     (tmp_path / "privacy_receipt.json").write_text("{}")
     assert scorer.read(tmp_path, "train").images.max() == 7
-
-
-def test_uneven_classes_are_the_first_images_of_each(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    labels = np.arange(400) % 4
-    places = import_module("uneven").chosen(labels, few=3, many=50)
-    assert np.bincount(labels[places]).tolist() == [3, 3, 50, 50]
-    assert places.tolist() == sorted(places) and places[:6].tolist() == [0, 1, 2, 3, 4, 5]
 
 
 def test_the_scorer_tells_real_images_from_noise(monkeypatch):

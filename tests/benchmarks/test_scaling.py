@@ -43,26 +43,3 @@ def test_ranks_cost_what_one_process_costs(scaling, monkeypatch):
     assert many.all_reduce == pytest.approx(2 * 7 / 8 * message / args.bandwidth + 14 * args.latency)
     assert many.batch == pytest.approx(160, abs=6 * 160**0.5) and many.largest > 20
     assert many.step > many.compute + many.waiting
-
-
-def test_the_table_and_the_picture(scaling, monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(
-        sys, "argv",
-        [
-            "scaling.py", *"--only ranks --ranks 1 2 --images_per_rank 500 --picture".split(),
-            str(tmp_path / "a" / "scaling.png"),
-        ],
-    )  # fmt: skip
-    scaling.main()
-    assert (tmp_path / "a" / "scaling.png").stat().st_size > 5000
-    lines = capsys.readouterr().out.splitlines()
-    assert len([line for line in lines if "|" in line]) == 3
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-def test_memory_is_measured_in_a_fresh_process(scaling, capsys):
-    scaling.compare_decoding([200])
-    scaling.compare_door([2000])
-    table = capsys.readouterr().out.splitlines()
-    assert table[1].startswith("       200 |       0.2 MB |") and table[-1].startswith("     2,000 |       1.5 MB |")
