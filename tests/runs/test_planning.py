@@ -1,6 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """The plan: never over the target, shares as asked, and refusals that name the way out."""
 
+import math
 import re
 from dataclasses import replace
 
@@ -148,14 +149,14 @@ def test_queries_over_the_budget_are_refused(accountant):
         plan(target_epsilon=smallest * 0.99, **flags)
 
 
-def test_a_delta_too_small_for_an_accountant_is_refused_by_its_flag_and_left_out_of_the_comparison():
+def test_a_delta_too_small_for_an_accountant_is_refused_by_its_flag_and_has_no_finite_total():
     tiny = {"target_delta": 1e-20, "curriculum": "none", "max_train_steps": 1}
     with pytest.raises(
         UsageError, match="--accountant pld finds no .* epsilon 10 at delta 1e-20: raise --target_delta"
     ):
         plan(accountant="pld", **tiny)
     totals = plan(**tiny)[1].epsilon_by_accountant()
-    assert 9.9 < totals["rdp"] <= 10 and totals["prv"] is None
+    assert 9.9 < totals["rdp"] <= 10 and totals["pld"] == totals["prv"] == math.inf
 
 
 def test_dp_sgd_gets_what_the_queries_left():
