@@ -10,8 +10,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diffusers_dp.errors import BudgetExceeded
-from diffusers_dp.privacy import sensitive
 from diffusers_dp.privacy.sensitive import SensitiveImages
 from diffusers_dp.queries.central_images import ModeImages, small_shape
 from diffusers_dp.randomness.private_generator import PrivateGenerator
@@ -145,25 +143,6 @@ def test_a_unit_of_several_images_has_one_vote_per_value_in_all():
     for missing in (range(4), [4, 5], [7]):
         moved = (ask(images, **arguments)[0] - ask(images, missing=missing, **arguments)[0]) * NUM_IMAGES / 3
         assert moved.sum().item() == pytest.approx(64, abs=0.1) and moved.norm() <= 8 * (1 + 1e-4)
-
-
-def test_the_row_is_written_before_an_image_is_read(monkeypatch):
-    """And nothing is asked that costs too much."""
-    images, seen = make_images((1, 8, 8)), []
-    ledger, original = make_ledger(NUM_IMAGES), sensitive._clip
-    door, poor = (
-        SensitiveImages(images, None, None, num_images=NUM_IMAGES, image_shape=images.shape[1:], ledger=each)
-        for each in (ledger, make_ledger(NUM_IMAGES, 0.1))
-    )
-    monkeypatch.setattr(
-        sensitive, "_clip", lambda *rest: seen.append([r["state"] for r in ledger.rows]) or original(*rest)
-    )
-    query = ModeImages(image_shape=images.shape[1:], num_bins=2)
-    query.answer(door, noise_multiplier=1.0)
-    assert seen == [["reserved"]]
-    with pytest.raises(BudgetExceeded):
-        query.answer(poor, noise_multiplier=1.0)
-    assert len(seen) == 1
 
 
 @pytest.mark.parametrize(("bins", "values"), [(2, [0.25, 0.75]), (5, [0.1, 0.3, 0.5, 0.7, 0.9]), (16, None)])

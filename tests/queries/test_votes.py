@@ -122,16 +122,3 @@ def test_what_a_stored_answer_is_about():
     assert hash_tensor(CANDIDATES) != hash_tensor(CANDIDATES + 1) != hash_tensor(CANDIDATES[:1])
     rows = asked.stand_in()(public(4).float() / 255, torch.tensor([0, 1, 2, 0]))
     assert rows.norm(dim=1).tolist() == pytest.approx([1.0] * 4)
-
-
-@pytest.mark.slow
-def test_votes_of_a_real_data_set_take_a_minute_at_most():
-    """60,000 images, 6,000 candidates, 2,048 dimensions; memory stays that of one batch."""
-    import time
-
-    candidates = torch.randn(1, 6000, 2048, generator=torch.Generator().manual_seed(0))
-    features = NearestCandidates(lambda images: images.flatten(1)[:, :2048], candidates)
-    batch, start = torch.rand(500, 1, 46, 46), time.perf_counter()
-    for _ in range(120):
-        assert features(batch, None).shape == (500, 6000)
-    assert time.perf_counter() - start < 60 * 2 / torch.get_num_threads()

@@ -7,9 +7,7 @@ import io
 import json
 import os
 import shutil
-import struct
 import subprocess
-import zlib
 from functools import cached_property
 
 import pyarrow as pa
@@ -299,36 +297,6 @@ INDEX_TRAPS = {
     "an index of a list": _content(b"[]", "model_index.json"),
     "an index of nothing": _content(b"", "model_index.json"),
     "an index without end": _content(b"[" * 10**6, "model_index.json"),
-}  # fmt: skip
-
-
-def _second_header(side):
-    """A PNG file that says its size twice."""
-    picture = png()
-    chunk = b"IHDR" + struct.pack(">IIBBBBB", side, side, 8, 0, 0, 0, 0)
-    return picture[:33] + struct.pack(">I", 13) + chunk + struct.pack(">I", zlib.crc32(chunk)) + picture[33:]
-
-
-def _receipt(**fields):
-    def tamper(folder, honest):
-        path = folder / "privacy_receipt.json"
-        path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
-
-    return tamper
-
-
-RECEIPT_TRAPS = {
-    "two headers": _rows(*[(_second_header(4_000), None, 0)] * 4),
-    "two headers, one huge": _rows(*[(_second_header(60_000), None, 0)] * 4),
-    "two headers, one small": _rows(GOOD, (_second_header(4), None, 0)),
-    "a receipt without noise": _receipt(events=[]),
-    "a receipt of nothing": _content(b'{"format": "diffusers_dp/1"}', "privacy_receipt.json"),
-    "a receipt of the host": _link("privacy_receipt.json", "{host}/secret.txt"),
-    "a receipt that is a device": _link("privacy_receipt.json", "/dev/zero"),
-    "parameters of the host": _link("sampling.json", "{host}/secret.txt"),
-    "parameters that are a device": _link("sampling.json", "/dev/zero"),
-    "parameters of a list": _content(b"[]", "sampling.json"),
-    "parameters of nothing": _content(b"{}", "sampling.json"),
 }  # fmt: skip
 
 
