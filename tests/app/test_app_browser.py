@@ -68,30 +68,6 @@ def test_what_was_said_of_one_model_never_stands_under_the_name_of_another(visit
     assert not any("samples.png" in text for text in page.page.evaluate("window.seen"))
 
 
-def test_keyboard_alone(visit):
-    page = visit()
-    page.page.wait_for_selector("#draw:not([disabled])")
-    reached = set()
-    for _ in range(60):
-        page.page.keyboard.press("Tab")
-        reached.add(page.page.evaluate("document.activeElement.closest('[id]')?.id"))
-        if page.page.evaluate(
-            "document.activeElement.id == 'draw' || document.activeElement.closest('#draw') != null"
-        ):
-            break
-    else:
-        raise AssertionError(f"Draw is not reached: {reached}")
-    page.page.keyboard.press("Enter")
-    page.page.wait_for_selector("#result .dp-grid a")
-    page.page.focus("#result .dp-grid a")
-    with page.page.expect_download() as download:
-        page.page.keyboard.press("Enter")
-    assert download.value.suggested_filename == "0-0000-0.png"
-    page.page.focus("#dp-asked summary")
-    page.page.keyboard.press("Enter")
-    assert "frequency features" in page.text("#guarantee")
-
-
 def test_no_files_are_served_or_taken(address):
     """Of the server itself: whatever a visitor sends."""
     for path in (

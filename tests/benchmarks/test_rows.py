@@ -37,53 +37,6 @@ def rows(monkeypatch, tmp_path):
     return module
 
 
-def test_all_first_seeds_come_first(rows, tmp_path):
-    cases = rows.read_cases(tmp_path / "cases.yaml")
-    assert [(case.name, case.epsilon, case.seed) for case in cases] == [
-        ("merf", 10, 3), ("merf", 1, 3), ("later", 10, 3), ("merf", 10, 4), ("merf", 1, 4),
-    ]  # fmt: skip
-    assert len({case.key for case in cases}) == len(cases)
-
-
-def test_a_case_keeps_its_key_under_another_name_and_limit(rows, tmp_path):
-    case = rows.read_cases(tmp_path / "cases.yaml")[0]
-    assert rows.replace(case, name="other", minutes=1).key == case.key != rows.replace(case, seed=9).key
-
-
-def test_a_sweep_is_one_case_for_each_point_of_its_grid(rows, tmp_path):
-    (tmp_path / "sweep.yaml").write_text(
-        "- {name: a, method: feta_pro, data: d, flags: --p_std 1,\n"
-        "   vary: {p_mean: [0.4, 0.8], curriculum: ['none', mix]}}\n"
-    )
-    cases = rows.read_cases(tmp_path / "sweep.yaml")
-    assert [case.name for case in cases] == [
-        "a p_mean=0.4 curriculum=none", "a p_mean=0.4 curriculum=mix",
-        "a p_mean=0.8 curriculum=none", "a p_mean=0.8 curriculum=mix",
-    ]  # fmt: skip
-    assert cases[1].flags == ("--p_std", "1", "--p_mean", "0.4", "--curriculum", "mix")
-
-
-def test_places_stand_in_flags_and_not_in_the_key(rows, tmp_path):
-    (tmp_path / "base.yaml").write_text(
-        "- {name: a, method: dp_lora, data: d, flags: '--base_overlap none --public_data_dir {public}',\n"
-        "   draw: '--base {base}'}\n"
-    )
-    (case,) = rows.read_cases(tmp_path / "base.yaml")
-    assert rows.data_of(case) == {"d", "public", "base"}
-    filled = rows.filled(case.flags, {"public": "here", "base": "there"})
-    assert filled == ["--base_overlap", "none", "--public_data_dir", "here"]
-    with pytest.raises(SystemExit):
-        rows.main(["run", str(tmp_path / "base.yaml"), "--data", "d=x", "--data", "public=y"])
-
-
-def test_ways_to_draw_share_a_training(rows, tmp_path):
-    case = rows.read_cases(tmp_path / "cases.yaml")[0]
-    others = [rows.replace(case, draw=("--solver", "heun")), rows.replace(case, num_images=40)]
-    assert len({each.key for each in (case, *others)}) == 3
-    assert {each.training_key for each in others} == {case.training_key}
-    assert rows.replace(case, seed=9).training_key != case.training_key
-
-
 def test_releases_stay_outside_of_the_repository(rows, tmp_path, capsys):
     with pytest.raises(SystemExit) as stopped:
         rows.main(["releases", str(ROOT / "benchmarks" / "given"), "--cases", str(tmp_path / "cases.yaml")])
@@ -238,17 +191,6 @@ def test_a_case_that_fails_leaves_no_row_and_others_go_on(rows, tmp_path, monkey
     assert rows.left_of(cases, "train", rows.RESULTS) == cases
 
 
-def test_the_table_has_means_and_standard_errors(rows):
-    shared = {"case": "a", "data": "d", "epsilon": 1.0, "num_drawn": 10, "flags": "", "draw": "", "scored_on": "test",
-              "precision": 0.5, "recall": 0.5, "minutes": {"train": 1.0, "draw": 0.5, "score": 9.0}}  # fmt: skip
-    made = [
-        {**shared, "frechet": value, "accuracy": dict.fromkeys(("cnn", "mlp", "logreg"), value)}
-        for value in (0.4, 0.6)
-    ]
-    line = rows.table([*made, {**made[0], "scored_on": "train"}]).splitlines()[2]
-    assert line.split(" | ")[2:6] == ["1", "2", "10", "50.00 (10.00)"] and line.endswith("1.5 (0.0) |")
-
-
 def test_the_leaderboard_is_made_of_rows(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     board = import_module("board")
@@ -298,19 +240,6 @@ def test_the_leaderboard_of_the_package_is_that_of_the_rows(monkeypatch):
         shown = board.digest_of_rows(board.pictured(rows, name[1:])) if name else digest_of_places(read_leaderboard())
         with PIL.Image.open(ROOT / "docs" / "images" / f"leaderboard{name}.png") as picture:
             assert picture.text["Description"] == shown, f"draw leaderboard{name}.png again"
-
-
-def test_the_scorer_finds_the_columns_of_a_data_set(monkeypatch, tmp_path):
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    scorer = import_module("scorer")
-    images = datasets.Dataset.from_dict(
-        {"img": [np.full((8, 8), 7, np.uint8)] * 2, "fine": [1, 0]},
-        datasets.Features({"img": datasets.Image(), "fine": datasets.ClassLabel(names=["a", "b"])}),
-    )
-    (tmp_path / "set" / "data").mkdir(parents=True)
-    images.to_parquet(tmp_path / "set" / "data" / "train-00000-of-00001.parquet")
-    read = scorer.read(tmp_path / "set", "train")
-    assert read.images.shape == (2, 1, 8, 8) and read.labels.tolist() == [1, 0]
 
 
 def test_only_images_with_a_hash_are_scored(monkeypatch, tmp_path):

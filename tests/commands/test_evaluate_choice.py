@@ -7,11 +7,8 @@ from diffusers_dp import verify
 from diffusers_dp.commands import evaluate
 from diffusers_dp.data.images import load_digits_split
 from diffusers_dp.evaluation import classifier_features, evaluator
-from support.evaluating import NAMES, read, refused, run
+from support.evaluating import NAMES, refused
 from support.images import write_dataset
-
-
-HOUSE = "private/unprotected/evaluation"
 
 
 @pytest.fixture
@@ -19,37 +16,6 @@ def data(judged_data, quick, monkeypatch):
     monkeypatch.setattr(classifier_features, "STEPS", 2)
     monkeypatch.setattr(evaluator, "measure_utility", lambda *args, **options: [])
     return judged_data
-
-
-def metrics_of(found, extractor):
-    return [each["metric"] for each in found["measurements"] if each["protocol"].get("extractor") == extractor]
-
-
-def test_the_defaults_leave_out_what_needs_a_test_split(data, tmp_path, capsys):
-    images, labels = load_digits_split(train=True)
-    real = write_dataset(tmp_path / "real", images[labels < 3][:200], labels[labels < 3][:200], NAMES)
-    flags = (
-        "--images",
-        data / "synthetic",
-        "--real",
-        real,
-        "--output_dir",
-        tmp_path / "out",
-        "--extractors",
-        "pixels",
-    )
-    for asked in (["--metrics", "fld"], ["--classifiers", "logreg"], ["--model_selection"], ["--reference"]):
-        assert f"{asked[0]} " in (said := refused(capsys, *flags, *asked)) and "--test_split" in said
-    assert "'test' does not exist" in refused(capsys, *flags, "--test_split", "test")
-    assert not (tmp_path / "out").exists()
-    run(*flags)
-    found = read(tmp_path / "out" / HOUSE)
-    words = " ".join(found["warnings"])
-    assert (
-        "Left out: fld by features of pixels" in words and "Left out: utility, which needs real test images" in words
-    )
-    assert found["settings"]["test_split"] is None and "real test" not in found["image_sets"]
-    assert found["confusion"] == {} and "Fréchet distance (pixels)" in metrics_of(found, "pixels")
 
 
 @pytest.mark.parametrize(

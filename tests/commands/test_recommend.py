@@ -3,9 +3,6 @@
 
 import re
 import shlex
-import subprocess
-import sys
-import time
 from dataclasses import replace
 
 import pytest
@@ -41,14 +38,6 @@ def test_facts_alone_give_a_ranking_and_a_command_that_plans(capsys, monkeypatch
     assert text == output(capsys, *ISSUE.split(), "--train_data_dir", "my scans", command="plan")
 
 
-def test_it_answers_within_seconds_and_loads_no_torch():
-    code = "import sys; from diffusers_dp import cli\ntry: cli.main(sys.argv[1:])\nexcept SystemExit: pass\n"
-    code += "assert 'torch' not in sys.modules"
-    start = time.process_time(), time.perf_counter()
-    subprocess.run([sys.executable, "-c", code, "recommend", *ISSUE.split()], check=True, capture_output=True)
-    assert time.perf_counter() - start[1] < 20, "5 s on a machine with nothing else to do"
-
-
 def test_the_command_runs_as_printed(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in "ab":
@@ -59,24 +48,6 @@ def test_the_command_runs_as_printed(capsys, tmp_path, monkeypatch):
     command = shlex.split(output(capsys, *facts.split(), "--target_epsilon", "100").splitlines()[-1])
     cli.main([*command[1:], "--output_dir", "run", "--images_per_class", "20"])
     assert (tmp_path / "run" / "release" / "privacy_receipt.json").is_file()
-
-
-@pytest.mark.parametrize(
-    ("facts", "words"),
-    [
-        ("--num_train_images 120 --resolution 256 --num_classes 3 --target_epsilon 0.5", ("hopeless: ", "would be: ")),
-        (
-            "--num_train_images 30 --value_range 0,4095 --num_channels 1 --resolution 64",
-            ("of one class", "would be: "),
-        ),
-        ("--num_train_images 60000 --num_classes 10 --minutes 0.001", ("within 0.001 minutes: raise --minutes",)),
-        ("--num_train_images 900 --unit_column patient --num_train_units 90 --dataset_name d --class_names a,b",
-         ("for 90 units (patient) of", "45 units (patient) of a class")),
-    ],
-)  # fmt: skip
-def test_answers_where_little_can_be_done(facts, words, capsys):
-    text = output(capsys, *facts.split())
-    assert all(word in text for word in words), text
 
 
 def test_more_signal_never_does_worse_and_less_does_in_proportion():

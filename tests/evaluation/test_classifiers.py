@@ -140,16 +140,6 @@ class TestPublishedTraining:
             average = decay * average + (1 - decay) * network[1].weight.detach()
             torch.testing.assert_close(classifier.candidates[step + 1]["1.weight"], average, atol=1e-5, rtol=1e-4)
 
-    def test_parts_of_a_batch_add_up_to_the_batch(self, digits):
-        train = digits[0].subset(np.arange(50))
-        whole, parts = (
-            NetworkClassifier("linear", linear, Training("sgd", 0.5, epochs=3, batch_size=20, micro_batches=number))
-            for number in (1, 7)
-        )
-        np.testing.assert_allclose(
-            whole.fit(train).scores(train.images), parts.fit(train).scores(train.images), atol=1e-5
-        )
-
 
 class TestEpochs:
     def test_the_last_of_the_most_accurate_epochs_is_chosen(self, digits):

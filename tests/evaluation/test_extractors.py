@@ -3,7 +3,6 @@
 
 import hashlib
 import json
-import pickle
 
 import numpy as np
 import pytest
@@ -173,18 +172,3 @@ class TestClassifier:
         hashes = [ClassifierExtractor(striped(20), seed=seed).facts["weights_sha256"] for seed in (0, 0, 1)]
         assert hashes[0] == hashes[1] != hashes[2]
         assert torch.equal(before, torch.get_rng_state())
-
-
-def test_what_is_sent_to_another_process_extracts_the_same_there(tiny, dinov2, fitted):
-    """Networks from files are loaded there, once; a fitted one goes with its weights."""
-    published = InceptionExtractor(tiny[0], expected_sha256=sha256(tiny[0]), batch_size=2)
-    for here, images in (
-        (published, random_images()),
-        (Dinov2Extractor(dinov2[0]), random_images()),
-        (fitted, striped(5).images),
-    ):
-        sent = pickle.dumps(here)
-        there = pickle.loads(sent)
-        assert np.array_equal(there(images), here(images)) and there.facts == here.facts
-        assert np.array_equal(there.probabilities(images), here.probabilities(images))
-        assert (pickle.loads(sent) is there) == (here is not fitted)

@@ -13,7 +13,6 @@ import zipfile
 from pathlib import Path
 
 import pytest
-import yaml
 
 from support import forked
 from support.places import ROOT, module_of
@@ -34,10 +33,6 @@ MADE = {
     "patients": "example_of_patients/run/release/privacy_receipt.json",
     "fine_tune_a_hub_model": "example_of_fine_tuning/run/release/pytorch_lora_weights.safetensors",
 }
-
-
-def test_each_quickstart_is_there():
-    assert set(SCRIPTS) == set(MADE)
 
 
 @pytest.mark.parametrize("name", MADE)
@@ -107,19 +102,6 @@ def run_example(name, kind, folder, said):
     return forked.run(said / "kernel.py", script.with_suffix(".ipynb"), said / "said.json", folder=said, cwd=folder)
 
 
-def test_the_space_is_complete():
-    folder = ROOT / "examples" / "space"
-    _, header, text = (folder / "README.md").read_text().split("---\n", 2)
-    facts = yaml.safe_load(header)
-    assert facts["sdk"] == "gradio" and facts["app_file"] == "app.py" and (ROOT / "app.py").is_file()
-    pins = dict(
-        line.split(" ;")[0].split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line
-    )
-    assert facts["sdk_version"] == pins["gradio"] and facts["python_version"] == "3.11"
-    assert "diffusers_dp[app]" in (folder / "requirements.txt").read_text()
-    assert "DIFFUSERS_DP_RELEASES" in text and (folder / "app.py").is_file()
-
-
 @pytest.mark.slow
 def test_the_space_starts_from_the_wheel(honest, tmp_path):
     """In a folder that holds its three files and nothing of the repository, with no other copy of the package."""
@@ -157,16 +139,3 @@ def test_notebooks_keep_outputs_and_no_path_of_ours():
         assert not re.search(r"/(home|root|tmp|work|Users)/", text), script.name
         for cell in notebooks.code_of(json.loads(text)):
             assert all(found["output_type"] in ("stream", "display_data") for found in cell["outputs"])
-
-
-def test_a_notebook_is_run_in_an_empty_folder_and_keeps_what_it_said(tmp_path):
-    script = "# %%\nfrom pathlib import Path\nprint(Path.cwd(), len(list(Path().iterdir())))\n# %%\n"
-    script += "import subprocess\nsubprocess.run(['echo', 'from a program'])\n1 + 1\n"
-    notebook = notebooks.notebook_of(script)
-    notebooks.run(notebook)
-    first, second = (cell["outputs"] for cell in notebooks.code_of(notebook))
-    assert first[0]["text"] == [". 0\n"]
-    assert second[0]["text"] == ["from a program\n"] and second[1]["data"] == {"text/plain": ["2"]}
-    other = notebooks.notebook_of(script.replace("1 + 1", "1 + 2"))
-    notebooks.keep_outputs(other, notebook)
-    assert [cell["execution_count"] for cell in notebooks.code_of(other)] == [1, None]

@@ -63,13 +63,6 @@ def _recorded(function, into):
     return recorded
 
 
-def test_never_more_than_a_step_has_and_never_none(monkeypatch):
-    model = denoiser()
-    assert largest(model, at_most=3) == 3
-    monkeypatch.setattr(physical_batch, "free_bytes", lambda device: 0)
-    assert largest(model) == 1
-
-
 @given(limit=st.integers(1, 3000), at_most=st.integers(1, 3000))
 @settings(max_examples=200, deadline=None, derandomize=True)
 def test_trial_finds_the_limit_of_a_gpu_to_an_eighth(limit, at_most):

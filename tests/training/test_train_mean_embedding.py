@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from diffusers_dp import SensitiveImages, load_verified, verify
-from diffusers_dp.cli import main as cli
 from diffusers_dp.data.images import public_facts
 from diffusers_dp.methods.config import CONFIGS, load_config
 from diffusers_dp.models import OneStepGenerator
@@ -70,21 +69,6 @@ def test_the_question_gets_what_the_others_leave():
         assert 0.999 * 3 < plan.epsilon <= 3
         assert [row["stage"] for row in plan.ledger.rows] == list(plan.rows), "each is asked once"
     assert part.rows["frequency_features"].noise_multiplier > whole.rows["frequency_features"].noise_multiplier
-
-
-def test_plan_picture_and_audit_know_no_dp_sgd(tmp_path, capsys):
-    cli(["plan", "--method", "dp_merf", "--accountant", "rdp", "--picture", str(tmp_path / "plan.png")])
-    assert (tmp_path / "plan.png").read_bytes()[:4] == b"\x89PNG"
-    cli(["plan", "--method", "dp_merf", "--accountant", "rdp", "--sweep", "target_epsilon=1,10"])
-    recipes = "config=folder_cpu;training/recipes/dp_merf/mnist_cpu.yaml"
-    described = ["--class_names", "a,b", "--num_train_images", "5000", "--resolution", "28", "--num_channels", "1"]
-    out = capsys.readouterr().out
-    cli(["plan", "--accountant", "rdp", *described, "--sweep", recipes])
-    assert capsys.readouterr().out.splitlines()[2].split()[-3:] == ["-", "-", "-"], "of one without DP-SGD"
-    assert "DP-SGD" not in out and "signal to noise of a step" not in out and "4.67 r = 1437 r" in out
-    with pytest.raises(SystemExit) as ended:
-        cli(["audit", "run", "--method", "dp_merf"])
-    assert ended.value.code == 2 and "has no DP-SGD" in capsys.readouterr().err
 
 
 def test_a_generator_learns_the_mean_of_each_class():
