@@ -45,7 +45,7 @@ from ..randomness.keyed_hash import digests_of, group_of, has_id
 from ..randomness.private_generator import PrivateGenerator
 from .charged_pass import charged_pass
 from .full_rows import full_size, in_full_rows
-from .kept_state import Door, KeptState
+from .kept_state import KeptState
 from .separate_records import Features, features_of_zeros, try_loss, with_steady_bits
 from .teachers import Teachers, Teaching
 
@@ -59,7 +59,7 @@ UNITS_AT_ONCE = 64  # of several images: where few have many, few blanks are loo
 BAR_AFTER_SECONDS = 5
 
 
-class SensitiveImages(Door):
+class SensitiveImages:
     """Private images behind one door.
 
     Args:
@@ -199,8 +199,8 @@ class SensitiveImages(Door):
         key = fingerprint([made_of, list(shape), self.processes.index, self.processes.count])
         with torch.no_grad(), _secret_torch_draws(self.device):
             row = features_of_zeros(
-                lambda images, labels: encode(images * 2 - 1).flatten(1), self.image_shape, None, device=self.device,
-                clip_norm=1.0, name="encoder",
+                functools.partial(_encoded, encode), self.image_shape, None, device=self.device, clip_norm=1.0,
+                name="encoder",
             )  # fmt: skip
             if row.shape[1] != math.prod(shape):
                 raise UsageError(f"The encoder makes {row.shape[1]} numbers of an image, and {tuple(shape)} is said.")
@@ -665,6 +665,11 @@ def _typed(answer: Gradients, model: nn.Module) -> Gradients:
     """A float64 sum has bits below those of its float32 noise."""
     parameters = dict(model.named_parameters())
     return {name: value.to(torch.float32).to(parameters[name]) for name, value in answer.items()}
+
+
+def _encoded(encode: Encode, images: torch.Tensor, labels: torch.Tensor | None) -> torch.Tensor:
+    """Rows of an encoder as features, so that its trial sees its state."""
+    return encode(images * 2 - 1).flatten(1)
 
 
 @contextlib.contextmanager

@@ -25,7 +25,7 @@ from ..files.sealed_folder import clear_replaced, find_replaced, open_sealed, se
 from ..gradients.step import Gradients, clip_factors
 from ..randomness.keyed_hash import group_of, has_id
 from ..randomness.private_generator import PrivateGenerator
-from .kept_state import Door, KeptState
+from .kept_state import KeptState
 
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class _Chunk:
     counts: torch.Tensor
 
 
-class Teachers(Door):
+class Teachers:
     """Noisy sums over teachers, by the signature of `SensitiveImages.noisy_gradient`. Made by
     `SensitiveImages.teachers`.
 

@@ -27,7 +27,7 @@ LATENT_FAULTS = (
     Fault(
         "an encoder is not tried",
         DOOR,
-        "lambda images, labels: encode(images * 2 - 1).flatten(1), self.image_shape",
+        "functools.partial(_encoded, encode), self.image_shape",
         "lambda images, labels: images.flatten(1)[:, : math.prod(shape)], self.image_shape",
         (f"{TESTS}an_encoder_that_mixes_records_or_draws_is_refused",),
     ),

@@ -331,15 +331,17 @@ def test_a_batch_that_fits_no_more_is_not_halved(watching):
 
 def test_the_trial_of_bits_leaves_nothing_behind():
     """A counter that moves in large batches alone, and rests when the question begins."""
-    images, calls = np.random.default_rng(0).integers(0, 256, (90, *SHAPE), dtype=np.uint8), []
+    images = np.random.default_rng(0).integers(0, 256, (90, *SHAPE), dtype=np.uint8)
 
-    def features(x, labels):
-        if len(x) >= 64 and len(calls) < 9:
-            calls.append(1)
-        return pixels(x)
+    class Counting:
+        calls = 0
 
-    with pytest.raises(UsageError, match="'calls' changed while public noise was shown"):
-        ask(make_door((), images, exact=True), features)
+        def __call__(self, x, labels):
+            self.calls += len(x) >= 64 and self.calls < 9
+            return pixels(x)
+
+    with pytest.raises(UsageError, match="'calls of Counting 1' changed while public noise was shown"):
+        ask(make_door((), images, exact=True), Counting())
 
 
 class OneOfTwo(Processes):

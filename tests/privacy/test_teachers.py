@@ -235,13 +235,17 @@ def test_a_teaching_that_cannot_be_is_refused_before_anything_is_spent(how, word
     assert not door.ledger.rows
 
 
-def test_what_keeps_a_tensor_is_refused_by_the_trial():
-    """A loss in a list, or a network in an attribute."""
-    kept = []
+class Keeping:
+    last, is_on = None, True
 
-    def keeping(teacher, real, real_labels, inputs, labels):
-        kept.append(real)
+    def loss(self, teacher, real, real_labels, inputs, labels):
+        if self.is_on:
+            self.last = real
         return loss(teacher, real, real_labels, inputs, labels)
+
+
+def test_what_keeps_a_tensor_is_refused_by_the_trial():
+    """A loss or a network, in an attribute."""
 
     class Remembering(Network):
         last = None
@@ -250,7 +254,7 @@ def test_what_keeps_a_tensor_is_refused_by_the_trial():
             self.last = images
             return super().forward(images, labels)
 
-    for how in (teaching(loss=keeping), teaching(new=Remembering)):
+    for how in (teaching(loss=Keeping().loss), teaching(new=Remembering)):
         door = make_door(count=COUNT, num_images=COUNT)
         with pytest.raises(UsageError, match="A teacher must keep nothing"):
             answer(teachers_of(door, how))
@@ -258,17 +262,12 @@ def test_what_keeps_a_tensor_is_refused_by_the_trial():
 
 
 def test_what_keeps_images_shuts_the_door():
-    kept = []
-
-    def keeping(teacher, real, real_labels, inputs, labels):
-        if len(kept) > 1:  # the trial saw none of it
-            kept.append(1)
-        return loss(teacher, real, real_labels, inputs, labels)
-
+    keeping = Keeping()
+    keeping.is_on = False  # the trial sees nothing of it
     door = make_door(count=COUNT, num_images=COUNT)
-    teachers = teachers_of(door, teaching(loss=keeping))
+    teachers = teachers_of(door, teaching(loss=keeping.loss))
     answer(teachers)
-    kept += [0, 0]
+    keeping.is_on = True
     with pytest.raises(UsageError, match="keeps something"):
         answer(teachers)
     with pytest.raises(UsageError, match="no more answers"):
