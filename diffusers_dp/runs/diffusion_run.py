@@ -22,8 +22,8 @@ from ..queries.semantic import semantic_classes
 from ..randomness.timestep_mixture import TimestepMixture
 from .dp_sgd import Trained
 from .pretrained import FLAG, StartingModel, fit_class_table, load_pretrained, new_model
-from .prior_release import cost_of_public_images, refuse_the_same_images
-from .public_pretraining import keep_pretrained, starting_point
+from .prior_release import refuse_the_same_images
+from .public_pretraining import keep_pretrained, learned_or_public
 from .run import TrainingRun
 from .warm_up import warm_up
 from .warm_up_images import MixedImages
@@ -42,18 +42,14 @@ class DiffusionRun(TrainingRun[Config]):
 
     def _begin(self) -> list[dict[str, Any]]:
         config = self.config
-        self.model, origin, self.public = self.processes.on_first(
-            lambda: starting_point(
-                starting_model(config, self.facts),
-                self.folder.private,
-                self.checkpoint,
-                sensitive=config.data,
-                public=config.public_training,
-                cost=lambda images: cost_of_public_images(images, self.facts, **config.books),
-                mix_public_images=config.mix_public_images,
-            )
-        )
+
+        def begin() -> tuple[StartingModel, dict[str, Any] | None, PublicImages | None]:
+            model = starting_model(config, self.facts)
+            return model, *learned_or_public(self, model.unet, mixes=config.mix_public_images)
+
+        self.model, learned, self.public = self.processes.on_first(begin)
         self.model.unet.to(self.processes.device)
+        origin = self.model.origin if config.public_training is None else learned
         origin = origin if self.public is None else self.public.origin
         return [*([] if origin is None else [origin]), *super()._begin()]
 

@@ -30,7 +30,7 @@ from ..release.unreleased import refuse_unreleased
 from ..sampling.drawing import sample_grid
 from .dp_sgd import Trained
 from .pretrained import ORIGIN_NAME
-from .prior_release import cost_of_public_images, facts_of_release, receipt_of, refuse_the_same_images
+from .prior_release import facts_of_release, receipt_of, refuse_the_same_images
 from .public_pretraining import KEPT_NAME, keep_pretrained, learned_or_public
 from .run import TrainingRun
 from .warm_up import warm_up
@@ -76,16 +76,7 @@ class LatentRun(TrainingRun[Config]):
     def _public(self) -> tuple[dict[str, Any] | None, PublicImages | None]:
         """See `learned_or_public`."""
         private, public = self.folder.private, self.config.public_training
-        learned, images = self.processes.on_first(
-            lambda: learned_or_public(
-                self.denoiser.network,
-                private,
-                self.checkpoint,
-                sensitive=self.config.data,
-                public=public,
-                cost=lambda images: cost_of_public_images(images, self.facts, **self.config.books),
-            )  # fmt: skip
-        )
+        learned, images = self.processes.on_first(lambda: learned_or_public(self, self.denoiser.network))
         if public is None and (private / KEPT_NAME).exists():
             raise UsageError("This run's network learned public images: resume with the flags of the first start.")
         if public is not None and images is None and learned is None:  # a checkpoint has the trained weights alone

@@ -3,76 +3,53 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from diffusers import DiffusionPipeline, UNet2DConditionModel, UNet2DModel
 
 from ..data.public_images import PublicImages, load_public_images
-from ..data.source import DataSource
 from ..errors import IntegrityError, UsageError
 from ..files.canonical import canonical_json
 from ..files.journal import put_in_place
-from ..methods.flags import PublicTraining
 from ..release.unreleased import UNRELEASED_PRIVACY
-from .pretrained import ORIGIN_NAME, WEIGHTS, StartingModel
+from .pretrained import ORIGIN_NAME, WEIGHTS
+from .prior_release import cost_of_public_images
+
+
+if TYPE_CHECKING:
+    from .run import TrainingRun
 
 
 KEPT_NAME = "pretrained"
 
 
-def starting_point(
-    model: StartingModel,
-    private: Path,
-    checkpoint: Path | None,
-    *,
-    sensitive: DataSource,
-    public: PublicTraining | None,
-    cost: Callable[[DataSource], dict[str, Any]],
-    mix_public_images: bool,
-) -> tuple[StartingModel, dict[str, Any] | None, PublicImages | None]:
-    """What training begins with: the model, with what an earlier start taught it, its origin, and the public images
-    that are to teach it.
+def learned_or_public(
+    run: "TrainingRun[Any]", unet: UNet2DModel | UNet2DConditionModel, *, mixes: bool = False
+) -> tuple[dict[str, Any] | None, PublicImages | None]:
+    """The origin of what public images taught a network at an earlier start, which it gets, or the images that are to
+    teach it.
 
     Args:
-        model (`StartingModel`): See `run.starting_model`; its weights are replaced where an earlier start kept others.
-        private (`Path`): The run's private folder.
-        checkpoint (`Path`, *optional*): Where DP-SGD goes on.
-        sensitive (`DataSource`): The sensitive images, which public ones must not be.
-        public (`PublicTraining`, *optional*): What the model learns from public images.
-        cost (`Callable`): Public images to what a release cost that they are, see `cost_of_public_images`.
-        mix_public_images (`bool`): Whether it learns from them and from central images together.
+        run (`TrainingRun`): Run whose flags have `public_training`.
+        unet (`UNet2DModel` or `UNet2DConditionModel`): The network.
+        mixes (`bool`): Whether the network learns from public images and from central images together.
 
     Raises:
-        UsageError: See `load_public_images`; or an earlier start without `--mix_public_images` has taught the model
-            public images alone.
+        UsageError: See `load_public_images` and `cost_of_public_images`; or an earlier start without
+            `--mix_public_images` has taught the model public images alone.
     """
-    origin, images = learned_or_public(model.unet, private, checkpoint, sensitive=sensitive, public=public, cost=cost)
-    if mix_public_images and checkpoint is None and origin is not None:
+    config, private, public = run.config, run.folder.private, run.config.public_training
+    origin = None if public is None else kept_pretrained(private, unet)
+    if mixes and run.checkpoint is None and origin is not None:
         raise UsageError(
             "--mix_public_images was not given at this run's first start, which has taught its model public images "
             "already; leave it out, or start anew."
         )
-    return model, model.origin if public is None else origin, images
-
-
-def learned_or_public(
-    unet: UNet2DModel | UNet2DConditionModel,
-    private: Path,
-    checkpoint: Path | None,
-    *,
-    sensitive: DataSource,
-    public: PublicTraining | None,
-    cost: Callable[[DataSource], dict[str, Any]],
-) -> tuple[dict[str, Any] | None, PublicImages | None]:
-    """The origin of what public images taught a network at an earlier start, which it gets, or the images that are to
-    teach it. Arguments are those of `starting_point`."""
-    origin = None if public is None else kept_pretrained(private, unet)
-    if public is None or origin is not None or checkpoint is not None:
+    if public is None or origin is not None or run.checkpoint is not None:
         return origin, None
-    facts = {**public.facts, **cost(public.images)}
-    return None, load_public_images(public.images, sensitive, private / "cache", training=facts)
+    facts = {**public.facts, **cost_of_public_images(public.images, run.facts, **config.books)}
+    return None, load_public_images(public.images, config.data, private / "cache", training=facts)
 
 
 def keep_pretrained(private: Path, pipeline: DiffusionPipeline, origin: dict[str, Any], *, chosen: bool) -> None:

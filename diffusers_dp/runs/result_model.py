@@ -9,7 +9,6 @@ import torch
 from diffusers import UNet2DModel
 
 from ..data.images import PublicFacts
-from ..distributed.processes import Processes
 from ..methods.flag_groups import ModelFlags
 from ..models import FeatureGenerator, OneStepGenerator, TrainingLoss, one_step_scheduler, unet_config
 from ..models.denoiser import Denoiser
@@ -49,39 +48,31 @@ def new_image_model(
 
 
 def model_of_images(
-    open_images: Callable[[], Images],
-    facts: PublicFacts,
-    network: dict[str, Any],
-    *,
-    num_steps: int,
-    batch_size: int,
-    learning_rate: float,
-    processes: Processes,
-    moments: NoisyMoments | None = None,
+    run: "TrainingRun[Any]", open_images: Callable[[], Images], moments: NoisyMoments | None = None
 ) -> DPImagePipeline:
-    """
-    By EDM's loss. A release has no code of what made the images.
+    """A diffusion model that learned images by EDM's loss. A release has no code of what made the images.
 
     Args:
+        run (`TrainingRun`): Run whose flags have the network, steps, batch size and learning rate.
         open_images (`Callable`): Returns the images, when the model is there.
-        facts (`PublicFacts`): The shape and the classes of the images.
-        network (`dict`): As `models.unet_config` takes it.
-        num_steps, batch_size (`int`), learning_rate (`float`): Settings of Adam.
-        processes (`Processes`): Processes of the run.
-        moments (`NoisyMoments`, *optional*): What the images were drawn from. Most steps then learn its ideal
-            denoiser, which takes fewer of them.
+        moments (`NoisyMoments`, *optional*): Moments that the images were drawn from. Most steps then learn their
+            ideal denoiser, which takes fewer of them.
     """
-    model, denoiser, loss = new_image_model(facts, network, processes.device)
-    images, size = open_images(), processes.part(batch_size)
-    settings: dict[str, Any] = {"learning_rate": learning_rate, "ema_decay": 0.999, "processes": processes}
-    of_moments = 0 if moments is None else int(PART_OF_MOMENTS * num_steps)
+    config, processes = run.config, run.processes
+    model, denoiser, loss = new_image_model(run.facts, config.network, processes.device)
+    images, size = open_images(), processes.part(config.diffusion_batch_size)
+    settings: dict[str, Any] = {
+        "learning_rate": config.diffusion_learning_rate,
+        "ema_decay": 0.999,
+        "processes": processes,
+    }
+    of_moments = 0 if moments is None else int(PART_OF_MOMENTS * config.diffusion_steps)
     if moments is not None and of_moments:
-        distil(denoiser, loss, moments, num_steps=of_moments, batch_size=batch_size, **settings)
-    warm_up(
-        denoiser, loss, lambda: images.batch(size), num_steps=num_steps - of_moments, title="Diffusion model",
-        **settings,
-    )  # fmt: skip
-    return build_pipeline(model, facts)
+        distil(denoiser, loss, moments, num_steps=of_moments, batch_size=config.diffusion_batch_size, **settings)
+    steps = config.diffusion_steps - of_moments
+    warm_up(denoiser, loss, lambda: images.batch(size), num_steps=steps, title="Diffusion model", **settings)
+    run.done("diffusion model")
+    return build_pipeline(model, run.facts)
 
 
 def model_of_release(
@@ -90,40 +81,26 @@ def model_of_release(
     """A diffusion model that learned released images, with `--train_on_result`.
 
     Args:
-        run (`TrainingRun`): Whose flags are those of `ResultFlags`, and of a network.
+        run (`TrainingRun`): Run whose flags are those of `ResultFlags`, and of a network.
         images (`torch.Tensor` of uint8, shape `[m, C, H, W]`), labels (`torch.Tensor` of int64, shape `[m]`): Images
             of the release.
-        moments (`NoisyMoments`, *optional*): What they were drawn from.
+        moments (`NoisyMoments`, *optional*): Moments that they were drawn from.
     """
-    config = run.config
-    if not config.train_on_result:
-        return None
-    pipeline = model_of_images(
-        lambda: LabelledImages(images, labels), run.facts, config.network, num_steps=config.diffusion_steps,
-        batch_size=config.diffusion_batch_size, learning_rate=config.diffusion_learning_rate, processes=run.processes,
-        moments=moments,
-    )  # fmt: skip
-    run.done("diffusion model")
-    return pipeline
+    return (
+        model_of_images(run, lambda: LabelledImages(images, labels), moments) if run.config.train_on_result else None
+    )
 
 
 def model_of_generator(run: "TrainingRun[Any]", generator: FeatureGenerator) -> DPImagePipeline:
     """A diffusion model that learned a generator's images.
 
     Args:
-        run (`TrainingRun`): Whose flags are those of `GeneratorFlags`, and of a network.
+        run (`TrainingRun`): Run whose flags are those of `GeneratorFlags`, and of a network.
         generator (`FeatureGenerator`): Trained on noisy answers alone. It stays in the private folder.
     """
-    config = run.config
     run.keep("generator", generator)
     run.done("generator")
-    pipeline = model_of_images(
-        lambda: AuxiliaryImages(generator, config.num_generated_images), run.facts, config.network,
-        num_steps=config.diffusion_steps, batch_size=config.diffusion_batch_size,
-        learning_rate=config.diffusion_learning_rate, processes=run.processes,
-    )  # fmt: skip
-    run.done("diffusion model")
-    return pipeline
+    return model_of_images(run, lambda: AuxiliaryImages(generator, run.config.num_generated_images))
 
 
 def new_generator(
@@ -152,10 +129,8 @@ def one_step_pipeline(
         network (`dict`): As `models.unet_config` takes it.
     """
     names = facts.class_names
-    unet = UNet2DModel(**unet_config(facts.image_shape, None if names is None else len(names), **network))
-    pipeline = DPImagePipeline(
-        unet.to(device), one_step_scheduler(), patch_size=network["patch_size"],
-        id2label=None if names is None else dict(enumerate(names)),
-    )  # fmt: skip
+    unet = UNet2DModel(**unet_config(facts.image_shape, None if names is None else len(names), **network)).to(device)
+    labels = None if names is None else dict(enumerate(names))
+    pipeline = DPImagePipeline(unet, one_step_scheduler(), patch_size=network["patch_size"], id2label=labels)
     pipeline.set_progress_bar_config(disable=True)
     return pipeline

@@ -3,6 +3,7 @@
 resumed; refused."""
 
 import shutil
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,8 +16,8 @@ from diffusers_dp.errors import IntegrityError, UsageError
 from diffusers_dp.methods.method_flags import DPFETAConfig
 from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.runs import diffusion_run as run_module
-from diffusers_dp.runs.pretrained import WEIGHTS, StartingModel
-from diffusers_dp.runs.public_pretraining import keep_pretrained, kept_pretrained, starting_point
+from diffusers_dp.runs.pretrained import WEIGHTS
+from diffusers_dp.runs.public_pretraining import keep_pretrained, kept_pretrained, learned_or_public
 from diffusers_dp.runs.warm_up_images import CentralImages, MixedImages
 from diffusers_dp.verify import verify
 from support.flags import TINY_RUN
@@ -138,11 +139,10 @@ def test_a_mixture_cannot_follow_public_images_alone(tmp_path):
     """The first start had no --mix_public_images and was interrupted after its pre-training: no images would be left
     to mix."""
     config = DPFETAConfig(public_data_dir="public", mix_public_images=True)
-    given = {"sensitive": config.data, "public": config.public_training, "mix_public_images": True, "cost": dict}
-    model = StartingModel(make_unet(), DDIMScheduler(), "ddpm", 1, None)
-    keep_pretrained(tmp_path, DPImagePipeline(model.unet, model.scheduler), {"kind": "public images"}, chosen=False)
+    run = SimpleNamespace(config=config, folder=SimpleNamespace(private=tmp_path), checkpoint=None)
+    keep_pretrained(tmp_path, DPImagePipeline(make_unet(), DDIMScheduler()), {"kind": "public images"}, chosen=False)
     with pytest.raises(UsageError, match="--mix_public_images was not given at this run's first start"):
-        starting_point(model, tmp_path, None, **given)
+        learned_or_public(run, make_unet(), mixes=True)
 
 
 def test_kept_weights_that_are_not_whole_are_noticed(tmp_path):
