@@ -10,8 +10,9 @@ from contextlib import contextmanager
 
 
 def first_line(error: BaseException) -> str:
-    """Returns another library's error message as a reason to quote in a sentence, or its type if it has no message."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+    """Returns another library's error message as a reason to quote in a sentence, or its type if it has no message.
+    The message can hold a stranger's text, of any length."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:200].rstrip(".")
 
 
 def printable(text: str) -> str:

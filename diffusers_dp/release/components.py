@@ -91,26 +91,23 @@ def check_model(name: str, components: Components) -> None:
     Raises:
         IntegrityError: The configuration does not describe the network of the weights, or that network cannot draw.
     """
+    import diffusers
     import torch
-    from diffusers.schedulers import DDIMScheduler, EDMDPMSolverMultistepScheduler, EDMEulerScheduler
 
-    classes = (EDMDPMSolverMultistepScheduler, EDMEulerScheduler, DDIMScheduler)
     config = components.unet_config
     try:
-        unet = build_described(config, components.shapes)
+        unet = build_empty(config, components.shapes).eval()
+        if {key: tuple(tensor.shape) for key, tensor in unet.state_dict().items()} != components.shapes:
+            raise WrongModel(f"its weights are not those that {UNET_CONFIG} describes")
         side = unet.config.sample_size
-        image = torch.empty(
-            1, unet.config.in_channels, *((side, side) if isinstance(side, int) else side), device="meta"
-        )
+        sides = (side, side) if isinstance(side, int) else side
+        image = torch.empty(1, unet.config.in_channels, *sides, device="meta")
         labels = None if components.class_names is None else torch.empty(1, dtype=torch.int64, device="meta")
         with torch.no_grad():
             drawn = unet(image, torch.empty((), device="meta"), class_labels=labels).sample
         if drawn.shape != image.shape:
             raise WrongModel("its network makes images of another shape than it takes")
-        scheduler = next(kind for kind in classes if kind.__name__ == components.scheduler).from_config(
-            components.scheduler_config
-        )
-        try_scheduler(scheduler)
+        try_scheduler(getattr(diffusers, components.scheduler).from_config(components.scheduler_config))
     except WrongModel as error:
         raise IntegrityError(f"'{name}' is not opened: {error}.") from None
     except WRONG as error:
@@ -145,15 +142,7 @@ def build_empty(config: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> "
         unet = UNet2DModel(**{key: value for key, value in config.items() if not key.startswith("_")})
     # A factor of 2 because a file may lack some weights; the loader then names them.
     if sum(parameter.numel() for parameter in unet.parameters()) > 2 * sum(map(math.prod, shapes.values())):
-        raise WrongModel("unet/config.json describes a network that is larger than its weights")
-    return unet
-
-
-def build_described(config: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> "UNet2DModel":
-    """As `build_empty`, in evaluation mode. Raises `WrongModel` also where the network has other weights."""
-    unet = build_empty(config, shapes).eval()
-    if {key: tuple(tensor.shape) for key, tensor in unet.state_dict().items()} != shapes:
-        raise WrongModel("its weights are not those that unet/config.json describes")
+        raise WrongModel(f"{UNET_CONFIG} describes a network that is larger than its weights")
     return unet
 
 
@@ -162,12 +151,13 @@ def _check(folder: Path, largest_side: int, most_classes: int) -> Components:
         read_json(folder / file) for file in ("model_index.json", UNET_CONFIG, SCHEDULER_CONFIG)
     )
     keys = {key for key in index if not key.startswith("_")}
-    if index.get("_class_name") != "DPImagePipeline" or not {"unet", "scheduler"} <= keys <= INDEX_KEYS:
-        raise WrongModel(NOT_OURS)
     kind = component(index, "scheduler")
-    if component(index, "unet") != UNET or kind not in SCHEDULERS:
-        raise WrongModel(NOT_OURS)
-    if not all(isinstance(index.get(key), dict | None) for key in ("id2label", "privacy")):
+    if (
+        index.get("_class_name") != "DPImagePipeline"
+        or not {"unet", "scheduler"} <= keys <= INDEX_KEYS
+        or component(index, "unet") != UNET or kind not in SCHEDULERS
+        or not all(isinstance(index.get(key), dict | None) for key in ("id2label", "privacy"))
+    ):  # fmt: skip
         raise WrongModel(NOT_OURS)
     check_class_name(config, (UNET,), UNET_CONFIG)
     check_class_name(schedule, SCHEDULERS, SCHEDULER_CONFIG)
@@ -206,37 +196,86 @@ def check_class_name(config: dict[str, Any], known: tuple[str, ...], file: str) 
         raise WrongModel(f"{file} names another class than {' or '.join(known)}")
 
 
-def check_sizes(config: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> None:
-    """Checks that numbers in `unet/config.json` are at most the widest dimension of the weights, and that every layer
-    has tensors.
+def check_numbers(config: dict[str, Any], most: int, place: str, **others: int) -> None:
+    """Checks that each number of a configuration is finite and small enough to compute with.
 
-    Only `sample_size`, which does not appear in weights, is bounded by `LARGEST_SIDE`.
+    Args:
+        config (`dict`): Configuration; its values may be nested.
+        most (`int`): Largest absolute value.
+        place (`str`): Where the configuration is, for the message.
+        others (`int`): Largest absolute values of some keys.
 
     Raises:
-        WrongModel: A check fails.
+        WrongModel: A number is larger, or not a number.
     """
+    for key, value in config.items():
+        largest = others.get(key, most)
+        for number in numbers_in(value):
+            if not abs(number) <= largest:  # NaN is not
+                raise WrongModel(f"{key} {place} is {str(number)[:20]}, and there is room for {largest:,}")
+
+
+def check_sizes(config: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> None:
+    """Checks that numbers in `unet/config.json` are at most the widest dimension of the weights, and that every layer
+    has tensors. Only `sample_size`, which does not appear in weights, is bounded by `LARGEST_SIDE`. Raises
+    `WrongModel`."""
     if config.get("quantization_config") is not None:
         raise WrongModel("its weights are quantized, and releases have plain ones")
-    widest = max((side for shape in shapes.values() for side in shape), default=0)
-    for key, value in config.items():
-        most = LARGEST_SIDE if key == "sample_size" else widest
-        for number in numbers_in(value):
-            if not abs(number) <= most:  # NaN is not
-                raise WrongModel(
-                    f"{key} in unet/config.json is {_short(number)}, and its weights have room for {most}"
-                )
+    check_numbers(config, widest(shapes), f"in {UNET_CONFIG}", sample_size=LARGEST_SIDE)
     layers, levels = config.get("layers_per_block", 2), config.get("block_out_channels", (1,) * 4)
     if not whole(layers) or not isinstance(levels, list | tuple) or layers * len(levels) > len(shapes):
-        raise WrongModel("unet/config.json describes more layers than its weights have")
+        raise WrongModel(f"{UNET_CONFIG} describes more layers than its weights have")
+
+
+def widest(shapes: dict[str, tuple[int, ...]]) -> int:
+    """Returns the largest dimension of the tensors."""
+    return max((side for shape in shapes.values() for side in shape), default=0)
 
 
 def check_schedule(config: dict[str, Any]) -> None:
-    """Checks that every number in a scheduler's configuration is finite and small enough to compute with. Raises
-    `WrongModel`."""
-    for key, value in config.items():
-        for number in numbers_in(value):
-            if not abs(number) <= MOST_NOISE_LEVELS:
-                raise WrongModel(f"{key} of its scheduler is {_short(number)}, and {MOST_NOISE_LEVELS:,} is the most")
+    """Checks the numbers of a scheduler's configuration. Raises `WrongModel`."""
+    check_numbers(config, MOST_NOISE_LEVELS, "of its scheduler")
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Diffusers and transformers print no warnings and no bars in here: what is wrong with a model is said once."""
+    from diffusers.utils import logging
+    from transformers.utils import logging as transformers_logging
+
+    levels = [(each, each.get_verbosity()) for each in (logging, transformers_logging)]
+    for each, _ in levels:
+        each.set_verbosity_error()
+        each.disable_progress_bar()
+    try:
+        yield
+    finally:
+        for each, level in levels:
+            each.set_verbosity(level)
+            each.enable_progress_bar()
+
+
+def load_whole(kind: Any, folder: Path) -> Any:
+    """Loads a model of Diffusers from safetensors.
+
+    Args:
+        kind (`type`): Its class.
+        folder (`Path`): Folder with its configuration and its weights alone, see `these_alone`.
+
+    Raises:
+        WrongModel: Weights are missing, superfluous, or no numbers. Other errors are in `WRONG`, or a
+            `SafetensorError`.
+    """
+    model, report = kind.from_pretrained(
+        folder, use_safetensors=True, low_cpu_mem_usage=False, output_loading_info=True
+    )
+    for found, what in (("missing_keys", "lacks"), ("unexpected_keys", "has, beyond its configuration,")):
+        if keys := sorted(report.get(found, ())):
+            raise WrongModel(f"it {what} weights ({len(keys)}, such as {keys[0]})")
+    for key, tensor in model.state_dict().items():
+        if not tensor.isfinite().all():
+            raise WrongModel(f"it has weights that are no numbers ({key})")
+    return model
 
 
 @contextlib.contextmanager
@@ -263,7 +302,7 @@ def read_json(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError):
         content = None
     if not isinstance(content, dict):
-        raise WrongModel(f"{NOT_OURS}, for it has no {path.name} that can be read")
+        raise WrongModel(f"it has no {path.name} that can be read")
     return content
 
 
@@ -296,7 +335,7 @@ def read_shapes(path: Path, kinds: dict[str, int] = BYTES) -> dict[str, tuple[in
         if not all(whole(side) for shape in shapes.values() for side in shape) or place != size - 8 - length:
             raise ValueError
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        raise WrongModel(f"{NOT_OURS}, for it has no {path.name} that can be read") from None
+        raise WrongModel(f"it has no {path.name} that can be read") from None
     if len(shapes) > MOST_TENSORS:
         raise WrongModel(f"its weights are {len(shapes):,} tensors, and {MOST_TENSORS:,} is the most")
     return shapes
@@ -338,13 +377,6 @@ def numbers_in(value: Any) -> list[int | float]:
         elif isinstance(item, int | float):
             found.append(item)
     return found
-
-
-def _short(number: int | float) -> str:
-    try:
-        return f"{number:.6g}"
-    except OverflowError:
-        return "far too large"
 
 
 def whole(value: Any, least: int = 1) -> bool:

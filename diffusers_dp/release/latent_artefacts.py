@@ -11,7 +11,7 @@ from typing import Any
 from huggingface_hub import ModelCard, ModelCardData
 from PIL import Image
 
-from ..errors import IntegrityError, UsageError
+from ..errors import IntegrityError, UsageError, first_line
 from ..files.canonical import canonical_json
 from ..models.adapters import merge_lora
 from ..models.latent_denoiser import LatentDenoiser
@@ -21,7 +21,6 @@ from .allow_list import ADAPTER_FILES, merged_files
 from .artefacts import add_statement, model_card, without_path, write_text
 from .components import WRONG, WrongModel, read_shapes
 from .latent_base import KINDS, LatentBase, drawing_pipeline
-from .latent_checks import first_reason
 
 
 class LatentArtefact:
@@ -114,7 +113,7 @@ def load_adapters(base: LatentBase, path: Path) -> None:
             raise ValueError("some have no layer in the base, or no partner")
         base.network.fuse_lora()
     except (*WRONG, WrongModel, SafetensorError) as error:
-        raise IntegrityError(f"{path} are no adapters of this base ({first_reason(error)}).") from None
+        raise IntegrityError(f"{path} are no adapters of this base ({first_line(error)}).") from None
 
 
 def refuse_no_adapters(base: LatentBase) -> None:

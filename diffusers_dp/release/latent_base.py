@@ -12,10 +12,9 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+import diffusers
 import torch
 from diffusers import DiffusionPipeline, DiTPipeline, StableDiffusion3Pipeline, StableDiffusionPipeline
-from diffusers.utils import logging
-from transformers.utils import logging as transformers_logging
 
 from ..data.public_images import licence_of
 from ..errors import IntegrityError, UsageError, first_line
@@ -24,16 +23,9 @@ from ..models.latent_pipeline import LatentImagePipeline
 from ..models.unet import latent_unet
 from ..verify import check_base
 from ..words import BASE_FILE, RECEIPT_NAME
-from .components import WrongModel, read_json, these_alone
+from .components import WrongModel, load_whole, quiet, read_json, these_alone
 from .hub import fetch_release, fetch_snapshot
-from .latent_checks import (
-    TEXT_ENCODERS,
-    TOKENIZERS,
-    WRONG_COMPONENT,
-    check_component,
-    check_loaded,
-    first_reason,
-)
+from .latent_checks import TEXT_ENCODERS, TOKENIZERS, WRONG_COMPONENT, check_component, check_loaded
 
 
 WEIGHTS = "diffusion_pytorch_model.safetensors"
@@ -223,31 +215,22 @@ def load_base(
 def _load(folder: Path, root: Path, index: dict[str, Any], kind: str, components: list[str], named: str) -> Any:
     """Loads the pipeline of a folder that holds only links to the files of `LatentBase.files`, which are below `root`.
     Raises `UsageError`."""
-    for component in components:
-        _refuse_without_weights(folder, component, index[component][1], named)
-        try:
-            check_component(folder, component, index[component][1], root)
-        except WRONG_COMPONENT as error:
-            raise UsageError(f"{named} is not taken ({component}: {first_reason(error)}); choose another.") from None
-    levels = [(each, each.get_verbosity()) for each in (logging, transformers_logging)]
-    for each, _ in levels:
-        each.set_verbosity_error()
-        each.disable_progress_bar()
+    part = "all"
     try:
+        for part in components:
+            check_component(folder, part, index[part][1], root)
         given: dict[str, Any] = {
             key: None for key in index if isinstance(index[key], list) and key[0] != "_" and key not in components
         }
-        for component in (KINDS[kind][1], "vae"):
-            given[component] = _whole(folder, component, index[component][1], named)
-        pipeline = KINDS[kind][0].from_pretrained(folder, use_safetensors=True, **given)
+        with quiet():
+            for part in (KINDS[kind][1], "vae"):
+                given[part] = load_whole(getattr(diffusers, index[part][1]), folder / part)
+            part = "all"
+            pipeline = KINDS[kind][0].from_pretrained(folder, use_safetensors=True, **given)
         check_loaded(pipeline)
         return pipeline
     except WRONG_COMPONENT as error:
-        raise UsageError(f"{named} could not be loaded ({first_reason(error)}); choose another.") from None
-    finally:
-        for each, level in levels:
-            each.set_verbosity(level)
-            each.enable_progress_bar()
+        raise UsageError(f"{named} is not taken ({part}: {first_line(error)}); choose another.") from None
 
 
 def referenced_base(reference: dict[str, Any], given: str | Path | None) -> LatentBase:
@@ -312,35 +295,6 @@ def _used_files(folder: Path, components: list[str]) -> list[str]:
         wanted = [name for name in inside if any(fnmatch(name, pattern) for pattern in FILES) and name != ADAPTER]
         names += [f"{component}/{name}" for name in wanted]
     return [name for name in names if BASE_FILE.fullmatch(name)]
-
-
-def _refuse_without_weights(folder: Path, component: str, kind: str, named: str) -> None:
-    has_weights = kind not in TOKENIZERS and not kind.endswith("Scheduler")
-    if has_weights and not any((folder / component).glob("*.safetensors")):
-        raise UsageError(
-            f"{named} has no safetensors in {component}/, and pickles are not loaded; save it again with safetensors."
-        )
-    for path in (folder / component).glob("*.safetensors.index.json"):
-        try:
-            shards = {path.parent / str(shard) for shard in read_json(path)["weight_map"].values()}
-        except (WrongModel, LookupError, AttributeError):
-            shards = {path.parent}
-        if not shards <= set(path.parent.iterdir()):
-            raise UsageError(f"{named}: {component}/{path.name} names weights that are not beside it; choose another.")
-
-
-def _whole(folder: Path, component: str, kind: str, named: str) -> Any:
-    import diffusers
-
-    loaded, report = getattr(diffusers, kind).from_pretrained(
-        folder / component, use_safetensors=True, low_cpu_mem_usage=False, output_loading_info=True
-    )
-    if report["missing_keys"] or report["unexpected_keys"]:
-        raise UsageError(f"{named} has other weights in {component}/ than its configuration says; choose another.")
-    for key, tensor in loaded.state_dict().items():
-        if not torch.isfinite(tensor).all():
-            raise UsageError(f"{named} has weights that are no numbers ({component}: {key}); choose another.")
-    return loaded
 
 
 def _sha256(path: Path) -> str:

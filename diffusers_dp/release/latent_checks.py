@@ -14,6 +14,7 @@ from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from torch.nn.modules import module
 
+from ..errors import first_line
 from ..files.strange_files import is_own, read_bounded
 from .components import (
     BYTES,
@@ -21,11 +22,12 @@ from .components import (
     MOST_JSON,
     WRONG,
     WrongModel,
+    check_numbers,
     check_schedule,
-    numbers_in,
     read_json,
     read_shapes,
     whole,
+    widest,
 )
 
 
@@ -69,6 +71,8 @@ def check_component(folder: Path, name: str, kind: str, root: Path) -> None:
                 raise WrongModel("it names code")
         return None
     shapes: dict[str, tuple[int, ...]] = {}
+    if not any(place.glob("*.safetensors")):
+        raise WrongModel("it has no safetensors, and pickles are not loaded: save it again with safetensors")
     for path in place.glob("*.safetensors"):
         shapes.update(read_shapes(path, BASE_BYTES))
     _check_shards(place)
@@ -92,12 +96,6 @@ def check_loaded(pipeline: Any) -> None:
     config = pipeline.vae.config
     if not 0 < abs(config.scaling_factor) < math.inf or not math.isfinite(config.shift_factor or 0.0):
         raise WrongModel("the scale of its latents is no number")
-
-
-def first_reason(error: Exception) -> str:
-    """In one line of bounded length: what other libraries say can hold a stranger's text, and any number of lines."""
-    lines = str(error).strip().splitlines()
-    return (lines[0][:200].rstrip(".") if lines else "") or type(error).__name__
 
 
 @contextmanager
@@ -142,18 +140,14 @@ def _build(kind: str, config: dict[str, Any]) -> None:
         else:
             getattr(diffusers, kind).from_config(config)
     except (*WRONG, StrictDataclassError) as error:
-        raise WrongModel(f"its configuration describes no model: {first_reason(error)}") from None
+        raise WrongModel(f"its configuration describes no model: {first_line(error)}") from None
 
 
 def _check_config(config: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> None:
     for key in CODE:
         if config.get(key) is not None:
             raise WrongModel(f"{key} in its configuration asks for code or packages")
-    widest = max((side for shape in shapes.values() for side in shape), default=0)
-    for key, value in config.items():
-        for number in numbers_in(value):
-            if not abs(number) <= max(widest, LARGEST_NUMBER):  # NaN is not
-                raise WrongModel(f"{key} in its configuration is {number:.6g}, which its weights have no room for")
+    check_numbers(config, max(widest(shapes), LARGEST_NUMBER), "in its configuration")
     for key in ("sample_size", "pos_embed_max_size"):
         value = config.get(key)
         sides: list[Any] = value if isinstance(value, list) else [value]
@@ -162,12 +156,12 @@ def _check_config(config: dict[str, Any], shapes: dict[str, tuple[int, ...]]) ->
 
 
 def _check_shards(place: Path) -> None:
-    """An index of shards names files of its own folder."""
+    """Checks that an index of shards names files of its own folder. Raises `WrongModel`."""
     here = {path.name for path in place.glob("*.safetensors")}
     for path in place.glob(SHARDS):
         named = read_json(path).get("weight_map")
         if not isinstance(named, dict) or not all(isinstance(file, str) and file in here for file in named.values()):
-            raise WrongModel(f"{path.name} names files that are not beside it")
+            raise WrongModel(f"{path.name} names weights that are not beside it")
 
 
 def _positions(config: dict[str, Any]) -> int:

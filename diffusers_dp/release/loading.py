@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from ..data.layouts import open_picture
-from ..errors import IntegrityError, UsageError
+from ..errors import IntegrityError, UsageError, first_line
 from ..verify import (
     ADAPTERS,
     NO_CARD,
@@ -199,7 +199,6 @@ class LatentRelease(ModelRelease):
         """
         from .latent_artefacts import load_adapters
         from .latent_base import drawing_pipeline, load_base, referenced_base
-        from .latent_checks import first_reason
 
         index = self._index
         if index["base"] is None:
@@ -213,7 +212,7 @@ class LatentRelease(ModelRelease):
             if max(pipeline.image_shape[1:]) > LARGEST_SIDE:
                 raise ValueError(f"its images have more than {LARGEST_SIDE} pixels a side")
         except (*WRONG, WrongModel) as error:
-            raise IntegrityError(f"'{self.name}' is not opened: it cannot draw ({first_reason(error)}).") from None
+            raise IntegrityError(f"'{self.name}' is not opened: it cannot draw ({first_line(error)}).") from None
         return pipeline
 
     @property

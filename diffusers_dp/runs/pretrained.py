@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from diffusers import DDIMScheduler, EDMDPMSolverMultistepScheduler, UNet2DModel
-from diffusers.utils import logging
+from safetensors import SafetensorError
 from torch import nn
 
 from ..data.public_images import licence_of
@@ -31,10 +31,13 @@ from ..release.components import (
     check_schedule,
     check_sizes,
     component,
+    load_whole,
+    quiet,
     read_json,
     read_shapes,
     these_alone,
-)
+    whole,
+)  # fmt: skip
 from ..release.hub import fetch_release
 from ..release.no_guarantee import refuse_without_guarantee
 from ..release.unreleased import refuse_unreleased
@@ -114,63 +117,59 @@ def load_pretrained(
     """
     folder = fetch_release(name, revision, kind="a saved pipeline", files=FILES, flag=FLAG)
     refuse_without_guarantee(folder, FLAG, "begin with a model that has not seen sensitive images")
-    index = _read_json(folder / "model_index.json", name)
-    refuse_unreleased(
-        index, name, FLAG, "begin with that run's release, or with a model that has not seen sensitive images"
-    )
-    objective, scheduler = _scheduler(folder, index, name)
-    unet, weights = _unet(folder, index, name)
-    patch_size = index.get("patch_size", 1)
-    if type(patch_size) is not int or patch_size < 1:
-        raise UsageError(f"{FLAG} {name} has the patch size {patch_size!r}, which is none; choose another model.")
-    check_size(unet, image_shape, patch_size, name)
-    check_layers(unet, name)
-    leave_out_dropout(unet)
+    try:
+        index = read_json(folder / "model_index.json")
+        refuse_unreleased(
+            index, name, FLAG, "begin with that run's release, or with a model that has not seen sensitive images"
+        )
+        objective, scheduler = _scheduler(folder, index)
+        unet, weights = _unet(folder, index)
+        patch_size = index.get("patch_size", 1)
+        if not whole(patch_size):
+            raise WrongModel(f"it has the patch size {patch_size!r}, which is none")
+        check_size(unet, image_shape, patch_size)
+        check_layers(unet)
+        origin = _origin(name, folder, weights)
+    except (*WRONG, WrongModel, SafetensorError) as error:
+        raise UsageError(f"{FLAG} {name} is not taken: {first_line(error)}; choose another model.") from None
+    for layer in unet.modules():
+        if isinstance(layer, nn.Dropout):  # its masks would come from a seeded source, and draws must be secret
+            layer.p = 0.0
+    unet.register_to_config(dropout=0.0)
     fit_class_table(unet, num_classes, name)
     receipt = receipt_of(folder, index, f"{FLAG} {name}")
-    origin = _origin(name, folder, weights) | ({} if receipt is None else facts_of_release(receipt))
+    origin |= {} if receipt is None else facts_of_release(receipt)
     return StartingModel(unet, scheduler, objective, patch_size, origin, receipt)
 
 
-def check_size(unet: UNet2DModel, image_shape: tuple[int, int, int], patch_size: int, name: str) -> None:
-    """Raises `UsageError` where the model is not one of such images, or predicts more than one value per pixel."""
+def check_size(unet: UNet2DModel, image_shape: tuple[int, int, int], patch_size: int) -> None:
+    """Raises `WrongModel` where the model is not one of such images, or predicts more than one value per pixel."""
     config = unet.config
     size = config.sample_size if isinstance(config.sample_size, (list, tuple)) else [config.sample_size] * 2
     if None in size or config.in_channels % patch_size**2:
-        raise UsageError(f"{FLAG} {name} does not tell the size of its images; choose another model.")
+        raise WrongModel("it does not tell the size of its images")
     theirs = (config.in_channels // patch_size**2, *(side * patch_size for side in size))
     if theirs != tuple(image_shape):
         shapes = ["x".join(map(str, shape)) for shape in (theirs, image_shape)]
-        raise UsageError(
-            f"{FLAG} {name} makes images of {shapes[0]} (channels, height, width), and yours are {shapes[1]}; give "
-            f"--resolution {theirs[1]} --num_channels {theirs[0]}, or choose another model."
+        raise WrongModel(
+            f"it makes images of {shapes[0]} (channels, height, width) and yours are {shapes[1]}, where --resolution "
+            f"{theirs[1]} --num_channels {theirs[0]} would fit"
         )
     if config.out_channels != config.in_channels:
-        raise UsageError(
-            f"{FLAG} {name} has {config.out_channels} output channels for {config.in_channels} input channels (it "
-            "learned variances as well); choose a model with as many."
+        raise WrongModel(
+            f"it has {config.out_channels} output channels for {config.in_channels} input channels (it learned "
+            "variances as well)"
         )
 
 
-def check_layers(unet: UNet2DModel, name: str) -> None:
-    """Raises `UsageError` where a layer computes statistics over a batch (BatchNorm), or has no rule for per-example
+def check_layers(unet: UNet2DModel) -> None:
+    """Raises `WrongModel` where a layer computes statistics over a batch (BatchNorm), or has no rule for per-example
     gradients."""
     unet.train()
     try:
         per_example_gradients(unet)
     except TypeError as error:
-        raise UsageError(
-            f"{FLAG} {name} cannot be trained with DP-SGD: {str(error).rstrip('.')}; choose another model."
-        ) from None
-
-
-def leave_out_dropout(unet: UNet2DModel) -> None:
-    """Switches dropout off: its masks would be drawn from a seeded source, where all draws of a gradient must be
-    secret."""
-    for layer in unet.modules():
-        if isinstance(layer, nn.Dropout):
-            layer.p = 0.0
-    unet.register_to_config(dropout=0.0)
+        raise WrongModel(f"it cannot be trained with DP-SGD: {str(error).rstrip('.')}") from None
 
 
 def fit_class_table(unet: UNet2DModel, num_classes: int | None, name: str = "") -> None:
@@ -200,85 +199,37 @@ def fit_class_table(unet: UNet2DModel, num_classes: int | None, name: str = "") 
     unet.register_to_config(num_class_embeds=rows)
 
 
-def _scheduler(folder: Path, index: dict[str, Any], name: str) -> tuple[str, Scheduler]:
-    kind = component(index, "scheduler")
-    if kind not in DDPM_SCHEDULERS + EDM_SCHEDULERS:
-        raise UsageError(
-            f"{FLAG} {name} has the scheduler {kind}; choose a pipeline with one of "
-            f"{', '.join(DDPM_SCHEDULERS + EDM_SCHEDULERS)}."
-        )
+def _scheduler(folder: Path, index: dict[str, Any]) -> tuple[str, Scheduler]:
+    kind, known = component(index, "scheduler"), DDPM_SCHEDULERS + EDM_SCHEDULERS
+    if kind not in known:
+        raise WrongModel(f"it has the scheduler {kind}, which is none of {', '.join(known)}")
     path = folder / "scheduler" / "scheduler_config.json"
-    config = _read_json(path if path.exists() else folder / "scheduler_config.json", name)
-    try:
-        check_class_name(config, DDPM_SCHEDULERS + EDM_SCHEDULERS, path.name)
-        check_schedule(config)
-    except WrongModel as error:
-        raise UsageError(f"{FLAG} {name} is not taken: {error}; choose another.") from None
+    config = read_json(path if path.exists() else folder / "scheduler_config.json")
+    check_class_name(config, known, path.name)
+    check_schedule(config)
     objective = "ddpm" if kind in DDPM_SCHEDULERS else "edm"
     if objective == "ddpm" and config.get("num_train_timesteps") == 1:
-        raise UsageError(f"{FLAG} {name} makes images in one step and is no diffusion model; choose another.")
+        raise WrongModel("it makes images in one step and is no diffusion model")
     if config.get("prediction_type", "epsilon") not in PREDICTIONS[objective]:
-        raise UsageError(
-            f"{FLAG} {name} predicts {config['prediction_type']!r}; choose a model that predicts one of "
-            f"{', '.join(PREDICTIONS[objective])}."
-        )
-    try:
-        if objective == "edm":
-            return objective, EDMDPMSolverMultistepScheduler.from_config(config)
-        # Few steps are taken from the last one on, where images are noise, as the sampler starts.
-        return objective, DDIMScheduler.from_config(config, timestep_spacing="trailing")
-    except (NotImplementedError, ValueError, TypeError, LookupError, ArithmeticError, RuntimeError) as error:
-        reason = first_line(error)
-        raise UsageError(
-            f"{FLAG} {name} has a {kind} whose noise levels cannot be sampled here ({reason}); choose another."
-        ) from None
+        raise WrongModel(f"it predicts {config['prediction_type']!r}, which is none of {PREDICTIONS[objective]}")
+    if objective == "edm":
+        return objective, EDMDPMSolverMultistepScheduler.from_config(config)
+    # Few steps are taken from the last one on, where images are noise, as the sampler starts.
+    return objective, DDIMScheduler.from_config(config, timestep_spacing="trailing")
 
 
-def _unet(folder: Path, index: dict[str, Any], name: str) -> tuple[UNet2DModel, Path]:
+def _unet(folder: Path, index: dict[str, Any]) -> tuple[UNet2DModel, Path]:
     if component(index, "unet") != UNET:
-        raise UsageError(f"{FLAG} {name} is no pipeline of a UNet2DModel; choose one that is, such as a DDPMPipeline.")
+        raise WrongModel("it is no pipeline of a UNet2DModel, such as a DDPMPipeline")
     place = folder / "unet" if (folder / "unet").is_dir() else folder
     if not (place / WEIGHTS).is_file():
-        raise UsageError(
-            f"{FLAG} {name} has no {WEIGHTS}, and pickles are not loaded; save it again with safetensors."
-        )
-    from safetensors import SafetensorError
-
-    level = logging.get_verbosity()
-    logging.set_verbosity_error()  # what would be missing is said below, in one sentence
-    try:
-        config, shapes = read_json(place / "config.json"), read_shapes(place / WEIGHTS)
-        check_class_name(config, (UNET,), "its config.json")
-        check_sizes(config, shapes)
-        build_empty(config, shapes)
-        with these_alone(place, ("config.json", WEIGHTS)) as alone:
-            unet, loading = UNet2DModel.from_pretrained(
-                alone, use_safetensors=True, low_cpu_mem_usage=False, output_loading_info=True
-            )
-    except (*WRONG, WrongModel, SafetensorError) as error:
-        reason = first_line(error)
-        raise UsageError(f"{FLAG} {name} could not be loaded ({reason}); choose another.") from None
-    finally:
-        logging.set_verbosity(level)
-    for found, what in (("missing_keys", "lacks"), ("unexpected_keys", "has, beyond its configuration,")):
-        if loading.get(found):
-            keys = sorted(loading[found])
-            raise UsageError(
-                f"{FLAG} {name} {what} weights ({len(keys)}, such as {keys[0]}); choose a model that is whole."
-            )
-    for key, tensor in unet.state_dict().items():
-        if not torch.isfinite(tensor).all():
-            raise UsageError(f"{FLAG} {name} has weights that are no numbers ({key}); choose another.")
-    return unet.float(), place / WEIGHTS
-
-
-def _read_json(path: Path, name: str) -> dict[str, Any]:
-    try:
-        return read_json(path)
-    except WrongModel:
-        raise UsageError(
-            f"{FLAG} {name} holds no {path.name} that can be read; give a saved pipeline of Diffusers."
-        ) from None
+        raise WrongModel(f"it has no {WEIGHTS}, and pickles are not loaded: save it again with safetensors")
+    config, shapes = read_json(place / "config.json"), read_shapes(place / WEIGHTS)
+    check_class_name(config, (UNET,), "its config.json")
+    check_sizes(config, shapes)
+    build_empty(config, shapes)
+    with these_alone(place, ("config.json", WEIGHTS)) as alone, quiet():
+        return load_whole(UNet2DModel, alone).float(), place / WEIGHTS
 
 
 def _origin(name: str, folder: Path, weights: Path) -> dict[str, Any]:
@@ -293,5 +244,5 @@ def _origin(name: str, folder: Path, weights: Path) -> dict[str, Any]:
         "revision": None if local else folder.name,
         "weights_sha256": hashlib.sha256(weights.read_bytes()).hexdigest(),
         "licence": licence_of(ModelCard, folder / "README.md"),
-        **({"trained_on": _read_json(kept, name)} if kept.exists() else {}),
+        **({"trained_on": read_json(kept)} if kept.exists() else {}),
     }

@@ -164,9 +164,9 @@ LATENT_RELEASES = (
     ),
     Fault(
         "pickled weights of a base are loaded",
-        BASE,
-        "    if has_weights and not any(",
-        "    if False and not any(",
+        "diffusers_dp/release/latent_checks.py",
+        "    if not any(place.glob(",
+        "    if False and not any(place.glob(",
         (f"{SCRIPT}pickles_other_pipelines_and_dit_adapters_are_refused",),
     ),
     Fault(

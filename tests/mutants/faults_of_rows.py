@@ -63,7 +63,7 @@ PUBLIC_INPUTS = (
     Fault(
         "a pre-trained model may mix the images of a batch",
         PRETRAINED,
-        "    check_layers(unet, name)\n",
+        "        check_layers(unet)\n",
         "",
         ("runs/test_pretrained.py::test_batch_norm_is_refused",),
     ),
@@ -73,8 +73,8 @@ PUBLIC_INPUTS = (
         "    if not (place / WEIGHTS).is_file():\n",
         "    if not list(place.glob('diffusion_pytorch_model.*')):\n",
         ("runs/test_pretrained.py::test_a_folder_that_is_no_such_pipeline_is_refused",),
-        "                alone, use_safetensors=True, low_cpu_mem_usage=False, output",
-        "                place, use_safetensors=None, low_cpu_mem_usage=False, output",
+        "load_whole(UNet2DModel, alone)",
+        "UNet2DModel.from_pretrained(place, use_safetensors=None)",
     ),
     Fault(
         "a release of the same images begins a run, and its epsilon is not counted",
@@ -144,8 +144,8 @@ PUBLIC_INPUTS = (
     Fault(
         "a run begins with what another's noisy answers taught, as if it were public",
         "diffusers_dp/runs/pretrained.py",
-        "    refuse_unreleased(\n        index, name,",
-        "    refuse_unreleased(\n        {}, name,",
+        "refuse_unreleased(\n            index, name,",
+        "refuse_unreleased(\n            {}, name,",
         ("release/test_unreleased.py::test_no_run_begins_with_what_noisy_answers_taught",),
     ),
     Fault(

@@ -131,7 +131,7 @@ def test_an_index_that_names_files_outside_is_refused(component, weights, relati
     save_file(found, place / outside, {"format": "pt"})
     (place / f"{weights}.index.json").write_text(index_of(found, outside))
     (place / weights).rename(place / weights.replace(".", "-00001-of-00002."))
-    with pytest.raises(UsageError, match=f"{component}/{weights}.index.json names weights that are not beside it"):
+    with pytest.raises(UsageError, match=f"{component}: {weights}.index.json names weights that are not beside it"):
         load_base(str(swapped))
 
 

@@ -125,7 +125,7 @@ HOSTILE = {
     "a quantizer": (edit(CONFIG, quantization_config={"quant_method": "bitsandbytes"}), "quantized"),
     "shards": (_shards, "which no release has"),
     # Sizes that the weights do not have.
-    "many layers": (edit(CONFIG, layers_per_block=MANY), "layers_per_block in unet/config.json is 1e\\+07"),
+    "many layers": (edit(CONFIG, layers_per_block=MANY), "layers_per_block in unet/config.json is 10000000"),
     "some more layers": (edit(CONFIG, layers_per_block=40), "room for"),
     "layers among many tensors": (_with_many_tensors, "tensors, and 10,000 is the most"),
     "wide channels": (edit(CONFIG, block_out_channels=[MANY, MANY]), "room for"),

@@ -374,7 +374,7 @@ def test_pickles_other_pipelines_and_dit_adapters_are_refused(bases, script, fla
     place = tmp_path / "pickled"
     shutil.copytree(bases["StableDiffusionPipeline"], place)
     (place / "unet" / "diffusion_pytorch_model.safetensors").rename(place / "unet" / "diffusion_pytorch_model.bin")
-    with pytest.raises(UsageError, match="no safetensors in unet/"):
+    with pytest.raises(UsageError, match="unet: it has no safetensors, and pickles"):
         script.main([*flags, "--pretrained_model_name_or_path", str(place)])
     index = json.loads((place / "model_index.json").read_text())
     for changed in ({"_class_name": "EvilPipeline"}, {"unet": ["evil", "UNet"]}, {"vae": ["diffusers", "VQModel"]}):
