@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 
 from diffusers_dp.audit.preflight import preflight
 from diffusers_dp.methods.config import chosen_method
-from diffusers_dp.methods.latents import TRAINED
+from diffusers_dp.methods.latents import SALIENCY_TIMES, TRAINED
 from diffusers_dp.runs.launch import launch, run_method
 
 
@@ -50,7 +50,7 @@ def train(run: "LatentRun[LatentConfig]") -> None:
     # 3. Which layers get low-rank matrices: those of a flag, or of a noisy answer.
     config, targets = run.config, run.config.targets
     if (salient := config.salient) is not None:
-        saliency = run.saliency(salient.times, config.seed)
+        saliency = run.saliency(SALIENCY_TIMES, config.seed)
         question = replace(salient.saliency_query, base_sha256=run.base.origin["files_sha256"])
         chosen = run.ask_latents(question, saliency)
         targets = tuple(saliency.names[number] for number in chosen.tolist())

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
     Run = DiffusionRun[FETAProConfig]
 
+AUXILIARY_INFERENCE_STEPS = 50  # of DDIM, for an image that a diffusion model is fitted by: the paper's
+
 
 def train(run: "Run") -> None:
     # 1. What the model learns from public images, and its curriculum.
@@ -99,7 +101,7 @@ def warm_up(run: "Run", scheduler: "FrequencyWarmupScheduler") -> None:
             run.learn("moments", run.diffusion[0].unet, teach, settings_of_moments)
             run.done("warm-up (moments)")
         if stage.name != "spatial" and config.auxiliary == "none":
-            sampler = DDIMGenerator(run.diffusion[0], run.facts.image_shape, config.auxiliary_inference_steps)
+            sampler = DDIMGenerator(run.diffusion[0], run.facts.image_shape, AUXILIARY_INFERENCE_STEPS)
             settings["num_steps"] = stage.num_steps
             teach = partial(fit_generator, sampler, features, embedding, processes=run.processes, **settings)
             run.learn(stage.name, run.diffusion[0].unet, teach, settings)
@@ -127,7 +129,7 @@ def auxiliary_images(run: "Run", features: "Embedding", embedding: "torch.Tensor
     if config.auxiliary == "diffusion":
         from_nothing = replace(config, pretrained_model_name_or_path=None)
         denoiser, _ = build_denoiser(from_nothing, run.facts, embedding.device)
-        generator = DDIMGenerator(denoiser, run.facts.image_shape, config.auxiliary_inference_steps)
+        generator = DDIMGenerator(denoiser, run.facts.image_shape, AUXILIARY_INFERENCE_STEPS)
     else:
         generator = FeatureGenerator(run.facts.image_shape, len(embedding), config.generator_channels)
         generator = generator.to(embedding.device)

@@ -69,9 +69,6 @@ class FrequencyFlags:
         "diffusion model in its place (diffusion); or the model itself, through its sampler (none).",
         rare=True, choices=AUXILIARIES,
     )  # fmt: skip
-    auxiliary_inference_steps: int = flag(
-        50, "DDIM steps of an image that a diffusion model is fitted by.", rare=True, at_most=1_000
-    )
     distillation_steps: int = flag(
         0,
         "Warm-up steps in which the network learns the ideal denoiser of the noisy moments, a closed form, before "

@@ -28,6 +28,8 @@ TIMES: dict[str, Any] = {
 }
 #: How noise is drawn and added up.
 NOISES = ("float", "exact")
+#: Scales J and angles L of the wavelets: coefficients are 2^J times coarser than pixels. Recipes have no others.
+SCATTERING_LEVELS, SCATTERING_ANGLES = 2, 6
 SIGMA_MAX = 80.0  # where EDM's sampling begins, by the paper and by Diffusers' default
 
 
@@ -182,12 +184,8 @@ class ScatteringFlags:
 
     _argument_group_name = "scattering"
 
-    scattering_levels: int = flag(
-        2, "Scales J of the wavelets: coefficients are 2^J times coarser than pixels.", rare=True, at_most=12
-    )
-    scattering_angles: int = flag(6, "Angles L of the wavelets.", rare=True)
     scattering_length_scale: float | None = flag(
-        None, "--length_scale of the coefficients; unset: sqrt(channels * height * width) / 2^(J + 1).", rare=True
+        None, "--length_scale of the coefficients; unset: sqrt(channels * height * width) / 8.", rare=True
     )
 
     def scattering(
@@ -200,15 +198,15 @@ class ScatteringFlags:
         """
         size = math.prod(image_shape) ** 0.5
         return ScatteringFeatures(
-            image_shape, num_features, self.scattering_levels, self.scattering_angles,
-            self.scattering_length_scale or size / 2 ** (self.scattering_levels + 1), length_scale or size / 4, seed,
+            image_shape, num_features, SCATTERING_LEVELS, SCATTERING_ANGLES,
+            self.scattering_length_scale or size / 2 ** (SCATTERING_LEVELS + 1), length_scale or size / 4, seed,
         )  # fmt: skip
 
     def check_levels(self, image_shape: tuple[int, ...]) -> None:
-        if 2**self.scattering_levels > min(image_shape[1:]):
+        if 2**SCATTERING_LEVELS > min(image_shape[1:]):
             raise UsageError(
-                f"--scattering_levels {self.scattering_levels} leaves nothing of images of {image_shape[1]} pixels a "
-                "side; give fewer."
+                f"Wavelets leave nothing of images of {image_shape[1]} pixels a side; raise --resolution, or give "
+                "other features."
             )
 
 

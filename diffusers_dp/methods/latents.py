@@ -11,7 +11,7 @@ from ..accounting.ledger_row import NO_EXACT_LATENTS
 from ..errors import UsageError
 from ..queries.query import Query
 from ..queries.saliency import MatrixSaliency
-from .flag import SHARE, flag, numbers, refuse_given, split_list
+from .flag import SHARE, flag, refuse_given, split_list
 from .flag_groups import TIMES, LevelFlags
 from .flags import OrdinaryTraining
 from .method import DP_SGD, SAMPLED_SUM, SUM, Method
@@ -23,6 +23,8 @@ from .public_flags import LearnsPublicImages, PretrainingFlags, PublicDataFlags
 TRAINED = {"lora": "dp_lora", "attention": "dp_ldm", "all": "dp_ldm", "salient": "dp_sapf"}
 #: What `--base_overlap` may be.
 OVERLAPS = ("none", "unknown")
+#: Diffusion times in (0, 1) at which DP-SAPF looks at gradients, with noise of a public seed: early, half-way, late.
+SALIENCY_TIMES = (0.2, 0.5, 0.8)
 
 
 @dataclass
@@ -240,11 +242,6 @@ class SaliencyFlags:
     )
     saliency_budget_share: float = flag(0.02, "Share of the composed RDP that it may spend.", **SHARE)
     num_salient: int = flag(8, "Matrices that are chosen, and get low-rank ones.")
-    saliency_times: str = flag(
-        "0.2,0.5,0.8",
-        "Diffusion times in (0, 1) at which gradients are looked at, with noise of a public seed.",
-        rare=True, read=numbers, above=0, below=1, range="numbers between 0 and 1, such as 0.2,0.5",
-    )  # fmt: skip
 
 
 @dataclass
@@ -272,13 +269,8 @@ class DPSAPFConfig(SaliencyFlags, LatentConfig):
         )  # fmt: skip
 
     @property
-    def times(self) -> tuple[float, ...]:
-        """`--saliency_times` as numbers."""
-        return numbers(self.saliency_times)
-
-    @property
     def training_facts(self) -> dict[str, Any]:
-        return {**super().training_facts, "num_salient": self.num_salient, "saliency_times": list(self.times)}
+        return {**super().training_facts, "num_salient": self.num_salient, "saliency_times": list(SALIENCY_TIMES)}
 
 
 _method = partial(

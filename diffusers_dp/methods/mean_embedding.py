@@ -30,6 +30,8 @@ FEATURES = {
     "perceptual": "dp_mepf",
     "scattering": "dp_scattering",
 }
+#: Of DP-HP's kernel, whose length scale is sqrt((1 - rho^2) / (2 rho)), for [0, 1].
+HERMITE_RHO = 0.5
 
 
 @dataclass
@@ -215,9 +217,6 @@ class HermiteFlags:
 
     hermite_order: int = flag(100, "Highest degree of a single pixel's polynomials.")
     hermite_product_order: int = flag(20, "Highest degree of the two pixels' that are multiplied.")
-    hermite_rho: float = flag(
-        0.5, "Below 1: the kernel's length scale is sqrt((1 - rho^2) / (2 rho)), for [0, 1].", above=0, below=1
-    )
 
 
 @dataclass
@@ -231,7 +230,7 @@ class DPHPConfig(HermiteFlags, MeanEmbeddingConfig):
     @property
     def feature_map(self) -> FeatureMap:
         return HermiteFeatures(
-            self.image_shape, self.hermite_order, self.hermite_product_order, self.hermite_rho, self.seed
+            self.image_shape, self.hermite_order, self.hermite_product_order, HERMITE_RHO, self.seed
         )
 
 

@@ -66,15 +66,6 @@ class CentralImageFlags:
     _argument_group_name = "central images (kind)"
 
     central_images: str = flag("mean", f"Central images: one of {' | '.join(CENTRAL_IMAGES)}.", choices=CENTRAL_IMAGES)
-    num_bins: int | None = flag(
-        None,
-        "With --central_images mode: bins of each value's histogram; unset: 2 for grey images, else 16.",
-        rare=True, at_least=2, at_most=256,
-    )  # fmt: skip
-
-    def check(self) -> None:
-        if self.num_bins is not None and self.central_images != "mode":
-            raise UsageError("--num_bins needs --central_images mode, whose histograms have bins; leave it out.")
 
 
 @dataclass
@@ -207,7 +198,8 @@ class DPFETAConfig(CentralImageFlags, SpatialFlags, MixtureFlags, PublicConfig):
         mean = super().central_images_query
         if self.central_images == "mean":
             return mean
-        return ModeImages(**vars(mean), num_bins=self.bins)
+        # bins of the DP-FETA paper's Table 7
+        return ModeImages(**vars(mean), num_bins=2 if self.image_shape[0] == 1 else 16)
 
     @property
     def ordinary_training(self) -> tuple[OrdinaryTraining, ...]:
@@ -224,11 +216,6 @@ class DPFETAConfig(CentralImageFlags, SpatialFlags, MixtureFlags, PublicConfig):
         if not self.mix_public_images:
             names += ["spatial_steps", "spatial_batch_size", "spatial_learning_rate"]
         return {name: getattr(self, name) for name in names}
-
-    @property
-    def bins(self) -> int:
-        """`--num_bins` with its default filled in, that of the DP-FETA paper's Table 7."""
-        return self.num_bins or (2 if self.image_shape[0] == 1 else 16)
 
     def check(self) -> None:
         if self.mix_public_images and not (self.pretrains or self.dry_run):

@@ -24,6 +24,8 @@ MOMENT_QUESTIONS = ("moments", "covariances")  # first words of the flags of que
 #: Rules for the numbers of parts and of frequencies: see `MomentFlags.parts` and `MomentFlags.frequencies`.
 IMAGES_OF_A_PART = 300.0
 FEWEST_FREQUENCIES, MOST_FREQUENCIES, FREQUENCIES_OF_ONE_IMAGE = 16, 144, 22
+#: Longest difference of an image to the centre of its part that counts in full, in root mean squares.
+MOMENT_CLIP = 1.4
 #: Channels of a matched network, and the question's share of the composed RDP: not varied in trials.
 NETWORK_WIDTH, MATCHING_SHARE = 32, 0.2
 #: Images of a class that are moved together, and steps that move each: as in the trials that chose the learning rate.
@@ -49,11 +51,6 @@ class MomentFlags:
         at_most=64,
     )  # fmt: skip
     part_rounds: int = flag(3, "Rounds of noisy k-means that find the parts.", rare=True, at_most=100)
-    moment_clip: float = flag(
-        1.4,
-        "Longest difference of an image to the centre of its part that counts in full, in root mean squares.",
-        rare=True,
-    )  # fmt: skip
     moments_noise_multiplier: float | None = flag(
         None, "Noise multiplier of each question but the covariances, in place of its share of the budget.", rare=True
     )
@@ -136,7 +133,7 @@ class MomentFlags:
     def moment_facts(self) -> dict[str, Any]:
         """What the receipt says of the moments."""
         asked = {"num_parts": self.parts, "num_frequencies": self.frequencies}
-        return asked | {name: getattr(self, name) for name in ("part_rounds", "moment_clip")}
+        return asked | {"part_rounds": self.part_rounds, "moment_clip": MOMENT_CLIP}
 
     @property
     def _spectrum(self) -> dict[str, Any]:

@@ -117,7 +117,6 @@ class ProposerFlags:
         place=True, excludes=("public_dataset_name", "public_data_dir"),
     )  # fmt: skip
     pretrained_model_revision: str | None = flag(None, "Branch, tag or commit of it on the Hub.", rare=True)
-    generator_inference_steps: int = flag(20, "Its sampling steps.", rare=True, at_most=1_000)
 
 
 @dataclass

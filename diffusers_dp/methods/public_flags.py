@@ -26,9 +26,6 @@ class PublicDataFlags:
         "Hub id or local folder of public images, other than the sensitive ones.",
         place=True, excludes=("public_data_dir",),
     )  # fmt: skip
-    public_dataset_config_name: str | None = flag(
-        None, "Configuration of it, where it has several.", rare=True, only_with="public_dataset_name"
-    )
     public_data_dir: str | None = flag(
         None,
         "Folder of public images in place of --public_dataset_name, with one folder of images per class.",
@@ -38,11 +35,6 @@ class PublicDataFlags:
     public_image_column: str = flag(
         "image", "Column of --public_dataset_name that holds the images.", rare=True, only_with="public_dataset_name"
     )
-    public_label_column: str | None = flag(
-        None,
-        "Column of it that holds the class; unset: 'label' if there is one.",
-        rare=True, only_with="public_dataset_name",
-    )  # fmt: skip
     public_class_names: str | None = flag(
         None,
         "Its label set, comma-separated (a list in a recipe); unset: that of its metadata or its folders.",
@@ -78,9 +70,8 @@ class PublicDataFlags:
             folder = Path(os.path.expanduser(self.public_data_dir))  # a folder that is not there is refused later
             names = class_folders(folder, "public_data_dir") if os.path.isdir(folder) else ()
         return DataSource(
-            dataset_name=self.public_dataset_name, dataset_config_name=self.public_dataset_config_name,
-            train_data_dir=self.public_data_dir, train_split=self.public_split,
-            image_column=self.public_image_column, label_column=self.public_label_column, class_names=names,
+            dataset_name=self.public_dataset_name, train_data_dir=self.public_data_dir, train_split=self.public_split,
+            image_column=self.public_image_column, class_names=names,
             image_shape=image_shape, max_image_pixels=max_image_pixels, value_range=value_range, own_files=True,
         )  # fmt: skip
 

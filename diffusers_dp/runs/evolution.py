@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     Run = TrainingRun[PrivateEvolutionConfig]
 
+GENERATOR_INFERENCE_STEPS = 20  # of a public pipeline: enough for candidates, which votes then choose among
 FIRST, LOOKAHEAD, PARENTS, CHILDREN = range(4)  # draws of a generation, each with numbers of its own
 
 
@@ -180,9 +181,10 @@ def pipeline_candidates(run: "Run") -> PipelineCandidates:
         refuse_the_same_images(model.receipt, facts, f"{FLAG} {name}", **config.books)
     pipeline = build_pipeline(model, facts).to(run.processes.device)
     pipeline.unet.eval()
-    steps = config.generator_inference_steps
-    said = {"generator_inference_steps": steps}
-    return PipelineCandidates(pipeline, facts.image_shape, steps, said, [model.origin] if model.origin else [])
+    said = {"generator_inference_steps": GENERATOR_INFERENCE_STEPS}
+    return PipelineCandidates(
+        pipeline, facts.image_shape, GENERATOR_INFERENCE_STEPS, said, [model.origin] if model.origin else []
+    )
 
 
 def images_by_class(public: PublicImages, class_names: Any, margin: int) -> list[torch.Tensor]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..distributed.processes import Processes
+from ..methods.moments import MOMENT_CLIP
 from ..models import Denoiser, TrainingLoss
 from ..models.gaussian_mixture import GaussianMixture, in_levels, shrunk, symmetric
 from ..models.mixture_denoiser import DistillationLoss, MixtureDenoiser
@@ -144,12 +145,12 @@ def ask_for_mixture(run: "Run") -> tuple[GaussianMixture, torch.Tensor]:
         centres = centres + FIRST_SPREAD * spread * torch.randn(centres.shape, generator=generator)
         for query in config.part_means:
             centres = torch.where(used[..., None], centres, centres[:, :1])
-            sums, sizes, noise = ask_about_parts(run, query, centres, config.moment_clip * energy**0.5)
+            sums, sizes, noise = ask_about_parts(run, query, centres, MOMENT_CLIP * energy**0.5)
             centres = centres + shrunk(sums / sizes[..., None], noise / sizes)
         centres, sizes = torch.where(used[..., None], centres, centres[:, :1]), sizes * used
         apart = (sizes / sizes.sum())[..., None] * (centres - means).square()
         energy = max(energy - float(apart.sum()), LEAST_ENERGY * energy)
-    sums, sizes, _ = ask_about_parts(run, config.covariances, centres, config.moment_clip * energy**0.5)
+    sums, sizes, _ = ask_about_parts(run, config.covariances, centres, MOMENT_CLIP * energy**0.5)
     sums, sizes = sums * used[..., None], sizes * used
     borrowed = BORROWED * run.plan.rows[config.covariances.name].noise_multiplier
     from_all = borrowed * (RARE * counts < counts.mean())[:, None, None]

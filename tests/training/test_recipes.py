@@ -30,7 +30,7 @@ SHORT = {
     "generator_batch_size": 10, "num_auxiliary_images": 10, "num_generated_images": 10, "diffusion_steps": 1,
     "diffusion_batch_size": 2, "num_stopping_images": 10, "stopping_steps": 1,
     "num_inference_steps": 1, "max_physical_batch_size": 2, "candidates_per_class": 4, "images_per_class": 2,
-    "lookahead": 1, "generator_inference_steps": 2, "steps_per_network": 1, "network_steps": 1,
+    "lookahead": 1, "steps_per_network": 1, "network_steps": 1,
     "semantic_classes_per_class": 1,
 }  # fmt: skip
 

@@ -101,7 +101,7 @@ def test_an_evolution_goes_on_with_its_candidates_origin(generator, kept, tmp_pa
         str(tmp_path / "run"),
     ]
     if generator == "pipeline":
-        flags += ["--generator_inference_steps", "2", "--pretrained_model_name_or_path"]
+        flags += ["--pretrained_model_name_or_path"]
         first, second = (
             [save_pipeline(tmp_path / name, in_channels=1, out_channels=1, norm_eps=eps)]
             for name, eps in (("a", 1e-5), ("b", 1e-3))
