@@ -62,7 +62,7 @@ class TestRefusals:
 
     def test_a_folder_that_is_no_release(self, tmp_path):
         self.refused(tmp_path, f"holds no {RECEIPT}")
-        self.refused(tmp_path, "no model of this library", allow_unverified=True)
+        self.refused(tmp_path, "no model_index.json that can be read", allow_unverified=True)
 
     @pytest.mark.parametrize(
         ("name", "content", "words"),
