@@ -10,16 +10,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from diffusers_dp import load_verified
 from diffusers_dp.app import budget, server, views
 from diffusers_dp.app.downloads import dataset_zip, file_name, images_zip
-from diffusers_dp.app.drawing import Preview, read_order
+from diffusers_dp.app.drawing import read_order
 from diffusers_dp.app.shelf import Shelf
 from diffusers_dp.commands.app import Limits
 from diffusers_dp.errors import IntegrityError, UsageError
 from diffusers_dp.release.plain_words import strength
-from diffusers_dp.sampling.drawing import Drawing, pixels_of
-from diffusers_dp.sampling.drawing import draw as draw_images
 
 
 LIMITS = Limits(max_images=8, max_steps=6, max_model_mb=10)
@@ -126,17 +123,6 @@ class TestRefusals:
         (release / RECEIPT).write_text('{"format": "diffusers_dp/1", "claimed_epsilon": "<script>"}')
         shown = views.guarantee(Shelf([str(release)], LIMITS, allow_unverified=True).open(str(release)))
         assert "Does NOT match" in shown and "<script>" not in shown
-
-
-class TestDrawing:
-    def test_previews_come_first_and_the_images_are_those_of_the_command(self, shelf, opened, tmp_path):
-        previews, drawn = draw(shelf, opened, order_of(steps=4, seed=5))
-        assert [(found.done, found.total) for found in previews] == [(1, 4), (2, 4), (3, 4)]
-        assert all(isinstance(found, Preview) for found in previews)
-        assert Image.open(io.BytesIO(previews[0].sheet)).size == (16, 16)  # three of 8x8, two in a row
-        pipeline = load_verified(opened.folder)
-        others = pixels_of(draw_images(pipeline, Drawing(3, num_inference_steps=4, seed=5)))[:, 0]
-        assert np.abs(pixels(drawn).astype(int) - others).max() <= 1 and drawn.labels == (0, 1, 2)
 
 
 @pytest.fixture(scope="module")

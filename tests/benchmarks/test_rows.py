@@ -84,16 +84,6 @@ def test_an_entrant_pays_for_all_releases_at_the_delta_of_the_images(rows):
     assert all(too_dear(each, 10, 60_000) for each in (small, sum_of_two, priced))
 
 
-def test_a_data_set_that_cannot_be_scored_is_refused_before_training(rows, tmp_path):
-    images, runner = np.zeros((4, 1, 8, 8), np.uint8), rows.Runner({}, tmp_path, rows.RESULTS)
-    for name, labels, words in (("half", [0, 1, 0, 1], "splits train and test"), ("bare", None, "column of classes")):
-        for split in ("train", "test")[: 2 if labels is None else 1]:
-            write_dataset(tmp_path / name, images, labels, labels and ["a", "b"], split)
-        runner.places[name] = str(tmp_path / name)
-        with pytest.raises(rows.Stopped, match=words):
-            runner.row(rows.Case("a", "dp_merf", name, 10.0, 0), None)
-
-
 def test_a_runner_that_is_stopped_ends_its_commands(rows, tmp_path):
     runner = rows.Runner({}, tmp_path, rows.RESULTS)
     wait = [sys.executable, "-c", "print('there', flush=True); import time; time.sleep(600)"]
@@ -105,21 +95,6 @@ def test_a_runner_that_is_stopped_ends_its_commands(rows, tmp_path):
         with pytest.raises(rows.Stopped, match="exit code -15"):
             asked.result()
     assert not runner._processes
-
-
-def test_rows_are_made_again_in_a_file_of_their_own(rows, tmp_path, monkeypatch):
-    """Cases whose data set has no place wait; those that are there have their rows beside the first ones."""
-    monkeypatch.setattr(rows.Runner, "row", lambda self, case, core: {
-        "key": case.key, "case": case.name, "data": case.data, "epsilon": case.epsilon, "seed": case.seed,
-        "scored_on": "test", "frechet": 0,
-    })  # fmt: skip
-    other = "- {name: other, method: pe, data: crops}"
-    (tmp_path / "cases.yaml").write_text(CASES + other)
-    command = ["run", str(tmp_path / "cases.yaml"), "--data", "noise=there"]
-    again = tmp_path / "again" / "rows.jsonl"
-    for argv in ([], ["--results", str(again)]):
-        assert rows.main([*command, *argv]) == 0
-    assert len(rows.read_rows(rows.RESULTS)) == len(rows.read_rows(again)) == 5
 
 
 def test_an_entrant_cannot_draw_more_images_than_others(rows, tmp_path, monkeypatch):
@@ -189,45 +164,6 @@ def test_a_case_that_fails_leaves_no_row_and_others_go_on(rows, tmp_path, monkey
     assert rows.run(cases, rows.Runner({}, tmp_path, rows.RESULTS), jobs=2) == 1
     assert len(rows.read_rows(rows.RESULTS)) == 2 and rows.left_of(cases, "test", rows.RESULTS) == [cases[1]]
     assert rows.left_of(cases, "train", rows.RESULTS) == cases
-
-
-def test_the_leaderboard_is_made_of_rows(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    board = import_module("board")
-
-    def row(name, epsilon, value, **more):
-        return {"case": f"board {name}", "method": "dp_merf", "data": "mnist", "epsilon": epsilon, "scored_on": "test",
-                "accuracy": {"cnn": value}, "minutes": {"train": 4.0}, "status": "proven", "public": "", **more,
-                "seed": 0, "receipt_sha256": name}  # fmt: skip
-
-    made = [
-        row("DP-MERF", 10.0, 0.4), row("DP-MERF", 10.0, 0.6), row("DP-MERF", 1.0, 0.3),
-        row("DP-MERF", 10.0, 0.9, minutes={}, method=None, public="a network"),
-        row("DPDM", 10.0, 0.7, data="cifar10"), row("New", 1.0, 0.2, method=None, data="scans"),
-        {**row("x", 1.0, 1), "case": "x"},
-        row("PSG", 10.0, 0.99, scored_on="train"),
-    ]  # fmt: skip
-    places = board.places_in(made)
-    lines = board.leaderboard_table(places, "mnist").splitlines()[2:]
-    assert lines == [
-        "| DP-MERF | 90.0 |  | not stated | 1 | a network | proven; method not reviewed |",
-        "| DP-MERF | 50.0 (10.0) | 30.0 | 4.0 | 2, 1 | none | proven |",
-    ]
-    assert "| New |  | 20.0 | 4.0 stated | 1 | none | proven; " in board.leaderboard_table(places, "scans")
-    blocks = ("board cifar10", "board others", "hours", "refuted")
-    text = board.with_board("\n".join(f"<!-- {each} --><!-- /{each.split()[0]} -->" for each in blocks), made)
-    assert "| DPDM | 70.0 |" in text and "| PGE |" in text and "| FETA-Pro |" not in text
-    same = row("New", 1.0, 0.2, method=None, data="scans")
-    entrants = [{**same, "seed": seed, "entered": True} for seed in (1, 2)]
-    assert board.pictured(entrants, "scans") == [entrants[0]], "one for a method"
-    assert text.count("| New |") == 1 < text.index("### scans") and "rows took 0.4 hours" in text
-    assert board.with_board(text, made) == text
-    assert board.leaderboard_picture(places).startswith(b"\x89PNG")
-    untimed = [place for place in places if place.minutes is None]
-    assert untimed and board.leaderboard_picture(untimed) is None is board.leaderboard_picture([])
-    alone = [*places, board.Place("Last", "pe", "mnist", 1.0, 99.0, None, 1, 1.0, "proven")]
-    assert board.leaderboard_table(alone, "mnist").splitlines()[-1].startswith("| Last |"), "no place at epsilon 10"
-    assert [board.Place(**each) for each in json.loads(board.text_of(made))] == places
 
 
 def test_the_leaderboard_of_the_package_is_that_of_the_rows(monkeypatch):

@@ -91,18 +91,6 @@ def test_public_facts_of_a_data_set_on_disk(capsys, tmp_path):
     assert text.startswith("planned for 30 images of 1x8x8 in 2 classes; none was read")
 
 
-def test_what_a_large_delta_means_is_told_of_one_plan_and_of_a_sweep(capsys):
-    sentence = (
-        "A delta of 0.002 is not below 1 / 1,000 images: such a guarantee allows to publish some of them outright."
-    )
-    flags = [*SMALL, "--curriculum", "none", "--max_train_steps", "1"]
-    large = [*flags, "--target_delta", "0.002", "--allow_large_delta"]
-    assert planned(*large).table.count(sentence) == 1
-    assert output(capsys, *large, "--sweep", "target_epsilon=1,2").count(sentence) == 1
-    swept = output(capsys, *flags, "--sweep", "target_delta=0.002,1e-3,1e-5")
-    assert "target_delta=0.002: --target_delta 0.002 is not below" in swept and swept.count("--allow_large_delta") == 2
-
-
 # Published tables: RDP, 2,100 steps of q = 1/14 on 55,000 images, the central images at q = 6000/55000.
 
 

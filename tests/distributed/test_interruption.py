@@ -50,6 +50,7 @@ def after(function, happened):
 def test_in_dp_sgd_the_step_is_finished_and_saved(method, tmp_path, monkeypatch):
     script, run, steps = load(method, monkeypatch), tmp_path / "run", []
     given = [*SHORT_RUN, *OWN[method], *write_images(tmp_path / "images"), "--output_dir", str(run)]
+    before = signal.getsignal(signal.SIGTERM)
 
     def third():
         steps.append(1)
@@ -65,7 +66,7 @@ def test_in_dp_sgd_the_step_is_finished_and_saved(method, tmp_path, monkeypatch)
     script.main([*given, *RESUME])
     check_finished(run, 4)
     assert [row["steps_reserved"] for row in read_ledger(run)[1] if row["stage"] == "dp_sgd"] == [2, 2, 1]
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_ctrl_c_leaves_a_status(tmp_path, monkeypatch):

@@ -225,19 +225,6 @@ def test_noise_neither_moves_the_numbers_nor_is_it_larger_than_stated(judge):
         assert values.std(ddof=1) == pytest.approx(stated, rel=0.35), name
 
 
-def test_a_class_that_noise_hides_has_no_number_of_its_own(judge):
-    images, labels = digits()
-    images, labels = images[labels != 2], labels[labels != 2]
-    answer = ask(judge, door(images, labels))
-    found = judge.measurements(answer, noise_std=SIGMA * math.sqrt(3), num_units=len(images))
-    assert list(by_class(found, "accuracy")) == ["zero", "one", "three"]
-    share = by_class(found, CLASS_SHARE)["two"]
-    assert share.value < 5 * share.standard_error
-    assert by_metric(found)["first moment distance"].protocol["classes"] == 3
-    nothing = torch.zeros_like(answer)
-    assert set(by_metric(judge.measurements(nothing, noise_std=1.0, num_units=300))) == {"accuracy"}
-
-
 def test_a_dataset_can_have_the_shares_that_were_paid_for(judge):
     images, labels = digits(number=300)
     answer = ask(judge, door(images, labels), generator=Noiseless())

@@ -75,12 +75,3 @@ def test_every_size_and_channel_count(name, channels, side):
     with torch.device("meta"):  # shapes alone: nothing is computed
         network = build_network(name, (channels, side, side), 7).eval()
         assert network(torch.zeros(2, channels, side, side)).shape == (2, 7)
-
-
-@pytest.mark.parametrize("name", ["wrn", "resnet", "resnext"])
-def test_a_signal_survives_the_depth(name):
-    """At the start a network tells images apart: neither do its activations vanish nor are they infinite."""
-    torch.manual_seed(0)
-    network = build_network(name, (1, 8, 8), 10)
-    spread = network(torch.randn(8, 1, 8, 8)).std(0).mean()
-    assert 1e-3 < spread < 1e3

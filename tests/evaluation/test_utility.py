@@ -58,22 +58,6 @@ def test_logistic_regression_against_counting_by_hand(digits):
     json.dumps([row.as_json() for row in measurements], allow_nan=False)
 
 
-def test_several_seeds_have_a_spread(digits):
-    synthetic, test = digits[0].subset(np.arange(300)), digits[1]
-    measurements, (details,) = measured(synthetic, test, classifiers=["mlp"], seeds=(3, 5, 8), epochs=20)
-    (accuracy,) = of(measurements, "accuracy")
-    assert len(set(details.accuracies)) > 1
-    assert accuracy.value == pytest.approx(np.mean(details.accuracies))
-    assert accuracy.standard_error == pytest.approx(np.std(details.accuracies, ddof=1) / math.sqrt(3))
-    assert accuracy.protocol["standard_error_of"] == "3 seeds" and accuracy.protocol["seeds"] == [3, 5, 8]
-    share = accuracy.value / 100
-    assert accuracy.protocol["standard_error_of_test_images"] == pytest.approx(
-        100 * math.sqrt(share * (1 - share) / 360)
-    )
-    assert details.confusion.sum() == 3 * 360
-    assert len(accuracy.protocol["chosen_epochs"]) == 3 and accuracy.protocol["epochs"] == 20
-
-
 def test_an_ensemble_averages_probabilities(digits):
     synthetic, test = digits[0].subset(np.arange(240)), digits[1]
     measurements, _ = measured(

@@ -89,22 +89,6 @@ def test_what_should_be_private_does_not_go_into_a_public_repository(hub, releas
     assert set(hub.repositories[f"models/{NAME}"]) == {".gitattributes"}
 
 
-def test_what_the_hub_refuses_is_one_sentence(hub, release, capsys, monkeypatch):  # noqa: F811
-    assert command(capsys, release, "--hub_model_id", "others/scans")[1].startswith(
-        "error: --hub_model_id others/scans was refused: your token may not write there"
-    )
-    assert "cannot be a name" in command(capsys, release, "--hub_model_id", "a/b/c")[1]
-    monkeypatch.setenv("HF_TOKEN", "hf_wrong")
-    assert "does not know your token: log in" in command(capsys, release, "--hub_model_id", NAME)[1]
-    monkeypatch.delenv("HF_TOKEN")
-    assert "needs a Hub token: log in" in command(capsys, release, "--hub_model_id", NAME)[1]
-    monkeypatch.setenv("HF_TOKEN", "hf_any")
-    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
-    code, said = command(capsys, release, "--hub_model_id", NAME)
-    assert code == 2 and "could not be reached or the connection broke: try again" in said
-    assert hub.repositories == {}
-
-
 @pytest.mark.parametrize(
     ("tamper", "words"),
     [

@@ -7,7 +7,7 @@ from accelerate.state import PartialState
 from diffusers_dp.accounting.ledger import PrivacyLedger
 from diffusers_dp.errors import UsageError
 from diffusers_dp.runs import trackers
-from support.flags import DIFFUSION_METHODS, RESUME, SHORT_RUN
+from support.flags import DIFFUSION_METHODS, SHORT_RUN
 from support.runs import check_finished, files, load, write_images
 
 
@@ -68,13 +68,3 @@ def test_a_tracker_that_cannot_start_leaves_nothing(script, tmp_path, monkeypatc
     with pytest.raises(UsageError, match=r"--report_to tensorboard could not be started \(no key was given\)"):
         script.main([*given, "--report_to", "tensorboard"])
     assert not (tmp_path / "run").exists()
-
-
-def test_a_run_that_goes_on(tmp_path, monkeypatch):
-    """A run that goes on tells on."""
-    pytest.importorskip("tensorboard")
-    script = load("dpdm", monkeypatch)
-    given = [*SHORT_RUN, *write_images(tmp_path / "images"), "--output_dir", str(tmp_path / "run")]
-    script.main(given)
-    script.main([*given, *RESUME, "--report_to", "tensorboard"])
-    assert len(list((tmp_path / "run" / "private" / "tensorboard").rglob("*tfevents*"))) == 1
