@@ -245,7 +245,8 @@ def charged_evaluation(
 
     Returns:
         `list[dict]`: Measurements from `Measurement.as_json`. The list is empty if the reserve was spent on a lost
-            answer, or on another state of the model before the run resumed from an earlier checkpoint.
+            answer which the budget does not cover again (`--question_slack`), or on another state of the model before
+            the run resumed from an earlier checkpoint.
 
     Raises:
         BudgetExceeded: The reserve is spent.
@@ -255,8 +256,8 @@ def charged_evaluation(
     weights = torch.frombuffer(bytearray.fromhex(digest), dtype=torch.uint8)
     ledger = images.ledger
     stored = answers.get(row, ledger)
-    spent = any(earlier["stage"] == row.name for earlier in ledger.rows)
-    if spent and (stored is None or not torch.equal(stored["weights"], weights)):
+    lost = stored is None and any(earlier["stage"] == row.name for earlier in ledger.rows)
+    if lost and ledger.over_budget([row]) or stored is not None and not torch.equal(stored["weights"], weights):
         processes.print(
             "The reserve for evaluation was spent before an interruption, on an answer that was lost or is about "
             "another state of the model: this release carries no charged numbers."

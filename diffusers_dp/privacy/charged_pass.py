@@ -31,7 +31,8 @@ def charged_pass(ledger: PrivacyLedger, row: LedgerRow, processes: Processes, lo
 
     Raises:
         BudgetExceeded: The row would exceed the budget; no image was looked at.
-        ProcessLost: Another process was killed in its pass, and nothing is charged; or its pass failed.
+        ProcessLost: Another process was killed in its pass, and nothing is charged unless the first one's own pass
+            failed; or the other's pass failed.
     """
     ledger.refuse_unaffordable(row)
     failed = True
@@ -39,8 +40,13 @@ def charged_pass(ledger: PrivacyLedger, row: LedgerRow, processes: Processes, lo
         seen = look()
         failed = False
     finally:
-        failed = processes.any(failed)
-        reservation = ledger.reserve(row)
+        charged = failed  # an error of one's own, whatever becomes of the others
+        try:
+            failed = processes.any(failed)
+            charged = True
+        finally:
+            if charged:
+                reservation = ledger.reserve(row)
     if failed:
         raise ProcessLost(processes.lost)
     return seen, reservation

@@ -22,7 +22,10 @@ def noise_of(rows: Mapping[str, LedgerRow], queries: Sequence[Query]) -> dict[st
     """What `private/run.json` keeps of a plan, as JSON values."""
     kept = {}
     for query in queries:
-        kept[query.name] = {"noise_multiplier": rows[query.name].noise_multiplier, **_asked(query)}
+        row = rows[query.name]  # whose sample rate is that of coins, with exact noise
+        kept[query.name] = {
+            **_asked(query), "noise_multiplier": row.noise_multiplier, "sample_rate": row.sampling_probability,
+        }  # fmt: skip
     for name in {DP_SGD, TEACHERS} & set(rows):
         row = rows[name]
         kept[name] = {"noise_multiplier": row.noise_multiplier, **{key: getattr(row, key) for key in _STEP}}

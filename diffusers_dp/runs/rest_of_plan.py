@@ -22,7 +22,8 @@ def refuse_what_cannot_be_finished(
     """
     Refuses a run whose remaining questions and steps no longer fit. Nothing is spent and nothing is written.
 
-    After its questions, DP-SGD may end early instead, as long as a step is left.
+    After its questions, DP-SGD may end early instead, as long as a step is left. A lost answer about the finished
+    model stops nothing: the release then carries no charged numbers.
 
     Args:
         plan (`Plan`): With the noise of the first start.
@@ -36,14 +37,14 @@ def refuse_what_cannot_be_finished(
     """
     lost = [plan.rows[query.name] for query in plan.queries if not (answers / query.name).exists()]
     before = lost if step is None else []  # all that comes before DP-SGD is over
+    asked = {row["stage"] for row in ledger.rows}
     later = plan.rows.get("evaluation_reserve")
-    after = [] if later is None or (answers / later.name).exists() else [later]
+    after = [] if later is None or later.name in asked else [later]
     remaining = max_train_steps - (step or 0)
     steps = [replace(plan.step, steps=remaining)] if plan.step is not None and remaining > 0 else []
     needed = [*before, *after, *(steps if before else [])]
-    asked = {row["stage"] for row in ledger.rows}
     if needed and (problem := ledger.over_budget(needed)):
-        again = [row.name for row in [*before, *after] if row.name in asked]
+        again = [row.name for row in before if row.name in asked]
         raise BudgetExceeded(
             f"What is left of the plan ({', '.join(map(_in_words, needed))}) {problem}, because "
             f"{_reason(again)}: nothing was asked. {_remedy(ledger, [*before, *after], steps if before else [])}"

@@ -23,17 +23,22 @@ LEDGER_FAULTS = (
         "        seen = look()\n",
         "        reservation = ledger.reserve(row)\n        seen = look()\n",
         (f"{PASS}gate_pass_row_and_noise_follow_each_other",),
-        "        failed = processes.any(failed)\n        reservation = ledger.reserve(row)\n",
-        "        failed = processes.any(failed)\n",
+        "                reservation = ledger.reserve(row)\n",
+        "                pass\n",
     ),
     Fault(
         "an error within the pass is not charged",
         CHARGED,
-        "        seen = look()\n        failed = False\n    finally:\n        failed = processes.any(failed)\n"
-        "        reservation = ledger.reserve(row)\n",
-        "        seen = look()\n        failed = processes.any(False)\n        reservation = ledger.reserve(row)\n"
-        "    finally:\n        pass\n",
+        "        failed = False\n    finally:\n",
+        "        failed = False\n    except BaseException:\n        raise\n    else:\n",
         (f"{PASS}an_error_within_the_pass_is_charged_and_nothing_is_drawn",),
+    ),
+    Fault(
+        "an error within the pass is not charged where another process was lost, too",
+        CHARGED,
+        "        charged = failed  #",
+        "        charged = False  #",
+        (f"{PASS}an_own_error_is_charged_whatever_ends_the_wait_for_the_others",),
     ),
     Fault(
         "an error within the pass of another process is answered",
@@ -45,8 +50,8 @@ LEDGER_FAULTS = (
     Fault(
         "the row is written while other processes still look",
         CHARGED,
-        "        failed = processes.any(failed)\n        reservation = ledger.reserve(row)\n",
-        "        reservation = ledger.reserve(row)\n        failed = processes.any(failed)\n",
+        "            failed = processes.any(failed)\n            charged = True\n",
+        "            reservation = ledger.reserve(row)\n            failed = processes.any(failed)\n",
         (f"{PASS}a_process_that_is_killed_costs_nothing_and_one_that_fails_the_question",),
     ),
     Fault(

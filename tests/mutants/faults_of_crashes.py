@@ -42,6 +42,20 @@ CRASHES = (
         (f"{KILLED}the_rest_is_priced_before_the_next_question",),
     ),
     Fault(
+        "a finished model whose evaluation was lost is refused",
+        "diffusers_dp/runs/rest_of_plan.py",
+        "later is None or later.name in asked else",
+        "later is None else",
+        (f"{KILLED}a_lost_evaluation_is_not_asked_again_and_stops_no_release",),
+    ),
+    Fault(
+        "a run with exact noise keeps another sample rate than its questions have",
+        "diffusers_dp/runs/kept_noise.py",
+        '"sample_rate": row.sampling_probability,',
+        '"sample_rate": query.sample_rate,',
+        (f"{KILLED}no_noise_is_chosen_again",),
+    ),
+    Fault(
         "a resumed run chooses the noise of its questions again",
         PLAN,
         "    kept = identity.noise if identity.asked and config",

@@ -119,6 +119,25 @@ def test_a_process_that_is_killed_costs_nothing_and_one_that_fails_the_question(
         assert [row["state"] for row in door.ledger.rows] == rows and "noise" not in order
 
 
+@pytest.mark.parametrize("end", [ProcessLost, KeyboardInterrupt])
+def test_an_own_error_is_charged_whatever_ends_the_wait_for_the_others(end, monkeypatch):
+    """Another process is killed, or Ctrl-C comes, while this one waits with its error."""
+
+    class Waiting(Processes):
+        def any(self, answer):
+            raise end(self.lost)
+
+    def fails(self, *_):
+        raise ArithmeticError("about an image")
+        yield
+
+    door = make_door(processes=Waiting())
+    monkeypatch.setattr(SensitiveImages, "_batches_of_records", fails)
+    with pytest.raises(end):
+        door.noisy_sum(pixels, **QUESTION)
+    assert [row["state"] for row in door.ledger.rows] == ["reserved"]
+
+
 def test_the_row_is_on_disk_before_noise_is_drawn(tmp_path, monkeypatch):
     path, normal = tmp_path / "ledger.jsonl", PrivateGenerator.normal
     ledger = PrivacyLedger(path, target_epsilon=1e9, target_delta=1e-5, num_images=12, accountant="rdp")

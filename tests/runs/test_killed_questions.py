@@ -3,6 +3,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 import torch
@@ -89,6 +90,19 @@ def test_dp_sgd_alone_may_end_early_and_not_before_its_first_step(tmp_path):
     check(plan, ledger, tmp_path, step=30)
 
 
+def test_a_lost_evaluation_is_not_asked_again_and_stops_no_release(tmp_path):
+    """The model is finished: it is released without charged numbers."""
+    _, plan, ledger = begun(tmp_path, "--evaluation_reserve", "0.2")
+    for query in plan.queries:
+        ledger.reserve(plan.rows[query.name])
+        answered(tmp_path, query.name)
+    ledger.reserve(replace(plan.step, steps=60))
+    check(plan, ledger, tmp_path, step=60)
+    ledger.reserve(plan.rows["evaluation_reserve"])
+    check(plan, ledger, tmp_path, step=60)
+    check(plan, ledger, tmp_path, step=30)
+
+
 def test_slack_keeps_budget_for_one_answer_and_names_whose(tmp_path):
     config, plan, ledger = begun(tmp_path, "--question_slack", "1")
     names = [query.name for query in plan.queries]
@@ -116,11 +130,13 @@ def test_slack_of_questions_that_share_the_rest(slack):
     assert all(row.noise_multiplier == plan.rows[row.name[6:]].noise_multiplier for row in again)
 
 
-def test_no_noise_is_chosen_again(tmp_path):
+@pytest.mark.parametrize("noise", ["float", "exact"])
+def test_no_noise_is_chosen_again(tmp_path, noise):
     """Also where more is spent than was planned, and for what was not asked yet."""
-    config, plan, ledger = begun(tmp_path)
+    _, plan, ledger = begun(tmp_path, "--noise", noise)
     ledger.reserve(plan.rows[plan.queries[0].name])
-    resumed = load_config([*OF_FETA, "--restart_slack", "30", "--output_dir", str(tmp_path), *RESUME])
+    again_flags = [*OF_FETA, "--noise", noise, "--output_dir", str(tmp_path), *RESUME]
+    resumed = load_config([*again_flags, "--restart_slack", "30"])
     again = plan_run(resumed, FACTS)
     assert {name: row.noise_multiplier for name, row in again.rows.items() if name in plan.rows} == {
         name: row.noise_multiplier for name, row in plan.rows.items()
@@ -131,9 +147,9 @@ def test_no_noise_is_chosen_again(tmp_path):
         ("--num_central_images 3", "has repeats 3"),
     ):
         with pytest.raises(UsageError, match=words):
-            plan_run(load_config([*OF_FETA, *flags.split(), "--output_dir", str(tmp_path), *RESUME]), FACTS)
+            plan_run(load_config([*again_flags, *flags.split()]), FACTS)
     with pytest.raises(IntegrityError, match="began with sampling probability"):
-        plan_run(load_config([*OF_FETA, "--train_batch_size", "50", "--output_dir", str(tmp_path), *RESUME]), FACTS)
+        plan_run(load_config([*again_flags, "--train_batch_size", "50"]), FACTS)
 
 
 def test_a_question_that_is_new_is_refused():
