@@ -3,6 +3,7 @@
 
 from collections.abc import Callable, Iterator
 from functools import wraps
+from importlib.resources import files
 from typing import Any
 
 import gradio as gr
@@ -20,22 +21,6 @@ from .shelf import Shelf
 
 INTRO = """# Images under differential privacy
 Read what a release promises, then draw from it: that costs no more privacy."""
-HOW_PRIVATE = """## How private is this?
-**What epsilon says.** Imagine two models: one trained with your image, one without it. Where the release protects
-patients, say, it is with or without all images of one patient. Epsilon bounds how differently they can behave: every
-event is at most e<sup>epsilon</sup> times as likely under one as under the other, but for a probability of delta.
-Small is good: at epsilon 1 a coin flip about your image improves to 73 in 100 at best, at 10 the bound alone forbids
-next to nothing, though known attacks achieve far less.
-
-**Where the words come from.** "Strong" up to epsilon 1, "moderate" up to 10 and "weak" above are the tiers of
-[How to DP-fy ML](https://arxiv.org/abs/2303.00654) (Ponomareva et al. 2023, Section 5.2). They weigh what is known
-of attacks, too; the share of right guesses beside them is what the proof alone leaves open, which is more.
-
-**Who is protected from whom.** One image, or all images of one person where the release says so, from everybody who
-sees the model, its images or this page. Not from those who trained it.
-
-**What it does not say.** That the images are good or fair; that what is true of all images together stays secret;
-that the trainer was honest: a receipt shows that its numbers fit together and to the files."""
 # Python makes the link in memory; the browser saves the file unless another model was chosen meanwhile.
 SAVE = """(html, name) => {
   const link = new DOMParser().parseFromString(html || "", "text/html").querySelector("a.dp-saved");
@@ -50,11 +35,11 @@ CARDS = """const mark = () => { for (const card of element.querySelectorAll("[da
   window.dpMark = mark; watch("value", mark);"""
 CHOSEN = "() => window.dpChosen"
 MARKED = "() => { setTimeout(() => window.dpMark?.(), 50); }"
-PICTURE_IN_WORDS = """What the picture says: a **stage** is one kind of question to the training images, and a
-**noise multiplier** how much noise each answer got, in units of what a single image can change. **Shares** are
-measured by RDP, which adds up over the stages; epsilon does not, so a small share can stand beside an epsilon that
-is not small. **RDP** and **PLD** are two ways to compute epsilon, of which PLD is closer. One image **zeroed out**
-means that it contributed nothing, as if it had not been there."""
+#: Of listeners that are no part of the page's API, or that work one at a time.
+QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
+WORK: dict[str, Any] = {"concurrency_id": "work", "show_progress": "hidden"}
+PLAN: dict[str, Any] = {"concurrency_id": "plan", "show_progress": "hidden"}
+LAST: dict[str, Any] = {**PLAN, **QUIET, "trigger_mode": "always_last"}
 NOTHING_YET = "Nothing is drawn yet."
 NOTHING_COMPARED = "Nothing is compared yet."
 NOTHING_DRAWN = "Draw images first: then they can be saved."
@@ -78,13 +63,9 @@ def build_page(shelf: Shelf) -> gr.Blocks:
                 gr.Markdown(INTRO, elem_id="intro")
             with gr.Column(scale=2, min_width=300):
                 model = gr.Dropdown(
-                    names,
-                    value=names[0] if names else None,
-                    label="Model",
-                    info=hint,
-                    allow_custom_value=True,
+                    names, value=names[0] if names else None, label="Model", info=hint, allow_custom_value=True,
                     elem_id="model",
-                )
+                )  # fmt: skip
         gallery = gr.HTML("", elem_id="gallery", padding=False, visible=len(names) > 1, js_on_load=CARDS)
         facts = gr.HTML(views.note("Reading the receipt ..."), elem_id="guarantee", padding=False)
         with gr.Tabs():
@@ -100,7 +81,7 @@ def build_page(shelf: Shelf) -> gr.Blocks:
         found = gr.JSON(visible=False)
         gallery.click(None, None, [model], js=CHOSEN)
         if len(names) > 1:
-            page.load(_cards(shelf), None, [gallery], api_visibility="private", show_progress="hidden")
+            page.load(_cards(shelf), None, [gallery], **QUIET)
 
         # The browser runs the listeners of one event in this order, each after the one before.
         model.change(
@@ -123,14 +104,8 @@ def build_page(shelf: Shelf) -> gr.Blocks:
                 js=_for_all(buttons, ANSWERED, "found.ready"),
             )  # fmt: skip
         for event in (private.select, model.change):
-            event(
-                _budget_of(shelf), [model], [picture], api_visibility="private", concurrency_id="plan",
-                show_progress="hidden", trigger_mode="always_last",
-            )  # fmt: skip
-        measured.select(
-            _leaderboard, None, [board], api_visibility="private", concurrency_id="plan", show_progress="hidden",
-            trigger_mode="always_last",
-        )  # fmt: skip
+            event(_budget_of(shelf), [model], [picture], **LAST)
+        measured.select(_leaderboard, None, [board], **LAST)
     page.queue(max_size=QUEUE_LENGTH, default_concurrency_limit=1)
     return page
 
@@ -160,6 +135,10 @@ def theme() -> gr.themes.Base:
         button_primary_background_fill_hover=pressed, button_primary_background_fill_hover_dark=pressed,
         link_text_color="*primary_700", link_text_color_dark="*primary_300",
     )  # fmt: skip
+
+
+def _prose(name: str) -> str:
+    return files("diffusers_dp").joinpath("templates", name).read_text(encoding="utf-8").rstrip("\n")
 
 
 def _draw_tab(shelf: Shelf, model: gr.Dropdown) -> tuple[list[Any], list[Any], list[Any], list[Any]]:
@@ -195,20 +174,11 @@ def _draw_tab(shelf: Shelf, model: gr.Dropdown) -> tuple[list[Any], list[Any], l
                 as_dataset = gr.Button("Download as dataset", size="sm", elem_id="save-dataset")
             link = gr.HTML("", elem_id="saved", padding=False)
     controls = [classes, count, seed, steps, solver]
-    drawing = draw.click(
-        _draw(shelf),
-        [model, *controls],
-        [result, kept, link],
-        api_name="draw",
-        concurrency_id="work",
-        show_progress="hidden",
-    )
+    drawing = draw.click(_draw(shelf), [model, *controls], [result, kept, link], api_name="draw", **WORK)
     stop.click(None, cancels=[drawing])
     ended = [drawing]
     for button, pack, name in ((as_zip, images_zip, "images"), (as_dataset, dataset_zip, "dataset")):
-        saving = button.click(
-            _save(pack, name), [kept, model], [link], api_visibility="private", show_progress="hidden"
-        )
+        saving = button.click(_save(pack, name), [kept, model], [link], **QUIET)
         saving.then(None, [link, model], [link], js=SAVE)
         ended.append(saving)
     return controls, [draw, as_zip, as_dataset], [result, kept, link], ended
@@ -224,23 +194,16 @@ def _compare_tab(shelf: Shelf, model: gr.Dropdown, controls: list[Any]) -> tuple
     )  # fmt: skip
     compare = gr.Button("Compare", variant="primary", interactive=False, elem_id="compare")
     result = gr.HTML(views.note(NOTHING_COMPARED), elem_id="comparison", padding=False)
-    comparing = compare.click(
-        _compare(shelf),
-        [model, other, *controls],
-        [result],
-        api_name="compare",
-        concurrency_id="work",
-        show_progress="hidden",
-    )
+    comparing = compare.click(_compare(shelf), [model, other, *controls], [result], api_name="compare", **WORK)
     return compare, result, comparing
 
 
 def _private_tab() -> gr.HTML:
     """Returns the component for the model's budget picture."""
-    gr.Markdown(HOW_PRIVATE)
+    gr.Markdown(_prose("app_how_private.md"))
     gr.Markdown("### Where the budget of this model went")
     picture = gr.HTML(views.note("The picture comes with the model."), elem_id="budget", padding=False)
-    gr.Markdown(PICTURE_IN_WORDS)
+    gr.Markdown(_prose("app_picture.md"))
     gr.Markdown(
         "### A run of your own\nThe noise that a budget asks for, before an image is read: what `diffusers-dp plan` "
         "computes for FETA-Pro."
@@ -249,14 +212,13 @@ def _private_tab() -> gr.HTML:
         values = [
             gr.Number(10000, label="Images in training", precision=0, elem_id="plan-images"),
             gr.Number(1, label="Epsilon", elem_id="plan-epsilon"),
-            gr.Number(
-                500, label="Expected batch", info="Images in a step, on average.", precision=0, elem_id="plan-batch"
-            ),
+            gr.Number(500, label="Expected batch", info="Images in a step, on average.", precision=0,
+                      elem_id="plan-batch"),
             gr.Number(300, label="Steps of DP-SGD", precision=0, elem_id="plan-steps"),
-        ]
+        ]  # fmt: skip
     plan = gr.Button("Plan", elem_id="plan")
     planned = gr.HTML("", elem_id="planned", padding=False)
-    plan.click(_plan, values, [planned], api_name="plan", concurrency_id="plan", show_progress="hidden")
+    plan.click(_plan, values, [planned], api_name="plan", **PLAN)
     _which_method()
     return picture
 
@@ -277,18 +239,12 @@ def _which_method() -> None:
         ]
     which = gr.Button("Recommend", elem_id="which")
     said = gr.HTML("", elem_id="recommended", padding=False)
-    which.click(_which, facts, [said], api_name="recommend", concurrency_id="plan", show_progress="hidden")
+    which.click(_which, facts, [said], api_name="recommend", **PLAN)
 
 
 def _leaderboard_tab() -> gr.HTML:
     """Returns the component for the picture."""
-    gr.Markdown(
-        "### Which method is best per minute?\nMeasured runs. Settings follow from the rules of `--config auto "
-        "--minutes 8`. The rules come from recipes that were tuned on MNIST's training images, most of them, and "
-        "nothing was tried for these runs. A small CNN learns drawn images and is tested on real ones: accuracies in "
-        "per cent, the standard error over seeds in parentheses. Minutes are what training took, which may be more "
-        "than 8. Entrants choose their own settings."
-    )
+    gr.Markdown(_prose("app_leaderboard.md"))
     picture = gr.HTML(views.note("The picture comes in a moment."), elem_id="leaderboard", padding=False)
     for title, table in measured_tables():
         gr.Markdown(f"#### {title}\n{table}", elem_classes="dp-measured")
@@ -324,14 +280,9 @@ def _open(shelf: Shelf) -> Callable[[str], dict[str, Any]]:
             return {**said, "guarantee": views.error(str(error))}
         names = list(released.class_names or ())
         return {
-            **said,
-            "guarantee": views.guarantee(released),
-            "samples": views.samples(released),
-            "classes": names,
-            "visible": bool(names),
-            "drawn": not released.holds_images,
-            "ready": True,
-        }
+            **said, "guarantee": views.guarantee(released), "samples": views.samples(released), "classes": names,
+            "visible": bool(names), "drawn": not released.holds_images, "ready": True,
+        }  # fmt: skip
 
     return answer
 
@@ -427,10 +378,8 @@ def _leaderboard() -> str:
     picture = measured_picture()
     if picture is None:
         return views.note("Nothing is measured yet.")
-    images = [
-        views.picture(
-            content, f"{title}: real images, and images of each method.", title=title, label=title, kind="webp"
-        )
-        for title, content in read_pictures().items()
-    ]
-    return "".join([views.picture(picture, words, label="Leaderboard"), *images])
+    shown = views.picture(picture, words, label="Leaderboard")
+    for title, content in read_pictures().items():
+        words = f"{title}: real images, and images of each method."
+        shown += views.picture(content, words, title=title, label=title, kind="webp")
+    return shown

@@ -40,11 +40,9 @@ def build_shelf(flags: PageFlags) -> Shelf:
     paths."""
     names = flags.releases or [name.strip() for name in os.environ.get(NAMES_VARIABLE, "").split(",") if name.strip()]
     names = names or [str(path.parent) for path in sorted(Path("runs").glob("*/release/privacy_receipt.json"))]
+    is_here = flags.server_name in (HERE, "localhost", "::1")
     return Shelf(
-        list(dict.fromkeys(names)),
-        flags,
-        allow_unverified=flags.allow_unverified,
-        folders_by_visitors=flags.server_name in (HERE, "localhost", "::1"),
+        list(dict.fromkeys(names)), flags, allow_unverified=flags.allow_unverified, folders_by_visitors=is_here
     )
 
 

@@ -42,11 +42,9 @@ class Shelf:
         allow_unverified: bool = False,
         folders_by_visitors: bool = False,
     ) -> None:
-        self._given = label(names)
+        self._given, self.limits = label(names), limits
         self.names = tuple(self._given)
-        self.limits = limits
-        self.allow_unverified = allow_unverified
-        self.folders_by_visitors = folders_by_visitors
+        self.allow_unverified, self.folders_by_visitors = allow_unverified, folders_by_visitors
         # Opening one model waits neither for the files of another nor for torch.
         self._opening = [threading.Lock() for _ in range(OPENED_AT_ONCE)]
         self._loading, self._counting = threading.Lock(), threading.Lock()
