@@ -44,6 +44,6 @@ def test_a_forged_receipt_is_named(changes, words):
     honest = teachers_row(SHARES, clip_norm=C, noise_multiplier=1.0, normaliser=2).query
     event = {"stage": "teachers", "mechanism": "gaussian", "partition": None, "id": 0,
              "dataset_size": 12, "query": honest}  # fmt: skip
-    assert verify._wrong_query(event, {}, strict=True) is None
-    assert words in str(verify._wrong_query({**event, "query": honest | changes}, {}, strict=True))
-    assert "samples" in str(verify._wrong_query({**event, "mechanism": "poisson_gaussian"}, {}, strict=True))
+    assert verify._wrong_query(event, {}) is None
+    assert words in str(verify._wrong_query({**event, "query": honest | changes}, {}))
+    assert "samples" in str(verify._wrong_query({**event, "mechanism": "poisson_gaussian"}, {}))
