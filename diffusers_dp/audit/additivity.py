@@ -7,7 +7,6 @@ Where terms depend on the batch, no term need be longer than C, and no probe tha
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +19,7 @@ from ..privacy.sensitive import SensitiveImages
 from ..randomness.private_generator import KEY_BYTES, PrivateGenerator
 from .canaries import FaultyNoise, read_tags, tag_images
 from .checks import Check
-from .mechanism import AuditedModel, Mechanism, flat
+from .mechanism import AuditedModel, Mechanism, audited_door, flat
 
 
 NUM_RECORDS = 20  # in one physical batch
@@ -114,15 +113,13 @@ def noiseless_sum(
         row_loss (`RowLoss`): In place of the model's own.
         max_grad_norm (`float`): In place of the run's C.
     """
-    number, units = len(images), dict[str, Any]()
-    if mechanism.max_images_per_unit is not None:
-        units = {"units": np.arange(number), "num_units": number}
-    door = _Shown(
-        images, labels, num_images=number, image_shape=audited.image_shape, ledger=mechanism.ledger(number),
-        class_names=audited.class_names, device=audited.device, **units,
+    number = len(images)
+    door = audited_door(
+        images, labels, ledger=mechanism.ledger(number), generator=FaultyNoise(0.0), kind=_Shown,
+        units=None if mechanism.max_images_per_unit is None else np.arange(number),
+        class_names=audited.class_names, device=audited.device,
     )  # fmt: skip
-    door._generator = FaultyNoise(0.0)
-    question = mechanism.question(number, number) | {
+    question = mechanism.question(number) | {
         "max_grad_norm": max_grad_norm, "sample_rate": 1.0, "bands": None,
         "noise_multiplier": 1e3,  # off, and cheap to count
         "noise_multiplicity": min(mechanism.noise_multiplicity, MOST_DRAWS),

@@ -9,13 +9,11 @@ in one cell only.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import torch
 from scipy import stats
 
-from ..accounting.ledger import PrivacyLedger
 from ..accounting.ledger_row import Bands, LedgerRow
 from ..evaluation.charged import Judge
 from ..evaluation.images import ImageSet
@@ -24,7 +22,7 @@ from ..privacy.sensitive import SensitiveImages
 from ..randomness.keyed_hash import digests_of
 from .bands import whitened
 from .checks import Check, random_check, std_check
-from .mechanism import ANY_EPSILON, STAND_IN_SHAPE, AuditedModel, Mechanism
+from .mechanism import STAND_IN_SHAPE, AuditedModel, Mechanism, audited_door, counting_ledger, labels_of
 
 
 NUM_RECORDS = 4
@@ -49,11 +47,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        words = (
-            "units" if self.units else "images",
-            "exact" * self.exact,
-        )
-        return ", ".join(filter(None, words))
+        return ("units" if self.units else "images") + ", exact" * self.exact
 
 
 CELLS = (Cell(), Cell(units=True), Cell(exact=True))
@@ -75,13 +69,17 @@ def cell_checks(mechanism: Mechanism, audited: AuditedModel, cells: Sequence[Cel
     for cell in cells:
         for words, answers, std in noise_of_cell(mechanism, audited, cell):
             found |= {f"{name}, {words} ({cell.name})": p for name, p in noise_p_values(answers, std).items()}
-    checks = []
-    for kind in ("standard deviation", "correlation"):
-        p_values = {name: p for name, p in found.items() if name.startswith(kind)}
-        worst = min(p_values, key=lambda name: p_values[name])
-        p_value = min(1.0, p_values[worst] * len(p_values))
-        checks.append(random_check(f"noise at the door: {worst}: p-value", p_values[worst], 1.0, p_value))
-    return checks
+    return [
+        worst_check("noise at the door", {name: p for name, p in found.items() if name.startswith(kind)})
+        for kind in ("standard deviation", "correlation")
+    ]
+
+
+def worst_check(prefix: str, p_values: dict[str, float]) -> Check:
+    """The least of these p-values, corrected for their number (Bonferroni)."""
+    worst = min(p_values, key=lambda name: p_values[name])
+    p_value = min(1.0, p_values[worst] * len(p_values))
+    return random_check(f"{prefix}: {worst}: p-value", p_values[worst], 1.0, p_value)
 
 
 def noise_of_cell(
@@ -91,8 +89,8 @@ def noise_of_cell(
     sigma, clip_norm = mechanism.noise_multiplier, mechanism.max_grad_norm
     door = blank_door(audited.image_shape, audited.class_names, cell, audited.device)
     bands = mechanism.bands
-    question = mechanism.question(NUM_RECORDS, NUM_RECORDS) | {
-        "noise_multiplier": sigma, "sample_rate": 0.5 if bands is None else 0.5 / bands.count, "bands": bands,
+    question = mechanism.question(NUM_RECORDS) | {
+        "sample_rate": 0.5 if bands is None else 0.5 / bands.count,
         "noise_multiplicity": min(mechanism.noise_multiplicity, 2), "reserve_steps": ASKS,
     }  # fmt: skip
     answers = [_part(door.noisy_gradient(audited.model, audited.row_loss, **question)) for _ in range(ASKS)]
@@ -132,20 +130,12 @@ def blank_door(
     device: torch.device | str = "cpu",
 ) -> SensitiveImages:
     """To records of which none can be read."""
-    images = np.zeros((NUM_RECORDS, *image_shape), dtype=np.uint8)
-    labels = None if class_names is None else np.arange(NUM_RECORDS) % len(class_names)
-    units: dict[str, Any] = {}
-    if cell.units:
-        units = {"units": np.arange(NUM_RECORDS), "num_units": NUM_RECORDS, "ids": digests_of(range(NUM_RECORDS))}
-    return SensitiveImages(
-        images, labels, np.zeros(NUM_RECORDS, dtype=bool), num_images=NUM_RECORDS, image_shape=image_shape,
-        ledger=ledger_of(), class_names=class_names, device=device, exact=cell.exact,
-        **units,
+    numbers = np.arange(NUM_RECORDS)
+    return audited_door(
+        np.zeros((NUM_RECORDS, *image_shape), dtype=np.uint8), labels_of(class_names, numbers), numbers < 0,
+        ledger=counting_ledger(NUM_RECORDS, 1e-5), class_names=class_names, device=device, exact=cell.exact,
+        units=numbers if cell.units else None, ids=digests_of(numbers.tolist()) if cell.units else None,
     )  # fmt: skip
-
-
-def ledger_of() -> PrivacyLedger:
-    return PrivacyLedger(None, target_epsilon=ANY_EPSILON, target_delta=1e-5, num_images=NUM_RECORDS, accountant="rdp")
 
 
 def untrained_judge(image_shape: tuple[int, ...], class_names: tuple[str, ...] | None) -> Judge:

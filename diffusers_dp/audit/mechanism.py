@@ -8,6 +8,7 @@ multiplicity and divisor are the run's own.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from torch import nn
 from ..accounting.ledger import PrivacyLedger
 from ..accounting.ledger_row import Bands
 from ..gradients.step import Gradients, RowLoss
+from ..privacy.sensitive import SensitiveImages
 from ..randomness.private_generator import PrivateGenerator
 from ..runs.plan import Plan
 from .bands import enough_steps
@@ -65,17 +67,15 @@ class Mechanism:
             "grid" in query,
         )  # fmt: skip
 
-    def question(self, num_images: int, max_physical_batch_size: int) -> dict:
-        """Arguments of `noisy_gradient` for so many images."""
-        return {
-            "max_grad_norm": self.max_grad_norm,
-            "noise_multiplier": self.noise_multiplier,
-            "sample_rate": self.sample_rate,
-            "normaliser": self.normaliser,
-            "noise_multiplicity": self.noise_multiplicity,
-            "max_physical_batch_size": max_physical_batch_size,
-            "bands": self.bands,
-        }
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Its numbers, by the names of the arguments of `noisy_gradient`."""
+        names = ("sample_rate", "noise_multiplier", "max_grad_norm", "normaliser", "noise_multiplicity")
+        return {name: getattr(self, name) for name in names}
+
+    def question(self, max_physical_batch_size: int) -> dict[str, Any]:
+        """Arguments of `noisy_gradient`."""
+        return self.facts | {"max_physical_batch_size": max_physical_batch_size, "bands": self.bands}
 
     @property
     def sampling_probability(self) -> float:
@@ -83,10 +83,47 @@ class Mechanism:
         return self.sample_rate if self.bands is None else self.bands.count * self.sample_rate
 
     def ledger(self, num_images: int) -> PrivacyLedger:
-        """One that only counts; by RDP, because PLD takes a second where epsilon is large."""
-        return PrivacyLedger(
-            None, target_epsilon=ANY_EPSILON, target_delta=self.delta, num_images=num_images, accountant="rdp"
-        )
+        return counting_ledger(num_images, self.delta)
+
+
+def counting_ledger(num_images: int, delta: float, accountant: str = "rdp") -> PrivacyLedger:
+    """One that only counts; by RDP, because PLD takes a second where epsilon is large."""
+    return PrivacyLedger(
+        None, target_epsilon=ANY_EPSILON, target_delta=delta, num_images=num_images, accountant=accountant
+    )
+
+
+def audited_door(
+    images: np.ndarray,
+    labels: np.ndarray | None,
+    readable: np.ndarray | None = None,
+    *,
+    ledger: PrivacyLedger,
+    generator: PrivateGenerator | None = None,
+    units: np.ndarray | None = None,
+    kind: type[SensitiveImages] = SensitiveImages,
+    **options: Any,
+) -> SensitiveImages:
+    """The real door to stand-in records.
+
+    Args:
+        readable (`np.ndarray` of bool, *optional*): Records that are there; all of them by default.
+        generator (`PrivateGenerator`, *optional*): In place of the real one.
+        units (`np.ndarray`, *optional*): Unit of each record, from 0 on without a gap.
+        options: As for `SensitiveImages`.
+    """
+    if units is not None:
+        options |= {"units": units, "num_units": int(units.max()) + 1}
+    options.setdefault("num_images", len(images))
+    door = kind(images, labels, readable, image_shape=images.shape[1:], ledger=ledger, **options)
+    if generator is not None:
+        door._generator = generator
+    return door
+
+
+def labels_of(class_names: tuple[str, ...] | None, numbers: np.ndarray) -> np.ndarray | None:
+    """Classes that records with these numbers take in turn."""
+    return None if class_names is None else numbers % len(class_names)
 
 
 def size_of_audit(mechanism: Mechanism, quick: bool) -> tuple[int, list[int]]:
@@ -112,7 +149,7 @@ def canary_runs(
     images = np.random.default_rng().integers(0, 256, (num_records, *STAND_IN_SHAPE), dtype=np.uint8)
     tag_images(images, np.arange(num_records))
     physical = math.ceil(num_records * mechanism.sample_rate / 3)  # several to a step
-    question = mechanism.question(num_records, physical)
+    question = mechanism.question(physical)
     outcomes: list[Outcome] = []
     claim = 0.0
     for noise_scale, steps in zip(NOISE_SCALES, lengths, strict=True):

@@ -62,37 +62,27 @@ def audit_mechanism(
         _one_thread(),
         tqdm(total=total, desc="Pre-flight" if quick else "Mechanism", unit="step", leave=False) as bar,
     ):
-        outcomes = {}
+        outcomes, delta = {}, plan.ledger.target_delta
+        asked: dict[str, Any] = {
+            "delta": delta, "draws": QUICK_DRAWS if quick else DRAWS, "accountant": "rdp" if quick else "pld",
+            "progress": bar.update,
+        }  # fmt: skip
         if mechanism is not None:
             outcomes["dp_sgd"] = canary_runs(mechanism, quick=quick, progress=bar.update)
         if rounds is not None:
-            outcomes[TEACHERS] = teacher_runs(
-                rounds, delta=plan.ledger.target_delta, draws=QUICK_DRAWS if quick else DRAWS,
-                accountant="rdp" if quick else "pld", progress=bar.update,
-            )  # fmt: skip
+            outcomes[TEACHERS] = teacher_runs(rounds, **asked)
         for query in queries:
             outcomes[query.row.name] = query_runs(
-                query, facts.image_shape, facts.class_names,
-                delta=plan.ledger.target_delta, draws=QUICK_DRAWS if quick else DRAWS,
-                accountant="rdp" if quick else "pld", units=plan.unit == "unit", exact=plan.exact, progress=bar.update,
-            )  # fmt: skip
+                query, facts.image_shape, facts.class_names, units=plan.unit == "unit", exact=plan.exact, **asked
+            )
         for probe in probes:
             checks += probe()
             bar.update()
-    settings: dict[str, Any] = {"delta": plan.ledger.target_delta}
+    settings: dict[str, Any] = {"delta": delta}
     if mechanism is not None:
-        settings = {
-            "sample_rate": mechanism.sample_rate,
-            "noise_multiplier": mechanism.noise_multiplier,
-            "max_grad_norm": mechanism.max_grad_norm,
-            "normaliser": mechanism.normaliser,
-            "noise_multiplicity": mechanism.noise_multiplicity,
-            **({} if mechanism.bands is None else {"noise_bands": mechanism.bands.count}),
-            "delta": mechanism.delta,
-            "stand_in_records": num_records,
-            "num_canaries": num_records // 2,
-            "steps": steps,
-        }
+        bands = {} if mechanism.bands is None else {"noise_bands": mechanism.bands.count}
+        records = {"stand_in_records": num_records, "num_canaries": num_records // 2, "steps": steps}
+        settings = mechanism.facts | bands | settings | records
     return Audit("mechanism", settings, outcomes, checks, time.perf_counter() - start)
 
 

@@ -7,13 +7,11 @@ Gaussian test. Whether images move each other is asked of six, without noise.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
 from scipy import stats
 
-from ..accounting.ledger import PrivacyLedger
 from ..accounting.ledger_row import LedgerRow
 from ..privacy.sensitive import SensitiveImages
 from ..privacy.separate_records import Features
@@ -23,7 +21,7 @@ from .bounds import gaussian_estimate
 from .canaries import FaultyNoise
 from .cells import untrained_judge
 from .checks import ESTIMATE_CONFIDENCE, ROUNDING, Check, Outcome, exact_check, random_check, std_check, z_check
-from .mechanism import ANY_EPSILON, NOISE_SCALES
+from .mechanism import NOISE_SCALES, audited_door, counting_ledger, labels_of
 
 
 NUM_IMAGES = 12  # N of the audit, or its units
@@ -81,7 +79,6 @@ def query_runs(
     images = np.full((len(unit_of), *image_shape), 255, dtype=np.uint8)
     labels = None if class_names is None else np.full(len(unit_of), label, dtype=np.int64)
 
-    options: dict[str, Any] = {"units": unit_of, "num_units": NUM_IMAGES} if units else {}
     rate = query.row.sampling_probability
 
     def answers(noise_scale: float, present: bool, count: int) -> np.ndarray:
@@ -89,13 +86,12 @@ def query_runs(
         readable = (unit_of == NUM_IMAGES // 2) & present
         parts, source = [], FaultyNoise(noise_scale)
         while count > 0:
-            ledger = _ledger(delta, "rdp")
+            ledger = counting_ledger(NUM_IMAGES, delta)
             ledger.affordable_steps(query.row, DRAWS_PER_LEDGER)  # counted once, not anew for every draw
-            door = SensitiveImages(
-                images, labels, readable, num_images=len(unit_of), image_shape=image_shape, ledger=ledger,
-                class_names=class_names, exact=exact, **options,
+            door = audited_door(
+                images, labels, readable, ledger=ledger, generator=source, units=unit_of if units else None,
+                class_names=class_names, exact=exact,
             )  # fmt: skip
-            door._generator = source
             parts.append(query.answers(door, min(count, DRAWS_PER_LEDGER), rate))
             count -= len(parts[-1])
         if progress is not None:
@@ -106,7 +102,7 @@ def query_runs(
     noiseless = answers(0.0, True, max(20, int(np.ceil(20 / rate))))
     lengths = np.linalg.norm(noiseless.reshape(len(noiseless), -1), axis=1)
     signal = noiseless[lengths.argmax()]
-    claim = _ledger(delta, accountant).epsilon(extra=[replace(query.row, steps=1)])
+    claim = counting_ledger(NUM_IMAGES, delta, accountant).epsilon(extra=[replace(query.row, steps=1)])
     certain = _exact_checks(query, noiseless, answers(0.0, False, 2), signal, place)
     certain.append(_additivity_check(query, image_shape, class_names, delta, exact))
     outcomes = []
@@ -116,12 +112,6 @@ def query_runs(
         checks = certain if noise_scale == 1 else []
         outcomes.append(_judge(query, without, within, signal, place, noise_scale, claim, delta, checks))
     return outcomes
-
-
-def _ledger(delta: float, accountant: str) -> PrivacyLedger:
-    return PrivacyLedger(
-        None, target_epsilon=ANY_EPSILON, target_delta=delta, num_images=NUM_IMAGES, accountant=accountant
-    )
 
 
 def _exact_checks(
@@ -150,14 +140,13 @@ def _additivity_check(
     some longer than the clip norm and some shorter, none of them with the largest value that there is."""
     images = np.random.default_rng(0).integers(0, 200, (NUM_TOGETHER, *image_shape), dtype=np.uint8)
     images[0], images[1], images[2] = 240, 60, 150
-    labels = None if class_names is None else np.arange(NUM_TOGETHER) // 2 % len(class_names)
+    numbers = np.arange(NUM_TOGETHER)
 
     def answer(which: slice) -> torch.Tensor:
-        door = SensitiveImages(
-            images[which], None if labels is None else labels[which], num_images=NUM_IMAGES, image_shape=image_shape,
-            ledger=_ledger(delta, "rdp"), class_names=class_names, exact=exact,
+        door = audited_door(
+            images[which], labels_of(class_names, numbers[which] // 2), ledger=counting_ledger(NUM_IMAGES, delta),
+            generator=FaultyNoise(0.0), num_images=NUM_IMAGES, class_names=class_names, exact=exact,
         )  # fmt: skip
-        door._generator = FaultyNoise(0.0)
         return torch.from_numpy(query.answers(door, 1, 1.0))
 
     alone = sum(answer(slice(i, i + 1)) for i in range(NUM_TOGETHER))

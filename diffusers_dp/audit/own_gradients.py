@@ -19,7 +19,7 @@ from ..gradients.supported import FREEZE, UnsupportedModel
 from ..randomness.private_generator import PrivateGenerator
 from .additivity import draws_by_record, noiseless_sum, one_arithmetic, tagged_noise
 from .checks import Check
-from .mechanism import AuditedModel, Mechanism
+from .mechanism import AuditedModel, Mechanism, labels_of
 from .probes import public_seeds
 
 
@@ -48,9 +48,7 @@ def own_gradient_checks(mechanism: Mechanism, audited: AuditedModel, *, bf16: bo
         UnsupportedModel: They differ; names the parameters. Or `check_model` refuses the model.
     """
     images = tagged_noise(NUM_RECORDS, audited.image_shape)
-    labels = None
-    if audited.class_names is not None:
-        labels = np.arange(NUM_RECORDS) // 2 % len(audited.class_names)
+    labels = labels_of(audited.class_names, np.arange(NUM_RECORDS) // 2)
     own, calls = draws_by_record(audited.row_loss), []
 
     def loss(

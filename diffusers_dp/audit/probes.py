@@ -13,12 +13,13 @@ import torch
 from torch import nn
 
 from ..gradients.step import Gradients
-from ..privacy.sensitive import SensitiveImages
 from ..randomness.private_generator import KEY_BYTES, PrivateGenerator
 from .additivity import DrawsByRecord
 from .canaries import FaultyNoise, read_tags, tag_images
+from .cells import NUM_RECORDS as NUM_BLANKS
+from .cells import blank_door, cell_of
 from .checks import ROUNDING, Check, exact_check, random_check, std_check, z_check
-from .mechanism import AuditedModel, Mechanism, flat
+from .mechanism import AuditedModel, Mechanism, audited_door, flat, labels_of
 
 
 # By what the loss of each record is multiplied: six records, so that their groups and their order show.
@@ -42,7 +43,7 @@ def sensitivity(mechanism: Mechanism, audited: AuditedModel, noise_multiplicity:
     images = np.random.default_rng(0).integers(0, 256, (NUM_RECORDS, *audited.image_shape), dtype=np.uint8)
     images[1], images[-1] = 255, 0
     tag_images(images, np.arange(NUM_RECORDS))
-    labels = None if audited.class_names is None else np.arange(NUM_RECORDS) % len(audited.class_names)
+    labels = labels_of(audited.class_names, np.arange(NUM_RECORDS))
     factors = torch.tensor([*ADVERSARIES, *[1.0] * (NUM_RECORDS - len(ADVERSARIES)), 0.0], device=audited.device)
 
     def loss(
@@ -59,21 +60,18 @@ def sensitivity(mechanism: Mechanism, audited: AuditedModel, noise_multiplicity:
 
     unit_of = np.arange(NUM_RECORDS) // (1 if per_unit is None else 2)
     num_units = int(unit_of.max()) + 1
-    units: dict[str, Any] = (
-        {} if per_unit is None else {"units": unit_of, "num_units": num_units, "max_images_per_unit": per_unit}
-    )
+    units: dict[str, Any] = {} if per_unit is None else {"units": unit_of, "max_images_per_unit": per_unit}
     ledger = mechanism.ledger(num_units)
-    question = {**mechanism.question(NUM_RECORDS, physical), "noise_multiplicity": noise_multiplicity}
-    question["noise_multiplier"] = 1e3  # the noise is off, and little of it is dear to count
-    question |= {"sample_rate": 1.0, "bands": None}
+    question = mechanism.question(physical) | {
+        "noise_multiplicity": noise_multiplicity, "sample_rate": 1.0, "bands": None,
+        "noise_multiplier": 1e3,  # the noise is off, and little of it is dear to count
+    }  # fmt: skip
 
     def answer(missing: int | None) -> torch.Tensor:
-        door = SensitiveImages(
-            images, labels, unit_of != missing, num_images=NUM_RECORDS, image_shape=audited.image_shape,
-            ledger=ledger, class_names=audited.class_names, device=audited.device, exact=mechanism.exact,
-            **units,
+        door = audited_door(
+            images, labels, unit_of != missing, ledger=ledger, generator=FaultyNoise(0.0, key),
+            class_names=audited.class_names, device=audited.device, exact=mechanism.exact, **units,
         )  # fmt: skip
-        door._generator = FaultyNoise(0.0, key)
         gradients = door.noisy_gradient(audited.model, loss, reserve_steps=num_units + 1, **question)
         return flat(gradients, mechanism.normaliser / mechanism.max_grad_norm)
 
@@ -107,21 +105,14 @@ def parameter_noise_checks(mechanism: Mechanism, audited: AuditedModel) -> list[
     """Noise alone: a step on records that are all zeroed out and two on empty samples, all under the same public
     seeds. Every parameter of the model gets the noise that is declared, and neither the seeds nor another door tell
     it."""
-    blanks = np.zeros((2, *audited.image_shape), dtype=np.uint8)
-    labels = None if audited.class_names is None else np.zeros(2, dtype=np.int64)
     std = mechanism.noise_multiplier * mechanism.max_grad_norm
-    units: dict[str, Any] = {}
-    if mechanism.max_images_per_unit is not None:
-        units = {"units": np.arange(2), "num_units": 2}
     answers: list[Gradients] = []
     for sample_rate in (1.0, 1e-9, 1e-9):
-        small = replace(mechanism, sample_rate=sample_rate, bands=None)
-        door = SensitiveImages(
-            blanks, labels, np.zeros(2, dtype=bool), num_images=2, image_shape=audited.image_shape,
-            ledger=small.ledger(2), class_names=audited.class_names, device=audited.device, exact=mechanism.exact,
-            **units,
-        )  # fmt: skip
-        question = {**small.question(2, 2), "noise_multiplicity": min(mechanism.noise_multiplicity, 4)}
+        door = blank_door(audited.image_shape, audited.class_names, cell_of(mechanism), audited.device)
+        small = replace(
+            mechanism, sample_rate=sample_rate, bands=None, noise_multiplicity=min(mechanism.noise_multiplicity, 4)
+        )
+        question = small.question(NUM_BLANKS)
         with public_seeds():
             answers.append(door.noisy_gradient(audited.model, audited.row_loss, **question))
     absent = sum(name not in answer for name in audited.parameters for answer in answers)

@@ -14,17 +14,15 @@ import numpy as np
 import torch
 from torch import nn
 
-from ..accounting.ledger import PrivacyLedger
 from ..accounting.ledger_row import LedgerRow, Shares
-from ..privacy.sensitive import SensitiveImages
 from ..privacy.teachers import ANSWER, Teaching
 from ..randomness.keyed_hash import digests_of, group_of
 from ..randomness.private_generator import KEY_BYTES
 from .bounds import gaussian_estimate
 from .canaries import FaultyNoise
-from .cells import noise_p_values
-from .checks import ESTIMATE_CONFIDENCE, ROUNDING, Check, Outcome, exact_check, random_check, std_check, z_check
-from .mechanism import ANY_EPSILON, NOISE_SCALES, STAND_IN_SHAPE, AuditedModel
+from .cells import noise_p_values, worst_check
+from .checks import ESTIMATE_CONFIDENCE, ROUNDING, Check, Outcome, exact_check, std_check, z_check
+from .mechanism import NOISE_SCALES, STAND_IN_SHAPE, AuditedModel, audited_door, counting_ledger, labels_of
 
 
 UNITS, SHARES = 12, Shares(2, bytes(range(KEY_BYTES)).hex())
@@ -78,7 +76,8 @@ def teacher_runs(
         images[0] = 255
         readable = np.ones(UNITS, dtype=bool)
         readable[0] = present
-        door = _door(images, readable, delta, FaultyNoise(noise_scale))
+        ledger = counting_ledger(UNITS, delta)
+        door = audited_door(images, None, readable, ledger=ledger, generator=FaultyNoise(noise_scale))
         teachers = door.teachers(teaching, SHARES)
         found = [
             teachers.noisy_gradient(
@@ -97,21 +96,18 @@ def teacher_runs(
     certain = [
         exact_check("clipping: teachers: what one unit moves, in the sensitivity", length / sensitivity, 1.0, ROUNDING)
     ]
-    claim = _ledger(delta, accountant).epsilon(extra=[replace(row, steps=1)])
+    claim = counting_ledger(UNITS, delta, accountant).epsilon(extra=[replace(row, steps=1)])
     outcomes = []
     for noise_scale in NOISE_SCALES:
         count = draws if noise_scale == 1 else max(10, draws // 10)
         out, inside = answers(noise_scale, False, count), answers(noise_scale, True, count)
         noise = np.concatenate([out - without, inside - within])
         p_values = noise_p_values([{"rounds": torch.from_numpy(each)} for each in noise], std)
-        worst = min(p_values, key=lambda name: p_values[name])
         scores = [((part - without) * signal).sum((1, 2)) / length for part in (out, inside)]
         checks = [
             *certain,
             std_check("teachers: standard deviation of the noise", noise, std),
-            random_check(
-                f"teachers: {worst}: p-value", p_values[worst], 1.0, min(1.0, p_values[worst] * len(p_values))
-            ),
+            worst_check("teachers", p_values),
             z_check("teachers: mean without the unit", scores[0].mean(), 0.0, std / np.sqrt(count)),
             z_check("teachers: mean with the unit", scores[1].mean(), length, std / np.sqrt(count)),
         ]
@@ -126,11 +122,15 @@ def own_teacher_checks(row: LedgerRow, audited: AuditedModel, delta: float) -> l
     teaching: Any = audited.row_loss
     generator = np.random.default_rng(0)
     images = generator.integers(0, 256, (UNITS, *audited.image_shape), dtype=np.uint8)
-    labels = None if audited.class_names is None else np.arange(UNITS) % len(audited.class_names)
+    labels = labels_of(audited.class_names, np.arange(UNITS))
     share = group_of(digests_of(range(UNITS)), SHARES.number, SHARES.group_key)
 
     def answer(readable: np.ndarray) -> torch.Tensor:
-        door = _door(images, readable, delta, FaultyNoise(0.0, bytes(KEY_BYTES)), audited, labels)
+        door = audited_door(
+            images, labels, readable, ledger=counting_ledger(UNITS, delta),
+            generator=FaultyNoise(0.0, bytes(KEY_BYTES)), class_names=audited.class_names,
+            device=next((p.device for p in audited.model.parameters()), "cpu"),
+        )  # fmt: skip
         with torch.random.fork_rng():  # the same teachers and inputs
             torch.manual_seed(0)
             teachers = door.teachers(teaching, SHARES)
@@ -151,20 +151,3 @@ def own_teacher_checks(row: LedgerRow, audited: AuditedModel, delta: float) -> l
         ),
         Check("teachers: what a missing unit moves, in the sensitivity", found, 1.0, None, found <= 1 + ROUNDING),
     ]  # fmt: skip
-
-
-def _door(
-    images: np.ndarray, readable: np.ndarray, delta: float, source: FaultyNoise, audited: AuditedModel | None = None,
-    labels: np.ndarray | None = None,
-) -> SensitiveImages:  # fmt: skip
-    door = SensitiveImages(
-        images, labels, readable, num_images=UNITS, image_shape=images.shape[1:], ledger=_ledger(delta, "rdp"),
-        class_names=None if audited is None else audited.class_names,
-        device="cpu" if audited is None else next((p.device for p in audited.model.parameters()), "cpu"),
-    )  # fmt: skip
-    door._generator = source
-    return door
-
-
-def _ledger(delta: float, accountant: str) -> PrivacyLedger:
-    return PrivacyLedger(None, target_epsilon=ANY_EPSILON, target_delta=delta, num_images=UNITS, accountant=accountant)
