@@ -57,6 +57,10 @@ def _mean_row(key: tuple[Any, ...], same: list[dict[str, Any]], real: float | No
     case, method, recipe, data, epsilon, flags, _ = key
     pairs = re.findall(r"--(\w+)((?: (?!--)\S+)*)", flags)
     start = ["--config", recipe] if recipe else []
+    known_config = METHODS[method].config
+    assert known_config is not None
+    if not {name for name, _ in pairs} <= {known.name for known in fields(known_config)}:
+        return None  # a flag that is gone: nobody could run this
     config = load_config([*start, "--dataset_name", data, *flags.split()], METHODS[method])
     if real is None or config.num_train_images is None:
         return None

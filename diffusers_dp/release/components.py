@@ -196,7 +196,7 @@ def check_class_name(config: dict[str, Any], known: tuple[str, ...], file: str) 
         raise WrongModel(f"{file} names another class than {' or '.join(known)}")
 
 
-def check_numbers(config: dict[str, Any], most: int, place: str, **others: int) -> None:
+def refuse_large_numbers(config: dict[str, Any], most: int, place: str, **others: int) -> None:
     """Checks that each number of a configuration is finite and small enough to compute with.
 
     Args:
@@ -221,7 +221,7 @@ def check_sizes(config: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> N
     `WrongModel`."""
     if config.get("quantization_config") is not None:
         raise WrongModel("its weights are quantized, and releases have plain ones")
-    check_numbers(config, widest(shapes), f"in {UNET_CONFIG}", sample_size=LARGEST_SIDE)
+    refuse_large_numbers(config, widest(shapes), f"in {UNET_CONFIG}", sample_size=LARGEST_SIDE)
     layers, levels = config.get("layers_per_block", 2), config.get("block_out_channels", (1,) * 4)
     if not whole(layers) or not isinstance(levels, list | tuple) or layers * len(levels) > len(shapes):
         raise WrongModel(f"{UNET_CONFIG} describes more layers than its weights have")
@@ -234,7 +234,7 @@ def widest(shapes: dict[str, tuple[int, ...]]) -> int:
 
 def check_schedule(config: dict[str, Any]) -> None:
     """Checks the numbers of a scheduler's configuration. Raises `WrongModel`."""
-    check_numbers(config, MOST_NOISE_LEVELS, "of its scheduler")
+    refuse_large_numbers(config, MOST_NOISE_LEVELS, "of its scheduler")
 
 
 @contextlib.contextmanager

@@ -22,7 +22,7 @@ from .components import (
     MOST_JSON,
     WRONG,
     WrongModel,
-    check_numbers,
+    refuse_large_numbers,
     check_schedule,
     read_json,
     read_shapes,
@@ -147,7 +147,7 @@ def _check_config(config: dict[str, Any], shapes: dict[str, tuple[int, ...]]) ->
     for key in CODE:
         if config.get(key) is not None:
             raise WrongModel(f"{key} in its configuration asks for code or packages")
-    check_numbers(config, max(widest(shapes), LARGEST_NUMBER), "in its configuration")
+    refuse_large_numbers(config, max(widest(shapes), LARGEST_NUMBER), "in its configuration")
     for key in ("sample_size", "pos_embed_max_size"):
         value = config.get(key)
         sides: list[Any] = value if isinstance(value, list) else [value]
