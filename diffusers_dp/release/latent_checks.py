@@ -22,10 +22,10 @@ from .components import (
     MOST_JSON,
     WRONG,
     WrongModel,
-    refuse_large_numbers,
     check_schedule,
     read_json,
     read_shapes,
+    refuse_large_numbers,
     whole,
     widest,
 )
