@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -135,21 +134,26 @@ def test_every_draw_was_paid_for(watched):
     weights = load_file(watched.release / "unet" / "diffusion_pytorch_model.safetensors")
     num_tensors = {"central_images": 1, "frequency_features": 1, "dp_sgd": len(weights)}
     draws, steps = iter(watched.draws), 0
-    for row in chain.from_iterable([row] * row["steps_reserved"] for row in rows):
-        steps += 1
+    for row in rows:
         std = row["noise_multiplier"] * row["query"]["clip_norm"]
-        sample, noise = next(draws), []
-        assert sample.kind == "uniform" and sample.shape == (NUM_IMAGES,), row["stage"]
-        assert sample.paid >= steps, "drawn before it was paid for"
-        while len(noise) < num_tensors[row["stage"]]:
-            draw = next(draws)
-            if draw.kind == "normal" and draw.std != 1.0:  # the loss draws standard normals
-                noise.append(draw)
-            else:
-                assert row["stage"] == "dp_sgd" and not noise
-        assert all(draw.std == pytest.approx(std) for draw in noise), row["stage"]
-        if row["stage"] == "dp_sgd":
-            assert sorted(draw.shape for draw in noise) == sorted(tuple(weight.shape) for weight in weights.values())
+        times, is_step = row["steps_reserved"], row["stage"] == "dp_sgd"
+        # A question passes over the images once for each repeat, is charged, and then gets its noise.
+        for repeats in [1] * times if is_step else [times]:
+            for _ in range(repeats):
+                sample = next(draws)
+                assert sample.kind == "uniform" and sample.shape == (NUM_IMAGES,), row["stage"]
+                assert not is_step or sample.paid > steps, "drawn before it was paid for"
+            steps += repeats
+            noise = []
+            while len(noise) < repeats * num_tensors[row["stage"]]:
+                draw = next(draws)
+                if draw.kind == "normal" and draw.std != 1.0:  # the loss draws standard normals
+                    noise.append(draw)
+                else:
+                    assert is_step and not noise
+            assert all(draw.std == pytest.approx(std) and draw.paid >= steps for draw in noise), row["stage"]
+            if is_step:
+                assert sorted(draw.shape for draw in noise) == sorted(tuple(each.shape) for each in weights.values())
     assert next(draws, None) is None and steps == 5 + 1 + 2
 
 

@@ -4,7 +4,6 @@ torch."""
 
 import json
 import os
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -83,15 +82,6 @@ class RunIdentity:
                     f"This run began with another {origin.get('kind')} than the flags name now: resume with the first "
                     "one, or start another --output_dir."
                 )
-
-
-def refuse_other_noise(rows: Sequence[dict[str, Any]], exact: bool) -> None:
-    """Raises `UsageError` if questions of this run, as its ledger has them, had the other kind of noise."""
-    if any(("grid" in row["query"]) != exact for row in rows):
-        now, then = ("exact", "float") if exact else ("float", "exact")
-        raise UsageError(
-            f"--noise is {now}, and this run began with {then}: give --noise {then}, or start another --output_dir."
-        )
 
 
 def _content(origin: dict[str, Any]) -> list[Any]:

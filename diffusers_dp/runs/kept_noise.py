@@ -18,7 +18,7 @@ Noise = Mapping[str, Mapping[str, Any]]
 _STEP = ("sampling_probability", "bands")
 
 
-def noise_of(rows: Mapping[str, LedgerRow], queries: Sequence[Query]) -> dict[str, dict[str, Any]]:
+def noise_of(rows: Mapping[str, LedgerRow], queries: Sequence[Query], exact: bool) -> dict[str, dict[str, Any]]:
     """What `private/run.json` keeps of a plan, as JSON values."""
     kept = {}
     for query in queries:
@@ -29,7 +29,7 @@ def noise_of(rows: Mapping[str, LedgerRow], queries: Sequence[Query]) -> dict[st
     for name in {DP_SGD, TEACHERS} & set(rows):
         row = rows[name]
         kept[name] = {"noise_multiplier": row.noise_multiplier, **{key: getattr(row, key) for key in _STEP}}
-    return kept
+    return {name: {**found, "exact": exact} for name, found in kept.items()}
 
 
 def kept_row(kept: Noise, query: Query) -> LedgerRow:
@@ -55,8 +55,14 @@ def kept_row(kept: Noise, query: Query) -> LedgerRow:
     return sampled_row(query.name, _number(found, query.name), query.sample_rate, query.repeats)
 
 
-def refuse_the_other_kind(kept: Noise, has_guarantee: bool) -> None:
-    """Raises `UsageError` where a run with a guarantee would go on without one, or the other way round."""
+def refuse_the_other_kind(kept: Noise, has_guarantee: bool, exact: bool) -> None:
+    """Raises `UsageError` where a run with a guarantee would go on without one, or the other way round, or with
+    another kind of noise."""
+    if any(found.get("exact") != exact for found in kept.values()):
+        now, then = ("exact", "float") if exact else ("float", "exact")
+        raise UsageError(
+            f"--noise is {now}, and this run began with {then}: give --noise {then}, or start another --output_dir."
+        )
     began = all(_number(found, name) > 0 for name, found in kept.items())
     if kept and began != has_guarantee:
         then = "with noise" if began else "without noise (inf)"

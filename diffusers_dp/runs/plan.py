@@ -179,7 +179,7 @@ def plan_run(config: TrainingConfig, facts: PublicFacts) -> Plan:
     kept = identity.noise if identity.asked and config.resume_from_checkpoint is not None else None
     left = _left_of_dataset(config, ledger, sampling) if kept is None else config.target_epsilon
     if kept is not None:
-        refuse_the_other_kind(kept, config.has_guarantee)
+        refuse_the_other_kind(kept, config.has_guarantee, config.is_exact)
     rows = {}
     if not config.dry_run and config.resume_from_checkpoint is None:  # a plan may leave out what a run needs
         config.check_facts(facts.class_names)

@@ -42,7 +42,7 @@ from .checkpoints import find_checkpoint
 from .dp_sgd import WORDS, Trained, run_dp_sgd
 from .earlier_answers import take_answers
 from .folder import DERIVED, RunFolder
-from .identity import read_identity, refuse_other_noise, save_identity
+from .identity import read_identity, save_identity
 from .kept_noise import noise_of
 from .plan import Plan, dp_sgd_row, groups_of_run, plan_run
 from .rest_of_plan import refuse_what_cannot_be_finished
@@ -115,7 +115,6 @@ class TrainingRun(Generic[Config]):
         self.made_of = arrays.made_of
         if config.dp_sgd is not None:
             self._keep_groups(config.dp_sgd)
-        refuse_other_noise(self.ledger.rows, config.is_exact)
         self.identity.keep_training_facts(config.training_facts, began=bool(self.ledger.rows))
         if self.ledger.rows:
             self.identity.resumes.append(self._step_of_checkpoint or 0)
@@ -141,7 +140,7 @@ class TrainingRun(Generic[Config]):
         """Chooses no noise again, once anything was asked, and begins nothing that the budget does not finish."""
         identity, steps = self.identity, self.config.dp_sgd
         if not self.ledger.rows:
-            identity.noise = noise_of(self.plan.rows, self.plan.queries)
+            identity.noise = noise_of(self.plan.rows, self.plan.queries, self.plan.exact)
             return
         if not identity.asked:  # a kill came between the first row and the note of it, and the plan was a new one
             identity.asked = True

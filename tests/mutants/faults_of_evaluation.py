@@ -93,9 +93,9 @@ EVALUATION = (
     Fault(
         "the question about a finished model is asked again after a crash",
         CHARGED,
-        "    if spent and (stored is None",
-        "    if stored is not None and (stored is None",
-        ("evaluation/test_charged.py::test_an_answer_that_was_lost_is_not_asked_for_again",),
+        "    if lost and ledger.over_budget([row]) or stored",
+        "    if stored",
+        ("evaluation/test_charged.py::test_an_answer_that_was_lost_is_asked_for_again_within_the_budget_alone",),
     ),
     Fault(
         "an evaluation is divided by how many images it saw",

@@ -56,8 +56,8 @@ GOING_PUBLIC = (
     Fault(
         "any visitor may type a path",
         PAGE_SERVER,
-        "        folders_by_visitors=flags.server_name in (HERE, ",
-        "        folders_by_visitors=flags.server_name in (HERE, '0.0.0.0', ",
+        "    is_here = flags.server_name in (HERE, ",
+        "    is_here = flags.server_name in (HERE, '0.0.0.0', ",
         ("app/test_app.py::TestServer::test_it_listens_to_this_machine_alone_unless_it_is_a_space",),
     ),
     Fault(

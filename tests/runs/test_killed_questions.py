@@ -42,7 +42,7 @@ def begun(folder, *flags):
     config = load_config([*OF_FETA, *flags, "--output_dir", str(folder)])
     plan = plan_run(config, FACTS)
     (folder / "private" / "answers").mkdir(parents=True, exist_ok=True)
-    save_identity(folder / "private", RunIdentity(asked=False, noise=noise_of(plan.rows, plan.queries)))
+    save_identity(folder / "private", RunIdentity(asked=False, noise=noise_of(plan.rows, plan.queries, plan.exact)))
     identity = read_identity(folder / "private", None, config.ledger_path)
     return config, plan, new_ledger(config.ledger_path, config, FACTS, identity)
 
@@ -154,7 +154,7 @@ def test_no_noise_is_chosen_again(tmp_path, noise):
 
 def test_a_question_that_is_new_is_refused():
     known, new = MeanImages(image_shape=(1, 8, 8), noise_multiplier=5.0), MeanImages(image_shape=(1, 8, 8))
-    kept = noise_of({known.name: sampled_row(known.name, 5.0, 1.0, 1)}, [known])
+    kept = noise_of({known.name: sampled_row(known.name, 5.0, 1.0, 1)}, [known], exact=False)
     assert kept_row(json.loads(json.dumps(kept)), known).noise_multiplier == 5.0
     for wrong, error in (
         ({}, UsageError),

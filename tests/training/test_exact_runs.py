@@ -84,8 +84,8 @@ def test_other_methods_are_proven(method, tmp_path, monkeypatch):
     assert receipt_of(run)["status"] == "proven" and verify.report(run / "release") == 0
 
 
-def test_a_run_of_an_earlier_version_goes_on_with_its_own_noise(tmp_path, monkeypatch):
-    """Then the default was float."""
+def test_a_run_goes_on_with_the_noise_that_it_began_with(tmp_path, monkeypatch):
+    """Float noise is not the default."""
     script, run = load("moments", monkeypatch), tmp_path / "run"
     given = [*write_images(tmp_path / "images"), "--output_dir", str(run)]
     flags = [*(FOLDER + OTHERS["moments"]).split(), *given]
