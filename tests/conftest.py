@@ -101,12 +101,6 @@ def folder_flags(tmp_path):
     return [*FOLDER, *write_images(tmp_path / "images"), "--output_dir", str(tmp_path / "run")]
 
 
-@pytest.fixture
-def quick(monkeypatch):
-    """Evaluations draw their map by the first two features, for t-SNE takes longer than all the rest of a tiny one."""
-    monkeypatch.setattr("diffusers_dp.evaluation.evaluator.tsne", lambda features, seed: features[:, :2])
-
-
 @pytest.fixture(scope="session")
 def judged_data(tmp_path_factory):
     """Real digits 0 to 2 as a data set, and others of them in the place of synthetic images."""

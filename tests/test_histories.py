@@ -34,7 +34,7 @@ JUDGE = (
 
 
 @pytest.fixture
-def house(tmp_path, monkeypatch, quick):
+def house(tmp_path, monkeypatch):
     """A data set of 30 images of 10 patients, and commands that are given its name and its ledger."""
     rng = np.random.default_rng(0)
     features = {

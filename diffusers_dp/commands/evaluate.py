@@ -57,14 +57,13 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _evaluate(flags: EvaluationFlags, args: argparse.Namespace, pool: WorkerPool) -> None:
-    from ..evaluation.figures import check_plotting
+    from ..evaluation.pictures import check_plotting
 
     check_plotting()
     validate(flags)
     drawing = drawing_of(args, flags.num_judged or 1)
     from ..evaluation.evaluator import Evaluator  # loads torch
     from ..evaluation.page import report_page
-    from ..evaluation.pictures import build_charts, build_neighbours, build_samples
     from ..evaluation.report import PAGE_NAME, Evaluation, write_report
     from ..evaluation.summary import verdict
 
@@ -82,9 +81,7 @@ def _evaluate(flags: EvaluationFlags, args: argparse.Namespace, pool: WorkerPool
             counted=flags.real_is_public, selection=_selection(flags, sets), points=points, features=features,
             dp_budget=None if facts is None else (facts["epsilon_by_pld"], facts["delta"]),
         ).fill(evaluation)  # fmt: skip
-        neighbours = build_neighbours(sets) if flags.show_private else []
-        page = report_page(evaluation, build_charts(evaluation), build_samples(evaluation), neighbours)
-        write_report(evaluation, page, folder)
+        write_report(evaluation, report_page(evaluation), folder)
     print(*verdict(evaluation), sep="\n")
     if flags.publish_metrics and flags.model is not None:
         from ..evaluation.amendments import publish

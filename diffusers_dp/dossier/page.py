@@ -2,9 +2,11 @@
 """The dossier as a page: no script, nothing from the network, made to be printed."""
 
 import re
+from functools import partial
 from html import unescape
 from typing import Any
 
+from ..files.templates import render
 from .charts import BoundChart, advantage, draw, one_gaussian, percent, success
 from .evidence import ATTACKS
 from .texts import explained
@@ -16,20 +18,21 @@ FLOOR = 1e-3  # of the scale of the advantage
 def dossier_page(found: dict[str, Any], *, annex: bool = False) -> str:
     """Renders the contents of a dossier, or of its annex for the house alone. Names and receipts come from strangers,
     so the template escapes all of them."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup, escape
 
-    environment = Environment(
-        loader=PackageLoader("diffusers_dp"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True,
-    )  # fmt: skip
-    environment.filters["percent"] = percent
-    environment.filters["code"] = lambda text: Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
-    template = environment.get_template("dossier.html")
-    values = {"found": found, "annex": annex, "attacks": ATTACKS, "charts": [] if annex else _charts(found)}
-    page = template.render(terms=[], **values)
+    def code(text: str) -> str:
+        return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
+
+    values: dict[str, Any] = {
+        "found": found,
+        "annex": annex,
+        "attacks": ATTACKS,
+        "charts": [] if annex else _charts(found),
+    }
+    page_with = partial(render, "dossier.html", filters={"percent": percent, "code": code}, **values)
+    page = page_with(terms=[])
     words = unescape(re.sub(r"<[^>]+>", " ", page[page.index("<body") :]))
-    return template.render(terms=explained(words), **values)
+    return page_with(terms=explained(words))
 
 
 def _charts(found: dict[str, Any]) -> list[BoundChart]:

@@ -10,12 +10,12 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from html import escape
-from importlib.resources import files
 from pathlib import Path
 
 from ..errors import UsageError
 from ..files.canonical import canonical_json
 from ..files.file_modes import public_files
+from ..files.templates import render
 from ..release.hub import intact_receipt
 from ..verify import guarantee, settled_digest
 from ..words import CARD_NAME, LOWERED_STATUS, RECEIPT_NAME
@@ -143,15 +143,11 @@ def _for_card(found: Measurement, read_private_data: bool) -> Measurement:
 
 
 def _section(measurements: Sequence[Measurement], read_private_data: bool) -> str:
-    from jinja2 import Environment
-
-    environment = Environment(trim_blocks=True, lstrip_blocks=True)
-    environment.filters.update(cell=_cell, words=protocol_words)
-    template = files("diffusers_dp").joinpath("templates", "evaluation_section.md").read_text(encoding="utf-8")
     alone = all(found.metric in READ_SYNTHETIC_IMAGES_ALONE for found in measurements)
-    return environment.from_string(template).render(
-        measurements=measurements, against="alone" if alone else "private" if read_private_data else "public"
-    )
+    return render(
+        "evaluation_section.md", escape=False, filters={"cell": _cell, "words": protocol_words},
+        measurements=measurements, against="alone" if alone else "private" if read_private_data else "public",
+    )  # fmt: skip
 
 
 def _cell(text: str) -> str:

@@ -63,7 +63,6 @@ class Analysis:
         heading (`str`): Heading of its numbers on the page, with fields of their protocol.
         titles (`dict[str, str]`): Metrics that a card may contain, without a feature space in brackets: `LOWER`,
             `HIGHER`, or nothing if neither is better.
-        chart (`str`, *optional*): `module:function` that makes charts of its measurements and the `Evaluation`.
         by_features (`bool`): Whether it is measured in each feature space.
         reads_real (`bool`): Whether it reads real images.
     """
@@ -73,7 +72,6 @@ class Analysis:
     needs: Callable[[Known, str], str | None] = lambda known, extractor: None
     heading: str = "Fidelity: features of {extractor}"
     titles: Mapping[str, str] = field(default_factory=dict)
-    chart: str | None = None
     by_features: bool = False
     reads_real: bool = True
 
@@ -133,7 +131,7 @@ _FIDELITY = (
     ),
     Analysis(
         "class_fid", "fidelity_report:measure_class_fid", lambda known, _: None if known.labelled else NO_LABELS,
-        chart="pictures:class_charts", by_features=True,
+        by_features=True,
     ),
 )  # fmt: skip
 _COMPLEXITY = Analysis(
@@ -146,7 +144,6 @@ METRICS = tuple(each.name for each in (*_FIDELITY, _COMPLEXITY))
 ANALYSES = {
     each.name: each
     for each in (
-        Analysis("embedding", "evaluator:embedding", chart="pictures:embedding_chart"),
         *_FIDELITY,
         Analysis(
             "public_images", "fidelity_report:measure_domain", _domain_needs, by_features=True,
@@ -154,16 +151,14 @@ ANALYSES = {
         ),
         Analysis(
             "training_curve", "evaluator:training_curve", fid_needs, "Along the training: features of {extractor}",
-            chart="pictures:curve_chart",
         ),
         _COMPLEXITY,
         Analysis(
             "classifiers", "evaluator:utility", classifiers_need, "Utility: {classifier}, tested on real images",
-            titles={"accuracy": HIGHER}, chart="pictures:utility_charts",
+            titles={"accuracy": HIGHER},
         ),
         Analysis(
             "model_selection", "evaluator:ranking", classifiers_need, "Model selection",
-            chart="pictures:ranking_chart",
             titles={
                 "model selection: Spearman correlation": HIGHER, "model selection: top-1 agrees": HIGHER,
                 "model selection: regret": LOWER,
@@ -179,9 +174,3 @@ ANALYSES = {
 BETTER = {title: better for each in ANALYSES.values() for title, better in each.titles.items()} | dict.fromkeys(
     ("first moment distance", "second moment distance"), LOWER
 )
-
-
-def classifiers_first() -> list[Analysis]:
-    """Returns all analyses in the order of work and of charts: classifiers first, because a private choice may be
-    refused."""
-    return sorted(ANALYSES.values(), key=lambda each: each.name != "classifiers")

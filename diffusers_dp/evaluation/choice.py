@@ -69,7 +69,7 @@ def choose(flags: MeasureFlags, known: Known) -> Choice:
         choice.leave_out("utility", problem)
     else:
         choice.classifiers = list(flags.classifiers or usual["classifiers"])
-    asked_for = {"embedding": not flags.quick, "classifiers": not problem, "public_images": known.public is not None}
+    asked_for = {"classifiers": not problem, "public_images": known.public is not None}
     asked_for |= {name: getattr(flags, name) for name in ("training_curve", "model_selection", "dp_reference")}
     wanted = [*choice.metrics, *(name for name in ANALYSES if asked_for.get(name))]
     for name in ("public_images", "training_curve"):

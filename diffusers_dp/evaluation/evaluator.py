@@ -10,8 +10,6 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ..distributed.worker_pool import WorkerPool
 from ..files.canonical import canonical_json
 from ..files.output_files import write_json
@@ -31,9 +29,6 @@ from .model_selection import measure_model_selection
 from .report import Evaluation, library_versions
 from .training_curve import CurvePoint
 from .utility import PrivateSelection, measure_utility
-
-
-MOST_POINTS = 1000  # maximum number of points in t-SNE, for real and synthetic images each
 
 
 class FinishedSteps:
@@ -167,23 +162,6 @@ class Evaluator:
         return {"extractor": name, "facts": facts, "seed": self.seed, "device": self.device}
 
 
-def embedding(evaluator: Evaluator, evaluation: Evaluation) -> list[Measurement]:
-    """Computes t-SNE of features (van der Maaten & Hinton 2008) for the chart: at most 1,000 real training images,
-    then as many synthetic ones."""
-    name, draws = evaluator.choice.extractors[-1], np.random.default_rng(evaluator.seed)
-    sets = [evaluator.sets[each] for each in ("real training", "synthetic")]
-    sets = [each.subset(draws.permutation(len(each))[:MOST_POINTS]) for each in sets]
-
-    def compute() -> dict[str, Any]:
-        features = [evaluator.cache.features(evaluator.extractor(name), each.images) for each in sets]
-        return {"points": np.round(tsne(np.concatenate(features), evaluator.seed), 3).tolist()}
-
-    key = {**evaluator.images, **evaluator.extractor_key(name)}
-    points = np.array(evaluator.steps.get(f"embedding-{name}", key, compute)["points"])
-    evaluation.embedding = points, len(sets[0]), name
-    return []
-
-
 def complexity(evaluator: Evaluator, evaluation: Evaluation) -> list[Measurement]:
     return feature_complexity({**evaluator.features, DRAWN_IMAGES: evaluator.sets["synthetic"]})
 
@@ -283,15 +261,3 @@ def _fit(train: ImageSet, real_test: ImageSet, options: dict[str, Any]) -> dict[
 
 def _as_json(measurements: Sequence[Measurement]) -> dict[str, Any]:
     return {"measurements": [each.as_json() for each in measurements]}
-
-
-def tsne(features: np.ndarray, seed: int) -> np.ndarray:
-    """Maps features `[n, D]` to points `[n, 2]`, float32, by way of 50 principal components, with perplexity 30 or a
-    third of the points."""
-    from sklearn.decomposition import PCA
-    from sklearn.manifold import TSNE
-
-    size = min(50, *features.shape)
-    reduced = PCA(size, random_state=seed).fit_transform(features) if features.shape[1] > size else features
-    perplexity = min(30.0, (len(features) - 1) / 3)
-    return TSNE(perplexity=perplexity, init="pca" if size >= 2 else "random", random_state=seed).fit_transform(reduced)

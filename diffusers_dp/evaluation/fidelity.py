@@ -240,29 +240,6 @@ def _share_within(points: torch.Tensor, manifold: torch.Tensor, k: int) -> float
     return within / len(points)
 
 
-def nearest_neighbours(
-    real: np.ndarray, synthetic: np.ndarray, count: int, *, device: str = "cpu"
-) -> tuple[np.ndarray, np.ndarray]:
-    """Finds the nearest real images of each synthetic one.
-
-    Args:
-        real, synthetic (`np.ndarray`, shapes `[n, D]` and `[m, D]`): Features.
-        count (`int`): Number of neighbours, at most n.
-
-    Returns:
-        `tuple[np.ndarray, np.ndarray]`: Indices of `real` (int64) and distances, both `[m, count]`, the nearest first.
-    """
-    reference, points = _centred(real, synthetic, device=device)
-    found = [
-        squared_distances(points[start : start + ROWS_AT_A_TIME], reference).topk(min(count, len(real)), largest=False)
-        for start in range(0, len(points), ROWS_AT_A_TIME)
-    ]
-    return (
-        torch.cat([part.indices for part in found]).cpu().numpy(),
-        torch.cat([part.values for part in found]).sqrt().cpu().numpy(),
-    )
-
-
 def domain_discriminator(
     private: np.ndarray, public: np.ndarray, synthetic: np.ndarray, *, seed: int
 ) -> DomainJudgement:

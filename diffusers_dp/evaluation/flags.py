@@ -37,7 +37,6 @@ class JudgedFlags:
     images: str | None = flag(None, "Synthetic images, of `diffusers-dp sample` for instance.", metavar="DATASET")
     images_split: str = flag("train", "Split of --images.")
     num_images: int | None = flag(None, f"Images to draw (unset: {DEFAULT_NUM_IMAGES}), or to take of --images.")
-    show_private: bool = flag(False, "Show single real images, next to synthetic ones.")
     publish_metrics: bool = flag(False, "Put the numbers into the card of --model.")
     output_dir: Path | None = flag(None, "Unset: the folder that holds --model, or runs/evaluation.", metavar="DIR")
 

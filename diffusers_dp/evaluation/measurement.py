@@ -27,6 +27,10 @@ class Measurement:
     standard_error: float | None = None
     analysis: str = ""
 
+    @property
+    def unit(self) -> str:
+        return str(self.protocol.get("unit", ""))
+
     def as_json(self) -> dict[str, Any]:
         return {
             "metric": self.metric,
@@ -34,6 +38,13 @@ class Measurement:
             "standard_error": self.standard_error,
             "protocol": self.protocol,
         }
+
+
+def number(value: float, unit: str = "", digits: int = 4) -> str:
+    """Formats a number for reading; `unit` is `%` for per cent."""
+    if unit == "%":
+        return f"{value:.1f} %" if digits > 2 else f"{value:.1f}"
+    return f"{value:,.{digits}g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
 def protocol_words(protocol: dict[str, Any]) -> str:

@@ -1,44 +1,43 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """`report.html`: a self-contained page without network access or scripts."""
 
-from importlib.resources import files
+from collections.abc import Sequence
 from typing import Any
 
+from ..files.templates import render
 from .analyses import ANALYSES, BETTER
-from .measurement import Measurement, protocol_words
-from .pictures import Chart, Strip
+from .measurement import Measurement, number, protocol_words
+from .pictures import build_charts, build_samples
 from .report import Evaluation
-from .summary import number, summary
+from .summary import summary
 
 
 #: Protocol fields that a chart or a number's name already shows, or that readers of a page do not need.
-LEFT_TO_JSON = {"models", "accuracy_on_synthetic", "accuracy_on_real", "state", "dp_sgd_step", "weights_sha256"}
+LEFT_TO_JSON = {
+    "models", "accuracy_on_synthetic", "accuracy_on_real", "state", "dp_sgd_step", "weights_sha256", "num_train",
+    "num_validation", "trained_on",
+}  # fmt: skip
 
 
-def report_page(
-    evaluation: Evaluation, charts: list[Chart], samples: list[Strip], neighbours: list[tuple[Strip, Strip]]
-) -> str:
-    """Builds the page. Everything but the charts is escaped because names of classes and data sets are external.
-
-    Args:
-        evaluation (`Evaluation`): Results.
-        charts (`list[Chart]`): Charts in the order of the page.
-        samples (`list[Strip]`): Synthetic images, a strip for each class.
-        neighbours (`list[tuple[Strip, Strip]]`): Synthetic images and the **real** images nearest to each; empty
-            unless requested.
-    """
-    from jinja2 import Environment, StrictUndefined
-
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    template = files("diffusers_dp").joinpath("templates", "report.html").read_text(encoding="utf-8")
-    return environment.from_string(template).render(
+def report_page(evaluation: Evaluation) -> str:
+    """Builds the page. Everything but the charts is escaped because names of classes and data sets are external."""
+    paid_for = [Measurement(**each) for each in (evaluation.release or {}).get("paid_for", [])]
+    groups: dict[str, list[Measurement]] = {}
+    if paid_for:
+        groups["In the receipt: one noisy answer of the training images, paid for and covered by the guarantee"] = (
+            paid_for
+        )
+    for each in evaluation.measurements:
+        if "class" not in each.protocol:  # those of single classes are only in the charts and in `report.json`
+            groups.setdefault(ANALYSES[each.analysis].heading.format(**each.protocol), []).append(each)
+    return render(
+        "report.html",
         evaluation=evaluation,
         facts=evaluation.as_json(),
         summary=summary(evaluation),
-        groups=_paid_for(evaluation) + _groups(evaluation.measurements),
-        charts=charts,
-        samples=samples,
-        neighbours=neighbours,
+        groups=[_group(title, measurements) for title, measurements in groups.items()],
+        charts=build_charts(evaluation),
+        samples=build_samples(evaluation),
         origins={
             name: protocol_words({key: value for key, value in images.origin.items() if key != "num_images"})
             for name, images in evaluation.image_sets.items()
@@ -46,51 +45,39 @@ def report_page(
     )
 
 
-def _paid_for(evaluation: Evaluation) -> list[dict[str, Any]]:
-    """Groups the numbers in the receipt, which the guarantee covers."""
-    found = [Measurement(**each) for each in (evaluation.release or {}).get("paid_for", [])]
-    title = "In the receipt: one noisy answer of the training images, paid for and covered by the guarantee"
-    return [_group(title, found)] if found else []
-
-
-def _groups(measurements: list[Measurement]) -> list[dict[str, Any]]:
-    """Groups numbers by subject; those of single classes are only in the chart and in `report.json`."""
-    found: dict[str, list[Measurement]] = {}
-    for each in measurements:
-        if "class" not in each.protocol:
-            found.setdefault(ANALYSES[each.analysis].heading.format(**each.protocol), []).append(each)
-    return [_group(title, group) for title, group in found.items()]
-
-
-def _group(title: str, measurements: list[Measurement]) -> dict[str, Any]:
+def _group(title: str, measurements: Sequence[Measurement]) -> dict[str, Any]:
     """Returns numbers with the common part of their protocol, which is printed once."""
-    first = measurements[0].protocol
-    names = [key for key in first if key not in LEFT_TO_JSON]
+    protocols = [_for_readers(each.protocol) for each in measurements]
     shared = {
-        key: first[key] for key in names if all(each.protocol.get(key, ...) == first[key] for each in measurements)
+        key: value for key, value in protocols[0].items() if all(each.get(key, ...) == value for each in protocols)
     }
-    rows = []
-    for each in measurements:
-        own = {key: value for key, value in each.protocol.items() if key not in shared.keys() | LEFT_TO_JSON}
-        unit, better = each.protocol.get("unit", ""), BETTER.get(each.metric.split(" (")[0])
-        name = each.metric.replace("_", " ") + (f" ({better})" if better else "")
-        extra = each.protocol.get("features") if each.analysis == "complexity" else each.protocol.get("state")
-        name += f", {extra}" if extra else ""
-        if {"num_train", "trained_on"} <= each.protocol.keys():
-            held_out = each.protocol.get("num_validation") or 0
-            name += f", trained on {each.protocol['num_train'] + held_out:,} images ({each.protocol['trained_on']})"
-            name += f", {held_out:,} of which choose the epoch" if held_out else ""
-        spread = "" if each.standard_error is None else f"± {number(each.standard_error, unit, digits=2)}"
-        rows.append({"metric": name, "value": number(each.value, unit), "spread": spread, "protocol": _words(own)})
-    return {"title": title, "shared": _words(shared), "rows": rows}
+    rows = [
+        {
+            "metric": _name(each), "value": number(each.value, each.unit),
+            "spread": "" if each.standard_error is None else f"± {number(each.standard_error, each.unit, digits=2)}",
+            "protocol": protocol_words({key: value for key, value in own.items() if key not in shared}),
+        }
+        for each, own in zip(measurements, protocols, strict=True)
+    ]  # fmt: skip
+    return {"title": title, "shared": protocol_words(shared), "rows": rows}
 
 
-def _words(protocol: dict[str, Any]) -> str:
-    """Formats a protocol without fields that readers do not need, at any depth."""
-    within = {
-        key: {name: part for name, part in value.items() if name not in LEFT_TO_JSON}
-        if isinstance(value, dict)
-        else value
+def _for_readers(protocol: dict[str, Any]) -> dict[str, Any]:
+    """Leaves out fields that readers do not need, at any depth."""
+    return {
+        key: _for_readers(value) if isinstance(value, dict) else value
         for key, value in protocol.items()
+        if key not in LEFT_TO_JSON
     }
-    return protocol_words(within)
+
+
+def _name(found: Measurement) -> str:
+    facts, better = found.protocol, BETTER.get(found.metric.split(" (")[0])
+    name = found.metric.replace("_", " ") + (f" ({better})" if better else "")
+    extra = facts.get("features") if found.analysis == "complexity" else facts.get("state")
+    name += f", {extra}" if extra else ""
+    if {"num_train", "trained_on"} <= facts.keys():
+        held_out = facts.get("num_validation") or 0
+        name += f", trained on {facts['num_train'] + held_out:,} images ({facts['trained_on']})"
+        name += f", {held_out:,} of which choose the epoch" if held_out else ""
+    return name

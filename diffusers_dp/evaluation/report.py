@@ -34,7 +34,6 @@ class Evaluation:
         measurements (`list[Measurement]`): All numbers.
         confusion (`dict`): Counts `[true class][predicted class]` on the real test images, by classifier.
         warnings (`list[str]`): Warnings for the reader, one sentence each.
-        embedding (`tuple`, *optional*): Points `[n, 2]` of t-SNE, number of real ones among them, and feature space.
     """
 
     read_private_data: bool
@@ -44,19 +43,16 @@ class Evaluation:
     measurements: list[Measurement] = field(default_factory=list)
     confusion: dict[str, list[list[int]]] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
-    embedding: tuple[np.ndarray, int, str] | None = None
 
     @property
     def class_names(self) -> tuple[str, ...]:
         """Class names of the synthetic images, matched with the real ones; empty without labels."""
         return self.image_sets["synthetic"].class_names or ()
 
-    def rates(self, classifier: str) -> list[dict[str, Any]]:
-        """Returns `class_rates` of a classifier, the worst class first, without classes that have no real image."""
-        rows = (
-            class_rates(self.confusion.get(classifier, []), self.class_names) if classifier in self.confusion else []
-        )
-        return sorted((row for row in rows if row["accuracy"] is not None), key=lambda row: row["accuracy"])
+    @property
+    def best_classifier(self) -> str:
+        """Name of the classifier that is right about most real test images."""
+        return max(self.confusion, key=lambda name: int(np.trace(self.confusion[name])))
 
     @property
     def marking(self) -> str:

@@ -12,7 +12,7 @@ from support.images import write_dataset
 
 
 @pytest.fixture
-def data(judged_data, quick, monkeypatch):
+def data(judged_data, monkeypatch):
     monkeypatch.setattr(classifier_features, "STEPS", 2)
     monkeypatch.setattr(evaluator, "measure_utility", lambda *args, **options: [])
     return judged_data

@@ -34,7 +34,7 @@ LEDGER = "ledgers/digits.jsonl"
 
 
 @pytest.fixture
-def data(judged_data, quick):
+def data(judged_data):
     return judged_data
 
 
@@ -222,7 +222,7 @@ def trained(trained_once, tmp_path):
     return shutil.copytree(trained_once, tmp_path / "run")
 
 
-def test_the_way_to_the_release(trained, quick, capsys):
+def test_the_way_to_the_release(trained, capsys):
     release = trained / "release"
     states = kept_states(release)
     names = ["warm-up (spatial)", "warm-up (frequency)", *(f"step {step} of DP-SGD" for step in (2, 3, 4))]
@@ -245,7 +245,7 @@ def test_the_way_to_the_release(trained, quick, capsys):
     assert "ema.safetensors is damaged" in refused(capsys, *flags, code=4)
 
 
-def test_complexity_of_what_led_to_the_release(trained, quick, capsys):
+def test_complexity_of_what_led_to_the_release(trained, capsys):
     """The rows of the paper's Table 2, of noisy releases alone."""
     release = trained / "release"
     flags = ["--model", release, "--num_images", 40, "--num_inference_steps", 2, *FAST, "--metrics", "complexity"]

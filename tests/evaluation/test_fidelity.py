@@ -18,7 +18,6 @@ from diffusers_dp.evaluation.fidelity import (
     frechet_distance,
     inception_score,
     kernel_distance,
-    nearest_neighbours,
     precision_recall,
 )
 from diffusers_dp.evaluation.fidelity_report import FeatureSpace
@@ -139,15 +138,6 @@ class TestPrecisionRecall:
         one_level_off = real.copy()
         one_level_off[:, 0] += np.float32(1 / 255)
         assert precision_recall(real.repeat(4, axis=0), one_level_off)[0] == 0
-
-
-def test_nearest_neighbours_equal_brute_force(monkeypatch):
-    monkeypatch.setattr("diffusers_dp.evaluation.fidelity.ROWS_AT_A_TIME", 4)
-    real, synthetic = gaussian(40), gaussian(10, seed=1)
-    index, distances = nearest_neighbours(real, synthetic, 3)
-    table = np.linalg.norm(synthetic[:, None] - real, axis=2)
-    np.testing.assert_array_equal(index, table.argsort(axis=1)[:, :3])
-    np.testing.assert_allclose(distances, np.sort(table, axis=1)[:, :3], rtol=1e-4)
 
 
 class TestDomain:

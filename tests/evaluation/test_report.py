@@ -12,7 +12,6 @@ import pytest
 from diffusers_dp.evaluation.images import ImageSet
 from diffusers_dp.evaluation.measurement import Measurement
 from diffusers_dp.evaluation.page import report_page
-from diffusers_dp.evaluation.pictures import build_charts, build_samples
 from diffusers_dp.evaluation.report import Evaluation, write_report
 
 
@@ -100,14 +99,13 @@ def evaluation():
 
 @pytest.fixture
 def page(evaluation):
-    evaluation.embedding = np.random.default_rng(0).normal(size=(40, 2)), 20, "pixels"
-    return report_page(evaluation, build_charts(evaluation), build_samples(evaluation), [])
+    return report_page(evaluation)
 
 
 def test_the_page_needs_nothing_else(page):
     reader = read(page)
     assert not {"script", "link", "iframe", "object", "form", "base"} & set(reader.tags)
-    assert reader.tags.count("svg") == 5 and reader.tags.count("img") == 2
+    assert reader.tags.count("svg") == 4 and reader.tags.count("img") == 2
     assert all(address.startswith(("data:image/png;base64,", "#")) for address in reader.addresses)
     assert all(reader.alt) and "default-src 'none'" in page and "url(http" not in page and "@import" not in page
 
@@ -122,7 +120,7 @@ def test_names_from_outside_are_words(page):
 def test_the_page_says_that_it_is_private(evaluation, page):
     assert page.count("PRIVATE") == 2 and "Read private data: <strong>yes</strong>" in page
     evaluation.read_private_data = False
-    page = report_page(evaluation, [], [], [])
+    page = report_page(evaluation)
     assert "PRIVATE" not in page and "declared public" in page and "Read private data: <strong>no</strong>" in page
 
 

@@ -50,7 +50,6 @@ def patches(notes, trouble="nothing"):
         (classifier_features.ClassifierExtractor, "__call__", features),
         (networks, "CNN_TRAINING", networks.CNN_TRAINING.with_epochs(2)),
         (evaluator, "measure_utility", measure_utility),
-        (evaluator, "tsne", lambda features, seed: features[:, :2]),
     ]
 
 

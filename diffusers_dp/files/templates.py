@@ -1,0 +1,26 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""Pages and cards from `templates/`."""
+
+from typing import Any
+
+
+def render(name: str, *, escape: bool = True, filters: dict[str, Any] | None = None, **values: Any) -> str:
+    """Renders a template of the package. What comes from outside is a value, never a template.
+
+    Args:
+        name (`str`): File in `templates/`.
+        escape (`bool`): Whether values are escaped for HTML.
+        filters (`dict`, *optional*): Functions that the template applies to values, by name.
+        values: Values by their names in the template.
+
+    Raises:
+        jinja2.TemplateError: The template needs a value that is not there.
+    """
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("diffusers_dp"), autoescape=escape, undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True,
+    )  # fmt: skip
+    environment.filters.update(filters or {})
+    return environment.get_template(name).render(values)
