@@ -1,7 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """`--noise exact`: whole numbers, rounded noise, and what its receipts say."""
 
-from .fault import DOOR, ENGINE, RANDOMNESS, SEPARATE, Fault
+from .fault import DOOR, ENGINE, RANDOMNESS, ROW, SEPARATE, Fault
 
 
 GRID, ROUNDED = "diffusers_dp/gradients/grid.py", "diffusers_dp/randomness/rounded_gaussian.py"
@@ -311,5 +311,26 @@ EXACT = (
         "ROUNDING = 3e-3",
         "ROUNDING = 0.3",
         ("privacy/test_separate_records.py::test_features_that_mix_records_are_refused",),
+    ),
+    Fault(
+        "exact: the trial of a gradient cuts nothing",
+        SEPARATE,
+        "CLIP_OF_TRIAL = 1e-3",
+        "CLIP_OF_TRIAL = 1e3",
+        (f"{AT_THE_DOOR}::test_gradients_whose_norms_alone_follow_from_their_place_are_refused",),
+    ),
+    Fault(
+        "exact: a receipt is proven for any grid",
+        "diffusers_dp/release/receipt.py",
+        'row["query"].get("grid") == STEPS for row',
+        '"grid" in row["query"] for row',
+        ("release/test_exact_receipts.py::test_one_question_without_the_grid_lowers_the_status",),
+    ),
+    Fault(
+        "exact: the rate of coins is rounded down",
+        ROW,
+        "return math.ceil(sample_rate * 2**53)",
+        "return math.floor(sample_rate * 2**53)",
+        (f"{AT_THE_DOOR}::test_a_coin_falls_with_the_probability_that_is_charged",),
     ),
 )

@@ -9,10 +9,12 @@ import torch
 from scipy import stats
 from torch import nn
 
-from diffusers_dp.accounting.ledger_row import COEFFICIENT_STEPS, STEPS
+from diffusers_dp.accounting.ledger_row import COEFFICIENT_STEPS, STEPS, rate_of_coins
 from diffusers_dp.distributed.processes import Processes
 from diffusers_dp.errors import UsageError
+from diffusers_dp.gradients import per_example
 from diffusers_dp.gradients import step as step_module
+from diffusers_dp.gradients.parts import norms
 from diffusers_dp.gradients.sampling import poisson_sample
 from diffusers_dp.privacy import sensitive
 from diffusers_dp.randomness.band_coefficients import square_root_coefficients
@@ -174,9 +176,10 @@ def test_whole_coefficients_are_no_longer_than_one():
 
 
 def test_a_coin_falls_with_the_probability_that_is_charged():
-    """A word that lies just at q does not take the record, and the one below does."""
+    """A word that lies just at it does not take the record, and the one below does: also where q is no coin's own."""
     q = 0.3
-    charged = int(np.ceil(q * 2**53))
+    charged = int(rate_of_coins(q) * 2**53)
+    assert charged / 2**53 > q
 
     class Word(PrivateGenerator):
         def words(self, size):
@@ -185,7 +188,7 @@ def test_a_coin_falls_with_the_probability_that_is_charged():
     source = Word(exact=True)
     for value, taken in ((charged - 1, 3), (charged, 0)):
         source.value = value
-        assert len(poisson_sample(3, charged / 2**53, source)) == taken
+        assert [len(poisson_sample(3, rate, source)) for rate in (q, charged / 2**53)] == [taken] * 2
 
 
 def test_noise_and_samples_come_from_the_operating_system(monkeypatch):
@@ -241,6 +244,18 @@ def test_gradients_whose_last_bits_follow_from_other_images_are_refused():
     with pytest.raises(UsageError, match="--noise float"):
         gradient(door, model=Mixing())
     gradient(make_door(), model=Mixing())  # within rounding, which `--noise float` assumes anyway
+
+
+def test_gradients_whose_norms_alone_follow_from_their_place_are_refused(monkeypatch):
+    """As a sum over a row of a batch may: its last bits decide only where a gradient is longer than the clip norm."""
+
+    def by_place(parts):
+        found = norms(parts)
+        return found * (1 + 1e-6 * (torch.arange(len(found)) % 2))
+
+    monkeypatch.setattr(per_example, "norms", by_place)
+    with pytest.raises(UsageError, match="--noise float"):
+        gradient(make_door(exact=True))
 
 
 def test_features_whose_last_bits_follow_from_their_place_are_refused():

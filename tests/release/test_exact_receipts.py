@@ -52,8 +52,9 @@ def test_a_release_whose_questions_are_all_exact_is_proven(exact):
         assert verify.verify(release)[1] == []
 
 
-def test_one_question_in_floating_point_lowers_the_status(tmp_path):
-    plain = {name: value for name, value in QUERY.items() if name != "grid"}
+@pytest.mark.parametrize("grid", [{}, {"grid": STEPS // 2}], ids=["none", "another"])
+def test_one_question_without_the_grid_lowers_the_status(tmp_path, grid):
+    plain = {name: value for name, value in QUERY.items() if name != "grid"} | grid
     receipt = receipt_of(release_of(tmp_path, row(12.0, query=plain, name="a"), steps()))
     assert receipt["status"] == "proven_with_assumptions" and receipt["rng"] == RNG_FACTS
     assert FLOAT_ASSUMPTION in receipt["assumptions"]
