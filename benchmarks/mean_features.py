@@ -11,7 +11,7 @@ import time
 import numpy as np
 
 from diffusers_dp import PrivacyLedger, SensitiveImages
-from diffusers_dp.queries.frequency import FrequencyFeatures
+from diffusers_dp.queries.frequency import FrequencyFeatures, RandomFourierFeatures
 
 
 def main() -> None:
@@ -28,7 +28,7 @@ def main() -> None:
         random.integers(0, len(names), args.num_images),
         num_images=args.num_images, image_shape=shape, ledger=ledger, class_names=names,
     )  # fmt: skip
-    query = FrequencyFeatures(image_shape=shape, num_features=args.num_features, length_scale=7.0, seed=0)
+    query = FrequencyFeatures(feature_map=RandomFourierFeatures(shape, args.num_features, 7.0, 0))
     before, start, cpu = peak(), time.perf_counter(), time.process_time()
     query.answer(door, noise_multiplier=5.0)
     print(

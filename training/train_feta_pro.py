@@ -90,7 +90,7 @@ def warm_up(run: "Run", scheduler: "FrequencyWarmupScheduler") -> None:
         run.done("auxiliary images")
     elif scheduler.needs("frequency"):
         query = config.frequency_query
-        features, embedding = query.embedding, (run.ask(query) * weights).to(run.processes.device)
+        features, embedding = query.feature_map, (run.ask(query) * weights).to(run.processes.device)
     first_step = 0
     for stage in scheduler.stages:
         scheduler.train_step, first_step = first_step, first_step + stage.num_steps

@@ -84,7 +84,7 @@ def fit(
             num_steps=config.stopping_steps, num_images=config.num_stopping_images,
             batch_size=config.generator_batch_size, processes=run.processes, private=run.folder.private,
         )  # fmt: skip
-    phi = config.matched[0].embedding
+    phi = config.matched[0].feature_map
     fit_generator(
         generator, moments(phi, len(config.matched)), embedding, num_steps=config.generator_steps,
         batch_size=config.generator_batch_size, learning_rate=config.generator_learning_rate, processes=run.processes,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ..errors import UsageError
-from ..queries.frequency import FrequencyFeatures
+from ..queries.frequency import FrequencyFeatures, RandomFourierFeatures
 from ..queries.mean_features import MeanFeatures
 from ..queries.query import Query
 from ..schedulers.curricula import CURRICULA
@@ -175,7 +175,7 @@ class FETAProConfig(
         return None
 
     @property
-    def frequency_query(self) -> FrequencyFeatures | MeanFeatures:
+    def frequency_query(self) -> MeanFeatures:
         """Equations 5 and 6, or the same of scattering features."""
         shape, number = self.image_shape, self.num_frequency_features
         asked: dict[str, Any] = {
@@ -188,7 +188,7 @@ class FETAProConfig(
                 feature_map=self.scattering(shape, number, self.frequency_length_scale, self.seed), **asked
             )
         return FrequencyFeatures(
-            image_shape=shape, num_features=number, length_scale=self.length_scale, seed=self.seed, **asked
+            feature_map=RandomFourierFeatures(shape, number, self.length_scale, self.seed), **asked
         )
 
     @property

@@ -8,7 +8,7 @@ from functools import cached_property, partial
 from typing import Any, ClassVar
 
 from ..errors import UsageError
-from ..queries.frequency import FourierMixture, FrequencyFeatures
+from ..queries.frequency import FrequencyFeatures, RandomFourierFeatures
 from ..queries.hermite import HermiteFeatures
 from ..queries.mean_features import FeatureMap, MeanFeatures, SecondMoments, StoppingFeatures1, StoppingFeatures2
 from ..queries.perceptual import PerceptualFeatures
@@ -61,7 +61,7 @@ class MeanEmbeddingConfig(MeanEmbeddingFlags, ClassCountFlags, GeneratorFlags, N
         raise NotImplementedError
 
     @property
-    def matched(self) -> tuple[MeanFeatures | FrequencyFeatures, ...]:
+    def matched(self) -> tuple[MeanFeatures, ...]:
         """The questions whose answers the generator is fitted to, one for each moment."""
         return (MeanFeatures(feature_map=self.feature_map, **self._asked),)
 
@@ -140,16 +140,14 @@ class DPMERFConfig(LengthScaleFlags, FourierFlags, MeanEmbeddingConfig):
     output_dir: str = "runs/dp_merf"
 
     @property
-    def embedding_query(self) -> FrequencyFeatures:
-        """The mean embedding of each class (Harder et al. 2021, Section 4)."""
-        return FrequencyFeatures(
-            image_shape=self.image_shape, num_features=self.num_features, seed=self.seed,
-            length_scale=self.length_scale or math.prod(self.image_shape) ** 0.5 / 4, **self._asked,
-        )  # fmt: skip
+    def feature_map(self) -> FeatureMap:
+        scale = self.length_scale or math.prod(self.image_shape) ** 0.5 / 4
+        return RandomFourierFeatures(self.image_shape, self.num_features, scale, self.seed)
 
     @property
-    def matched(self) -> tuple[FrequencyFeatures]:
-        return (self.embedding_query,)
+    def matched(self) -> tuple[MeanFeatures, ...]:
+        """The mean embedding of each class (Harder et al. 2021, Section 4)."""
+        return (FrequencyFeatures(feature_map=self.feature_map, **self._asked),)
 
 
 @dataclass
@@ -184,7 +182,7 @@ class DPKernelConfig(MixtureFlags, FourierFlags, MeanEmbeddingConfig):
 
     @property
     def feature_map(self) -> FeatureMap:
-        return FourierMixture(self.image_shape, self.num_features, self.scales, self.seed)
+        return RandomFourierFeatures(self.image_shape, self.num_features, self.scales, self.seed)
 
 
 @dataclass
@@ -306,7 +304,7 @@ class DPMEPFConfig(StoppingFlags, PerceptualFlags, MeanEmbeddingConfig):
         return self._seen_by(self.feature_network, self.feature_layers, "feature_network")
 
     @property
-    def matched(self) -> tuple[MeanFeatures | FrequencyFeatures, ...]:
+    def matched(self) -> tuple[MeanFeatures, ...]:
         first = super().matched
         return first if self.moments == 1 else (*first, SecondMoments(
             feature_map=self.feature_map, flags="second_moments",
@@ -335,7 +333,7 @@ class DPMEPFConfig(StoppingFlags, PerceptualFlags, MeanEmbeddingConfig):
         return (*super().drawn_by_class, *(("num_stopping_images",) if self.stopping_network else ()))
 
     def _seen_by(self, network: str, layers: str, flag: str) -> PerceptualFeatures:
-        return PerceptualFeatures(network, split_list(layers), self.image_shape, self.feature_resolution, flag)
+        return PerceptualFeatures(network, self.image_shape, self.feature_resolution, flag, split_list(layers))
 
 
 @dataclass

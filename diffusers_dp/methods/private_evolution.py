@@ -161,7 +161,7 @@ class PrivateEvolutionConfig(
             return None
         layers = split_list(self.embedding_layers)
         return PerceptualFeatures(
-            self.embedding_network, layers, self.image_shape, self.embedding_resolution, "embedding_network"
+            self.embedding_network, self.image_shape, self.embedding_resolution, "embedding_network", layers
         )
 
     @property

@@ -15,7 +15,8 @@ import torch
 from PIL import Image, ImageEnhance, ImageOps
 
 
-NUM_BINS = 31
+NUM_BINS, LEAST_BIN, LARGEST_BIN = 31, 1, 9  # of magnitudes, and those that are drawn
+NUM_OPS = 2  # of an image
 MAX_SHEAR = 0.3
 MAX_TRANSLATION = 150 / 331  # share of the image's side
 MAX_DEGREES = 30.0
@@ -67,7 +68,7 @@ OPERATIONS: dict[str, Operation] = {
 
 class AugmentationBag:
     """
-    Applies `num_ops` operations, drawn uniformly with replacement, to each image. One magnitude is drawn for each
+    Applies two operations, drawn uniformly with replacement, to each image. One magnitude is drawn for each
     image and shared by its operations; each operation draws its own sign.
 
     Strength = bin / 30. It scales shear from 0 to 0.3, translation from 0 to 150/331 of the side, and rotation from 0
@@ -76,32 +77,18 @@ class AugmentationBag:
     fewer than 256 pixels.
 
     Args:
-        generator (`np.random.Generator`):
-            Generator seeded with the public `--seed`; it alone determines the images.
-        num_ops (`int`, defaults to 2):
-            Number of operations per image.
-        magnitudes (`tuple[int, int]`, defaults to `(1, 9)`):
-            Smallest and largest of the 31 magnitude bins (0 to 30), both included.
-
-    Raises:
-        ValueError: `num_ops` is below 1, or bins are outside 0 to 30 or in the wrong order.
+        generator (`np.random.Generator`): Generator seeded with the public `--seed`; it alone determines the images.
     """
 
-    def __init__(self, generator: np.random.Generator, num_ops: int = 2, magnitudes: tuple[int, int] = (1, 9)):
-        if num_ops < 1:
-            raise ValueError(f"`num_ops` must be at least 1, got {num_ops}.")
-        if not 0 <= magnitudes[0] <= magnitudes[1] < NUM_BINS:
-            raise ValueError(f"`magnitudes` must be two ascending bins from 0 to {NUM_BINS - 1}, got {magnitudes}.")
+    def __init__(self, generator: np.random.Generator):
         self.generator = generator
-        self.num_ops = num_ops
-        self.magnitudes = magnitudes
 
     def draw(self) -> list[tuple[str, float, int]]:
-        """Draws the next image's `num_ops` operations: (name, strength in [0, 1], sign) of each."""
-        strength = float(self.generator.integers(self.magnitudes[0], self.magnitudes[1] + 1)) / (NUM_BINS - 1)
+        """Draws the next image's operations: (name, strength in [0, 1], sign) of each."""
+        strength = float(self.generator.integers(LEAST_BIN, LARGEST_BIN + 1)) / (NUM_BINS - 1)
         names = list(OPERATIONS)
-        picks = self.generator.integers(len(names), size=self.num_ops)
-        signs = 2 * self.generator.integers(2, size=self.num_ops) - 1
+        picks = self.generator.integers(len(names), size=NUM_OPS)
+        signs = 2 * self.generator.integers(2, size=NUM_OPS) - 1
         return [(names[pick], strength, int(sign)) for pick, sign in zip(picks, signs, strict=True)]
 
     def __call__(self, images: torch.Tensor) -> torch.Tensor:
@@ -111,15 +98,7 @@ class AugmentationBag:
 
         Returns:
             `torch.Tensor` of uint8, shape `[B, C, H, W]`, on the device of `images`; `images` are not changed.
-
-        Raises:
-            ValueError: The shape or type is wrong.
         """
-        if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] not in (1, 3):
-            raise ValueError(
-                "`images` must be uint8 of shape [B, 1, H, W] or [B, 3, H, W], "
-                f"got {images.dtype} of shape {list(images.shape)}."
-            )
         augmented = torch.empty_like(images, device="cpu")
         for index, image in enumerate(images.cpu()):
             pixels = image.permute(1, 2, 0).numpy()

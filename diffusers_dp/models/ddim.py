@@ -1,13 +1,12 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Differentiable DDIM sampling, to fit a diffusion model to features of its images."""
 
-from collections.abc import Iterator
-
 import torch
 from diffusers import EDMEulerScheduler
 from torch.utils.checkpoint import checkpoint
 
 from .denoiser import EDMDenoiser
+from .one_step import OneStepGenerator
 
 
 def ddim_images(
@@ -40,7 +39,7 @@ def ddim_images(
     return sample / 2 + 0.5
 
 
-class DDIMGenerator:
+class DDIMGenerator(OneStepGenerator):
     """A diffusion model with the interface of the one-step generator; it samples by DDIM, with gradients.
 
     Args:
@@ -50,27 +49,17 @@ class DDIMGenerator:
     """
 
     def __init__(self, denoiser: EDMDenoiser, image_shape: tuple[int, int, int], num_inference_steps: int):
-        self.denoiser = denoiser
-        self.image_shape = tuple(image_shape)
-        self.num_inference_steps = num_inference_steps
-
-    @property
-    def num_classes(self) -> int:
-        """Number of classes; 1 for unlabelled data."""
-        return (self.denoiser.unet.config.num_class_embeds or 2) - 1
-
-    def parameters(self) -> Iterator[torch.nn.Parameter]:
-        """Parameters of the model."""
-        return self.denoiser.parameters()
+        super().__init__(denoiser.unet, denoiser.patch_size)
+        self.denoiser, self.image_shape, self.num_inference_steps = denoiser, tuple(image_shape), num_inference_steps
 
     def draw(self, class_labels: torch.Tensor) -> torch.Tensor:
         """Draws an image for each label, `[len(class_labels), C, H, W]`, in about [0, 1], with gradients."""
         noise = torch.randn(len(class_labels), *self.image_shape, device=class_labels.device)
-        labels = class_labels if self.denoiser.unet.config.num_class_embeds else None
+        labels = class_labels if self.unet.config.num_class_embeds else None
         return ddim_images(self.denoiser, noise, labels, num_inference_steps=self.num_inference_steps)
 
     @torch.no_grad()
     def generate(self, class_labels: torch.Tensor, batch_size: int = 500) -> torch.Tensor:
         """Draws an image for each label, uint8, `[len(class_labels), C, H, W]`, on the CPU."""
-        parts = class_labels.to(self.denoiser.unet.device).split(batch_size)
+        parts = class_labels.to(self.unet.device).split(batch_size)
         return torch.cat([self.draw(labels).clamp(0, 1).mul(255).round().byte().cpu() for labels in parts])

@@ -1,14 +1,14 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """DDPM's discrete-time objective for a plain `UNet2DModel`, as a Diffusers scheduler describes it."""
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
-from diffusers import DDIMScheduler, DDPMScheduler, UNet2DModel
+from diffusers import DDIMScheduler, DDPMScheduler, FlowMatchEulerDiscreteScheduler, UNet2DModel
 
-from ..randomness.private_generator import PrivateGenerator
-from ..randomness.timestep_mixture import TIMESTEPS, TimestepMixture
-from .denoiser import Denoiser
-from .draws import Draws
+from ..randomness.timestep_mixture import TIMESTEPS
+from .denoiser import Denoiser, DenoisingLoss
 
 
 def linear_schedule() -> DDIMScheduler:
@@ -76,43 +76,37 @@ class DDPMImageDenoiser(DDPMDenoiser):
         return prediction if kind == "sample" else alpha.sqrt() * noisy - (1 - alpha).sqrt() * prediction
 
 
-class DDPMLoss:
+class DDPMLoss(DenoisingLoss):
     """DDPM's unweighted loss, a mean over pixels per row (Ho et al. 2020, Equation 14; Ghalebikesabi et al. 2023,
-    Equation 1).
+    Equation 1). Its times are steps, as shares of their number."""
 
-    Each row draws a step and noise, and replaces its label by the null label with probability `label_dropout`. In
-    DP-SGD these draws come from the door's secret source (`generator`), elsewhere from torch's seeded one.
-
-    Args:
-        label_dropout (`float`, defaults to 0.1): Probability of the null label, in [0, 1).
-        mixture (`TimestepMixture`, *optional*): Distribution of the steps, as shares of their number; defaults to
-            uniform.
-    """
-
-    def __init__(self, label_dropout: float = 0.1, mixture: TimestepMixture | None = None):
-        self.label_dropout = label_dropout
-        self.mixture = mixture
-
-    def __call__(
-        self,
-        denoiser: DDPMDenoiser,
-        images: torch.Tensor,
-        labels: torch.Tensor | None,
-        generator: PrivateGenerator | None = None,
-    ) -> torch.Tensor:
-        """Computes the loss of each row, `[B]`, from images `[B, C, H, W]` in [-1, 1] and labels `[B]` or `None`."""
-        draws = Draws(generator, images.device)
-        times = draws.uniform(len(images))
-        if self.mixture is not None:
-            times = torch.from_numpy(self.mixture.times(times.numpy()))
-        steps = denoiser.scheduler.config.num_train_timesteps
-        timesteps = (times * steps).long().clamp_max(steps - 1).to(images.device)
-        if labels is not None:
-            labels = draws.drop_labels(labels, self.label_dropout, denoiser.null_label)
-        noise = draws.normal(*images.shape)
-        prediction = denoiser(denoiser.scheduler.add_noise(images, noise, timesteps), timesteps, labels)
-        target = target_of(denoiser.scheduler, images, noise, timesteps)
+    def at(
+        self, denoiser: Any, images: torch.Tensor, labels: torch.Tensor | None, noise: torch.Tensor,
+        times: torch.Tensor,
+    ) -> torch.Tensor:  # fmt: skip
+        noisy, target, timesteps = noised(denoiser.scheduler, images, noise, times)
+        prediction = self.predict(denoiser, noisy, timesteps, labels)
         return F.mse_loss(prediction, target, reduction="none").flatten(1).mean(1)
+
+    def predict(self, denoiser: Any, *inputs: torch.Tensor | None) -> torch.Tensor:
+        """What the denoiser makes of noisy images, steps and labels."""
+        return denoiser(*inputs)
+
+
+def noised(
+    scheduler: Any, images: torch.Tensor, noise: torch.Tensor, times: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The noisy images, the target and the step of each row, for times `[B]` in [0, 1).
+
+    Flow matching learns the velocity from the image to the noise (Esser et al. 2024, Section 2, with constant
+    weights).
+    """
+    steps = scheduler.config.num_train_timesteps
+    if isinstance(scheduler, FlowMatchEulerDiscreteScheduler):
+        share = times.to(images).view(-1, 1, 1, 1)
+        return (1 - share) * images + share * noise, noise - images, share.flatten() * steps
+    timesteps = (times * steps).long().clamp_max(steps - 1).to(images.device)
+    return scheduler.add_noise(images, noise, timesteps), target_of(scheduler, images, noise, timesteps), timesteps
 
 
 def target_of(

@@ -1,6 +1,6 @@
 """EDM's preconditioning and loss for a plain `UNet2DModel`."""
 
-import contextlib
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -15,6 +15,11 @@ from .draws import Draws
 SMALLEST_TIME = 1e-9  # because the quantile 0 would give a noise level of 0
 
 
+def mixed_precision(device: torch.device, dtype: torch.dtype | None) -> torch.autocast:
+    """Networks compute in `dtype` in here; in float32 without one."""
+    return torch.autocast(device.type, dtype, enabled=dtype is not None)
+
+
 class Denoiser(nn.Module):
     """Training wrapper of a `UNet2DModel`. It adds no parameters, so the release contains the plain UNet.
 
@@ -23,17 +28,11 @@ class Denoiser(nn.Module):
             label.
         patch_size (`int`, defaults to 1): Side length of the patches that are folded into channels for the UNet.
         autocast_dtype (`torch.dtype`, *optional*): `torch.bfloat16` runs the UNet in mixed precision; weights,
-            gradients and all other computation stay float32.
-
-    Raises:
-        ValueError: `autocast_dtype` has another value; float16 needs loss scaling, which changes gradients before they
-            are clipped.
+            gradients and all other computation stay float32. `per_example_gradients` refuses float16.
     """
 
     def __init__(self, unet: UNet2DModel, patch_size: int = 1, autocast_dtype: torch.dtype | None = None):
         super().__init__()
-        if autocast_dtype not in (None, torch.bfloat16):
-            raise ValueError(f"autocast_dtype must be torch.bfloat16 or None, not {autocast_dtype}.")
         self.unet = unet
         self.patch_size = patch_size
         self.autocast_dtype = autocast_dtype
@@ -53,10 +52,7 @@ class Denoiser(nn.Module):
     ) -> torch.Tensor:
         """Computes the UNet's output for images `[B, C, H, W]` and noise conditions `[B]`, in the shape and type of
         `sample`."""
-        precision: contextlib.AbstractContextManager = contextlib.nullcontext()
-        if self.autocast_dtype is not None:
-            precision = torch.autocast(sample.device.type, self.autocast_dtype)
-        with precision:
+        with mixed_precision(sample.device, self.autocast_dtype):
             folded = F.pixel_unshuffle(sample, self.patch_size)
             output = self.unet(folded, noise_condition, class_labels=class_labels).sample
         return F.pixel_shuffle(output.to(sample.dtype), self.patch_size)
@@ -106,21 +102,60 @@ class EDMDenoiser(Denoiser):
         return _broadcast(c_skip) * sample + _broadcast(c_out) * output
 
 
-class EDMLoss:
-    """EDM's weighted denoising loss, one value per row (Karras et al. 2022, Equation 8 and Table 1).
+class DenoisingLoss:
+    """A denoising loss, one value per row.
 
-    Each row draws a noise level, `ln(sigma) ~ N(P_mean, P_std^2)`, and noise, and replaces its label by the null label
-    with probability `label_dropout`. In DP-SGD these draws come from the door's secret source (`generator`), elsewhere
-    from torch's seeded one.
+    Each row draws a time and noise, and replaces its label by the null label with probability `label_dropout`. In
+    DP-SGD these draws come from the door's secret source (`generator`), elsewhere from torch's seeded one.
+
+    Args:
+        label_dropout (`float`, defaults to 0.1): Probability of the null label, in [0, 1).
+        mixture (`TimestepMixture`, *optional*): Distribution of the times, as shares of their number; defaults to
+            uniform.
+    """
+
+    def __init__(self, label_dropout: float = 0.1, mixture: TimestepMixture | None = None):
+        self.label_dropout, self.mixture = label_dropout, mixture
+
+    def __call__(
+        self,
+        denoiser: Any,
+        images: torch.Tensor,
+        labels: torch.Tensor | None,
+        generator: PrivateGenerator | None = None,
+    ) -> torch.Tensor:
+        """Computes the loss of each row, `[B]`, from images `[B, C, H, W]` in [-1, 1], or latents, and labels `[B]` or
+        `None`."""
+        draws = Draws(generator, images.device)
+        times = self.times(draws, len(images))
+        if labels is not None:
+            labels = draws.drop_labels(labels, self.label_dropout, denoiser.null_label)
+        return self.at(denoiser, images, labels, draws.normal(*images.shape), times)
+
+    def times(self, draws: Draws, rows: int) -> torch.Tensor:
+        """Draws times in [0, 1), `[rows]`, float64."""
+        times = draws.uniform(rows)
+        return times if self.mixture is None else torch.from_numpy(self.mixture.times(times.numpy()))
+
+    def at(
+        self, denoiser: Any, images: torch.Tensor, labels: torch.Tensor | None, noise: torch.Tensor,
+        times: torch.Tensor,
+    ) -> torch.Tensor:  # fmt: skip
+        """Computes the losses for given noise `[B, C, H, W]` and times `[B]`."""
+        raise NotImplementedError
+
+
+class EDMLoss(DenoisingLoss):
+    """EDM's weighted denoising loss (Karras et al. 2022, Equation 8 and Table 1), with noise levels `ln(sigma) ~
+    N(P_mean, P_std^2)`.
 
     A `mixture` replaces the uniform quantiles of noise levels: for a diffusion time t in [0, 1), `ln(sigma) = P_mean +
     P_std * Phi^-1(t)`. An interval 200-800 therefore covers the middle 60 % of EDM's noise levels.
 
     Args:
-        label_dropout (`float`, defaults to 0.1): Probability of the null label, in [0, 1).
+        label_dropout, mixture: See `DenoisingLoss`.
         p_mean (`float`, defaults to -1.2): Mean of ln(sigma).
         p_std (`float`, defaults to 1.2): Standard deviation of ln(sigma).
-        mixture (`TimestepMixture`, *optional*): Distribution of the quantiles of noise levels.
     """
 
     def __init__(
@@ -130,24 +165,22 @@ class EDMLoss:
         p_std: float = 1.2,
         mixture: TimestepMixture | None = None,
     ):
-        self.label_dropout = label_dropout
-        self.p_mean = p_mean
-        self.p_std = p_std
-        self.mixture = mixture
+        super().__init__(label_dropout, mixture)
+        self.p_mean, self.p_std = p_mean, p_std
 
-    def __call__(
-        self,
-        denoiser: EDMDenoiser,
-        images: torch.Tensor,
-        labels: torch.Tensor | None,
-        generator: PrivateGenerator | None = None,
-    ) -> torch.Tensor:
-        """Computes the loss of each row, `[B]`, from images `[B, C, H, W]` in [-1, 1] and labels `[B]` or `None`."""
-        draws = Draws(generator, images.device)
-        sigma = (self._levels(draws, len(images)) * self.p_std + self.p_mean).exp()
-        if labels is not None:
-            labels = draws.drop_labels(labels, self.label_dropout, denoiser.null_label)
-        noisy = images + _broadcast(sigma) * draws.normal(*images.shape)
+    def times(self, draws: Draws, rows: int) -> torch.Tensor:
+        """Draws standardised ln(sigma), `[rows]`."""
+        if self.mixture is None:
+            return draws.normal(rows)
+        times = super().times(draws, rows).clamp_min(SMALLEST_TIME)
+        return torch.special.ndtri(times).float().to(draws.device)
+
+    def at(
+        self, denoiser: Any, images: torch.Tensor, labels: torch.Tensor | None, noise: torch.Tensor,
+        times: torch.Tensor,
+    ) -> torch.Tensor:  # fmt: skip
+        sigma = (times * self.p_std + self.p_mean).exp()
+        noisy = images + _broadcast(sigma) * noise
         target = self.target(images, noisy, sigma, labels)
         error = (denoiser(noisy, sigma, labels) - target).square().flatten(1).mean(1)
         weight = (sigma**2 + denoiser.sigma_data**2) / (sigma * denoiser.sigma_data) ** 2
@@ -158,13 +191,6 @@ class EDMLoss:
     ) -> torch.Tensor:
         """What the denoiser should return: the clean images."""
         return images
-
-    def _levels(self, draws: Draws, rows: int) -> torch.Tensor:
-        """Draws standardised ln(sigma), `[rows]`."""
-        if self.mixture is None:
-            return draws.normal(rows)
-        times = torch.from_numpy(self.mixture.times(draws.uniform(rows).numpy()))
-        return torch.special.ndtri(times.clamp_min(SMALLEST_TIME)).float().to(draws.device)
 
 
 def _broadcast(values: torch.Tensor) -> torch.Tensor:

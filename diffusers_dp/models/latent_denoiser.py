@@ -2,12 +2,10 @@
 """Denoising networks of latents, for training and sampling: unconditional, or conditioned on a class by fixed public
 prompts or by the network's class table."""
 
-import contextlib
 from types import SimpleNamespace
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from diffusers import (
     DDIMScheduler,
     DDPMScheduler,
@@ -18,10 +16,8 @@ from diffusers import (
 from diffusers.models.embeddings import LabelEmbedding
 from torch import nn
 
-from ..randomness.private_generator import PrivateGenerator
-from ..randomness.timestep_mixture import TimestepMixture
-from .ddpm import target_of
-from .draws import Draws
+from .ddpm import DDPMLoss
+from .denoiser import mixed_precision
 
 
 class FlowSteps(FlowMatchEulerDiscreteScheduler):
@@ -104,10 +100,7 @@ class LatentDenoiser(nn.Module):
             torch.zeros(len(sample), dtype=torch.long, device=sample.device) if class_labels is None else class_labels
         )
         times = torch.as_tensor(timesteps, device=sample.device).expand(len(sample))
-        precision: contextlib.AbstractContextManager = contextlib.nullcontext()
-        if self.autocast_dtype is not None:
-            precision = torch.autocast(sample.device.type, self.autocast_dtype)
-        with precision:
+        with mixed_precision(sample.device, self.autocast_dtype):
             if isinstance(self.network, DiTTransformer2DModel):
                 output = self.network(sample, timestep=times, class_labels=rows).sample
             elif isinstance(self.network, SD3Transformer2DModel):
@@ -120,57 +113,11 @@ class LatentDenoiser(nn.Module):
         return SimpleNamespace(sample=output[:, : sample.shape[1]].to(sample.dtype))  # a DiT also returns variances
 
 
-class LatentLoss:
-    """
-    The loss of each row of latents: that of `DDPMLoss` or, for flow matching, the squared error of the velocity from
-    the latent to the noise (Esser et al. 2024, Section 2, with constant weights). Times are uniform.
+class LatentLoss(DDPMLoss):
+    """The loss of each row of latents `[B, C, H, W]`: that of `DDPMLoss`, or of flow matching."""
 
-    All random numbers come from the door's secret source, equally many for each row.
-
-    Args:
-        label_dropout (`float`, defaults to 0.1): Probability of the null label, in [0, 1).
-        mixture (`TimestepMixture`, *optional*): Distribution of the times, instead of uniform.
-    """
-
-    def __init__(self, label_dropout: float = 0.1, mixture: TimestepMixture | None = None):
-        self.label_dropout, self.mixture = label_dropout, mixture
-
-    def __call__(
-        self,
-        denoiser: LatentDenoiser,
-        latents: torch.Tensor,
-        labels: torch.Tensor | None,
-        generator: PrivateGenerator | None = None,
-    ) -> torch.Tensor:
-        """Computes losses `[b]` of latents `[b, C, H, W]` with labels `[b]` or `None`; see `RowLoss`."""
-        draws = Draws(generator, latents.device)
-        times = draws.uniform(len(latents))
-        if self.mixture is not None:
-            times = torch.from_numpy(self.mixture.times(times.numpy()))
-        if labels is not None:
-            labels = draws.drop_labels(labels, self.label_dropout, denoiser.null_label)
-        return self.at(denoiser, latents, labels, draws.normal(*latents.shape), times)
-
-    @staticmethod
-    def at(
-        denoiser: LatentDenoiser,
-        latents: torch.Tensor,
-        labels: torch.Tensor | None,
-        noise: torch.Tensor,
-        times: torch.Tensor,
-    ) -> torch.Tensor:
-        """Computes the losses for given noise `[b, C, H, W]` and times `[b]` in [0, 1)."""
-        scheduler = denoiser.scheduler
-        steps = scheduler.config.num_train_timesteps
-        if isinstance(scheduler, FlowSteps):
-            share = times.to(latents).view(-1, 1, 1, 1)
-            noisy, target, timesteps = (1 - share) * latents + share * noise, noise - latents, share.flatten() * steps
-        else:
-            timesteps = (times * steps).long().clamp_max(steps - 1).to(latents.device)
-            noisy = scheduler.add_noise(latents, noise, timesteps)
-            target = target_of(scheduler, latents, noise, timesteps)
-        prediction = denoiser(noisy, timesteps, labels).sample
-        return F.mse_loss(prediction, target, reduction="none").flatten(1).mean(1)
+    def predict(self, denoiser: LatentDenoiser, *inputs: torch.Tensor | None) -> torch.Tensor:
+        return denoiser(*inputs).sample
 
 
 def training_scheduler(scheduler: Any) -> Any:

@@ -103,10 +103,6 @@ class ModeImages(MeanImages):
     def facts(self) -> dict[str, Any]:
         return {**super().facts, "num_bins": self.num_bins}
 
-    @property
-    def meaning(self) -> dict[str, Any]:
-        return {"num_bins": self.num_bins}
-
     def features(self, images: "torch.Tensor", labels: "torch.Tensor | None") -> "torch.Tensor":
         import torch.nn.functional as F
 

@@ -24,10 +24,6 @@ class ClassCounts(Query):
     title = "class counts"
 
     @property
-    def clip_norm(self) -> float:
-        return 1.0
-
-    @property
     def num_values(self) -> int:
         return 1
 

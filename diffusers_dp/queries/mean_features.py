@@ -78,15 +78,6 @@ class MeanFeatures(Query):
     feature_map: FeatureMap
 
     @property
-    def clip_norm(self) -> float:
-        return 1.0
-
-    @property
-    def embedding(self) -> FeatureMap:
-        """phi."""
-        return self.feature_map
-
-    @property
     def num_values(self) -> int | None:
         return self.feature_map.num_features if self.feature_map.is_here else None
 

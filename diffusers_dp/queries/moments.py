@@ -97,22 +97,9 @@ def num_coefficients(image_shape: tuple[int, ...], number: int) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowsOfNormOne(Query):
-    """Base of the questions. Each row is divided by the longest that it can be, so the sensitivity is 1."""
-
-    @property
-    def clip_norm(self) -> float:
-        return 1.0
-
-    @property
-    def meaning(self) -> dict[str, Any]:
-        return self.facts
-
-
-@dataclass(frozen=True, kw_only=True)
-class MomentQuery(RowsOfNormOne):
+class MomentQuery(Query):
     """
-    Base of the questions about frequencies.
+    Base of the questions about frequencies. A row is divided by the longest that it can be: the sensitivity is 1.
 
     Args:
         image_shape (`tuple[int, int, int]`): (C, H, W).
@@ -284,7 +271,7 @@ class PartCovariances(PartQuery):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GreyLevels(RowsOfNormOne):
+class GreyLevels(Query):
     """
     How many pixels of each channel have which value, on average over the images of a class.
 

@@ -10,7 +10,7 @@ import os
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import UsageError, first_line
 from ..files.strange_files import read_bounded
@@ -27,27 +27,25 @@ MOST_PREPROCESSOR = 1_000_000  # bytes
 
 
 @dataclass(frozen=True)
-class PerceptualFeatures:
+class PublicNetwork:
     """
-    Concatenated outputs of a network's layers, scaled to norm 1.
-
-    The network comes from `transformers`, is loaded from safetensors, and is in evaluation mode. Batch norm in
+    A network of `transformers` that images are shown to, loaded from safetensors, in evaluation mode. Batch norm in
     training mode would mix images, and no sensitivity would hold. No code from its repository is run.
 
     Args:
         network (`str`): Folder of `save_pretrained`, or Hub id. It must not have been trained on the sensitive images.
-        layers (`tuple[str, ...]`): Names of modules; empty: all convolutions.
         image_shape (`tuple[int, int, int]`): (C, H, W) of the images; grey channels are repeated for RGB networks.
         resolution (`int`, *optional*): Side length to which images are resized; `None`: no resizing.
         flag (`str`): Flag of the network, for messages.
 
     Raises:
-        UsageError: On first use: the network or layer does not exist, its weights are not safetensors, are damaged or
+        UsageError: On first use: the network does not exist, its weights are not safetensors, are damaged or
             incomplete, or it does not accept such images.
     """
 
+    kind: ClassVar[str] = "AutoModel"
+
     network: str
-    layers: tuple[str, ...]
     image_shape: tuple[int, ...]
     resolution: int | None = None
     flag: str = "feature_network"
@@ -55,8 +53,51 @@ class PerceptualFeatures:
     def __getstate__(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}  # other processes load the network
 
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What decides what the network makes of an image, for the meaning of a question: JSON values, no paths."""
+        _, _, mean, std = self.loaded
+        return {
+            "network": "local folder" if Path(os.path.expanduser(self.network)).exists() else self.network,
+            "weights_sha256": self.sha256, "mean": mean.flatten().tolist(), "std": std.flatten().tolist(),
+            "resolution": self.resolution,
+        }  # fmt: skip
+
+    def origin(self, kind: str) -> dict[str, Any]:
+        """Describes where the network comes from, for the receipt; the name of a folder is not published.
+
+        Args:
+            kind (`str`): Purpose of the network.
+        """
+        from huggingface_hub import ModelCard
+
+        from ..data.public_images import licence_of
+
+        folder = Path(os.path.expanduser(self.network))
+        return {
+            "kind": kind,
+            "name": "local folder" if folder.exists() else self.network,
+            "weights_sha256": self.sha256,
+            "licence": licence_of(ModelCard, folder / "README.md" if folder.exists() else self.network),
+        }
+
     @cached_property
-    def num_features(self) -> int:
+    def sha256(self) -> str:
+        """Hash of its weights."""
+        return hash_weights(self.loaded[0])
+
+    @cached_property
+    def loaded(self) -> "tuple[Any, int, torch.Tensor, torch.Tensor]":
+        """The network, its channels, and its preprocessing mean and standard deviation."""
+        network = load_network(self.network, self.flag, self.kind).eval().requires_grad_(False)
+        channels = getattr(network.config, "num_channels", 3)
+        if self.image_shape[0] not in (1, channels):
+            raise UsageError(f"{self.network} takes images of {channels} channels; choose another.", field=self.flag)
+        return network, channels, *preprocessing_of(self.network, channels)
+
+    @cached_property
+    def num_outputs(self) -> int:
+        """Number of values per image, of a blank one: no error of sensitive images is caught."""
         import torch
 
         try:
@@ -65,9 +106,50 @@ class PerceptualFeatures:
         except (RuntimeError, ValueError, TypeError) as error:
             raise UsageError(
                 f"{self.network} does not accept images of {'x'.join(map(str, self.image_shape))} "
-                f"({first_line(error)}): give --{self._flag_of('resolution')}, or another network.",
+                f"({first_line(error)}): give --{self.flag_of('resolution')}, or another network.",
                 field=self.flag,
             ) from None
+
+    def flag_of(self, what: str) -> str:
+        """Names the flag for `what` of the network; both networks of DP-MEPF share one resolution."""
+        whose = "feature_network" if what == "resolution" and self.flag == "stopping_network" else self.flag
+        return whose.replace("network", what)
+
+    def outputs(self, images: "torch.Tensor") -> Any:
+        """What the network makes of images `[b, C, H, W]` in [0, 1]: grey ones repeated, resized, normalised."""
+        import torch.nn.functional as F
+
+        network, channels, mean, std = self.loaded
+        seen = images.expand(-1, channels, -1, -1) if images.shape[1] == 1 else images
+        if self.resolution is not None:
+            size = (self.resolution, self.resolution)
+            seen = F.interpolate(seen, size=size, mode="bilinear", align_corners=False, antialias=True)
+        return network.to(images.device)(pixel_values=(seen - mean.to(images.device)) / std.to(images.device))
+
+    def __call__(self, images: "torch.Tensor") -> "torch.Tensor":
+        """Maps images `[b, C, H, W]` in [0, 1] to logits `[b, classes]`."""
+        logits: torch.Tensor = self.outputs(images).logits
+        return logits
+
+
+@dataclass(frozen=True)
+class PerceptualFeatures(PublicNetwork):
+    """
+    Concatenated outputs of a network's layers, scaled to norm 1.
+
+    Args:
+        network, image_shape, resolution, flag: See `PublicNetwork`.
+        layers (`tuple[str, ...]`): Names of modules; empty: all convolutions.
+
+    Raises:
+        UsageError: As `PublicNetwork`; or a layer does not exist.
+    """
+
+    layers: tuple[str, ...] = ()
+
+    @property
+    def num_features(self) -> int:
+        return self.num_outputs
 
     @property
     def is_here(self) -> bool:
@@ -83,26 +165,20 @@ class PerceptualFeatures:
 
     @property
     def facts(self) -> dict[str, Any]:
-        _, _, mean, std = self._loaded
-        return {
-            "num_features": self.num_features, "layers": list(self.layers),
-            **network_facts(self.network, self._sha256, mean, std, self.resolution),
-        }  # fmt: skip
+        return {"num_features": self.num_features, "layers": list(self.layers), **super().facts}
 
     @property
     def public_inputs(self) -> list[dict[str, Any]]:
-        return [network_origin("feature network", self.network, self._sha256)]
+        return [self.origin("feature network")]
 
     def __call__(self, images: "torch.Tensor") -> "torch.Tensor":
         """Maps images `[b, C, H, W]` in [0, 1] to features `[b, D]` of norm 1, or 0 if all outputs are 0."""
         import torch
 
-        network, channels, mean, std = self._loaded
-        seen = as_expected(images, channels, mean, std, self.resolution)
         outputs: list[torch.Tensor] = []
         hooks = [layer.register_forward_hook(_keep(outputs)) for layer in self._modules]
         try:
-            network.to(images.device)(pixel_values=seen)
+            self.outputs(images)
         finally:
             for hook in hooks:
                 hook.remove()
@@ -112,12 +188,12 @@ class PerceptualFeatures:
     def _modules(self) -> "list[nn.Module]":
         from torch import nn
 
-        modules = dict(self._loaded[0].named_modules())
+        modules = dict(self.loaded[0].named_modules())
         if not self.layers:
             found: list[nn.Module] = [module for module in modules.values() if isinstance(module, nn.Conv2d)]
             if len(found) < 2:
                 raise UsageError(
-                    f"{self.network} is not a convolutional network: give --{self._flag_of('layers')}.",
+                    f"{self.network} is not a convolutional network: give --{self.flag_of('layers')}.",
                     field=self.flag,
                 )
             return found
@@ -127,79 +203,9 @@ class PerceptualFeatures:
 
                 near = get_close_matches(layer, modules, n=1, cutoff=0.0)[0]
                 raise UsageError(
-                    f"--{self._flag_of('layers')} '{layer}' is not a layer of {self.network}; the nearest is '{near}'."
+                    f"--{self.flag_of('layers')} '{layer}' is not a layer of {self.network}; the nearest is '{near}'."
                 )
         return [modules[layer] for layer in self.layers]
-
-    def _flag_of(self, what: str) -> str:
-        """Names the flag for `what` of the network; both networks of DP-MEPF share one resolution."""
-        whose = "feature_network" if what == "resolution" and self.flag == "stopping_network" else self.flag
-        return whose.replace("network", what)
-
-    @cached_property
-    def _sha256(self) -> str:
-        return hash_weights(self._loaded[0])
-
-    @cached_property
-    def _loaded(self) -> "tuple[nn.Module, int, torch.Tensor, torch.Tensor]":
-        """The network in evaluation mode, its channels, and its preprocessing mean and standard deviation."""
-
-        network = load_network(self.network, self.flag).eval().requires_grad_(False)
-        channels = getattr(network.config, "num_channels", 3)
-        if self.image_shape[0] not in (1, channels):
-            raise UsageError(f"{self.network} takes images of {channels} channels; choose another.", field=self.flag)
-        return network, channels, *preprocessing_of(self.network, channels)
-
-
-def as_expected(
-    images: "torch.Tensor", channels: int, mean: "torch.Tensor", std: "torch.Tensor", resolution: int | None
-) -> "torch.Tensor":
-    """Images `[b, C, H, W]` in [0, 1] as a network takes them: grey ones repeated, resized, normalised."""
-    import torch.nn.functional as F
-
-    seen = images.expand(-1, channels, -1, -1) if images.shape[1] == 1 else images
-    if resolution is not None:
-        size = (resolution, resolution)
-        seen = F.interpolate(seen, size=size, mode="bilinear", align_corners=False, antialias=True)
-    return (seen - mean.to(images.device)) / std.to(images.device)
-
-
-def network_facts(
-    name: str, sha256: str, mean: "torch.Tensor", std: "torch.Tensor", resolution: int | None
-) -> dict[str, Any]:
-    """What decides what a network from elsewhere makes of an image, for the meaning of a question: JSON values.
-
-    Args:
-        name (`str`): Folder or Hub id; a folder is not told.
-        sha256 (`str`): Hash of its weights.
-        mean, std (`torch.Tensor`): As `preprocessing_of` returned them.
-        resolution (`int`, *optional*): Side length that images are resized to.
-    """
-    return {
-        "network": "local folder" if Path(os.path.expanduser(name)).exists() else name, "weights_sha256": sha256,
-        "mean": mean.flatten().tolist(), "std": std.flatten().tolist(), "resolution": resolution,
-    }  # fmt: skip
-
-
-def network_origin(kind: str, name: str, sha256: str) -> dict[str, Any]:
-    """Describes the origin of an external network, for the receipt.
-
-    Args:
-        kind (`str`): Purpose of the network.
-        name (`str`): Folder or Hub id; the name of a folder is not published.
-        sha256 (`str`): Hash of its weights.
-    """
-    from huggingface_hub import ModelCard
-
-    from ..data.public_images import licence_of
-
-    folder = Path(os.path.expanduser(name))
-    return {
-        "kind": kind,
-        "name": "local folder" if folder.exists() else name,
-        "weights_sha256": sha256,
-        "licence": licence_of(ModelCard, folder / "README.md" if folder.exists() else name),
-    }
 
 
 def load_network(name: str, flag: str, kind: str = "AutoModel") -> Any:

@@ -59,8 +59,8 @@ class Query:
 
     @property
     def clip_norm(self) -> float:
-        """Bound on the L2 norm of one record's features: the sensitivity."""
-        raise NotImplementedError
+        """Bound on the L2 norm of one record's features: the sensitivity. Longer rows are clipped to it."""
+        return 1.0
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -69,8 +69,8 @@ class Query:
 
     @property
     def meaning(self) -> dict[str, Any]:
-        """Other JSON facts that determine the meaning of a stored answer, such as a public seed."""
-        return {}
+        """JSON facts that determine the meaning of a stored answer, such as a public seed."""
+        return self.facts
 
     @property
     def num_values(self) -> int | None:

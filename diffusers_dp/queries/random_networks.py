@@ -11,7 +11,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from .mean_features import unit
-from .moments import COUNT, RowsOfNormOne
+from .moments import COUNT
+from .query import Query
 
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ class RandomNetworkFeatures:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NetworkMeans(RowsOfNormOne):
+class NetworkMeans(Query):
     """
     The number of images of each class, and the sum of their features.
 

@@ -31,10 +31,6 @@ class MatrixSaliency(Query):
     base_sha256: str | None = None
 
     @property
-    def clip_norm(self) -> float:
-        return 1.0
-
-    @property
     def meaning(self) -> dict[str, Any]:
         return {"num_chosen": self.num_chosen, "base_sha256": self.base_sha256}
 

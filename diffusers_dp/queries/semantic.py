@@ -6,13 +6,11 @@ Nothing here loads torch before it is used.
 """
 
 import math
-from dataclasses import dataclass, fields
-from functools import cached_property
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..errors import UsageError, first_line
 from .one_image import largest, one_by_one
-from .perceptual import as_expected, hash_weights, load_network, network_facts, network_origin, preprocessing_of
+from .perceptual import PublicNetwork
 from .query import Query
 
 
@@ -23,72 +21,20 @@ STAND_IN_CLASSES = 10  # minimum number of public classes of the stand-in
 
 
 @dataclass(frozen=True)
-class PublicClassifier:
-    """
-    A classifier of public images from `transformers`, loaded from safetensors, in evaluation mode. No code from its
-    repository is run.
+class PublicClassifier(PublicNetwork):
+    """A classifier of public images; its outputs are the logits of its classes."""
 
-    Args:
-        network (`str`): Folder of `save_pretrained`, or Hub id. It must not have been trained on the sensitive images.
-        image_shape (`tuple[int, int, int]`): (C, H, W) of the images; grey channels are repeated for RGB networks.
-        resolution (`int`, *optional*): Side length to which images are resized for the network; defaults to their own.
-        flag (`str`): Flag of the network, for messages.
+    kind = "AutoModelForImageClassification"
 
-    Raises:
-        UsageError: On first use: the network does not exist, or does not accept such images.
-    """
-
-    network: str
-    image_shape: tuple[int, ...]
-    resolution: int | None = None
     flag: str = "semantic_query_network"
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}  # other processes load the network
 
     @property
     def num_classes(self) -> int:
         """Number of public classes."""
-        return int(self._loaded[0].config.num_labels)
+        return self.num_outputs
 
-    @cached_property
-    def sha256(self) -> str:
-        """Hash of its weights."""
-        return hash_weights(self._loaded[0])
-
-    def __call__(self, images: "torch.Tensor") -> "torch.Tensor":
-        """Maps images `[b, C, H, W]` in [0, 1] to logits `[b, num_classes]`."""
-        network, channels, mean, std = self._loaded
-        seen = as_expected(images, channels, mean, std, self.resolution)
-        logits: torch.Tensor = network.to(images.device)(pixel_values=seen).logits
-        return logits
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """JSON values that tell two classifiers apart, for stored answers."""
-        _, _, mean, std = self._loaded
-        return network_facts(self.network, self.sha256, mean, std, self.resolution)
-
-    @cached_property
-    def _loaded(self) -> Any:
-        import torch
-
-        network = load_network(self.network, self.flag, kind="AutoModelForImageClassification")
-        network.eval().requires_grad_(False)
-        channels = getattr(network.config, "num_channels", 3)
-        if self.image_shape[0] not in (1, channels):
-            raise UsageError(f"{self.network} takes images of {channels} channels; choose another.", field=self.flag)
-        sides = self.image_shape[1:] if self.resolution is None else (self.resolution, self.resolution)
-        try:  # on a blank image, so that no error of sensitive images is caught
-            with torch.no_grad():
-                network(pixel_values=torch.zeros(1, channels, *sides))
-        except (RuntimeError, ValueError) as error:
-            raise UsageError(
-                f"{self.network} does not accept images of {'x'.join(map(str, (channels, *sides)))} "
-                f"({first_line(error)}): give --semantic_resolution, or another network.",
-                field=self.flag,
-            ) from None
-        return network, channels, *preprocessing_of(self.network, channels)
+    def flag_of(self, what: str) -> str:
+        return f"semantic_{what}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +68,7 @@ class SemanticQuery(Query):
 
     @property
     def public_inputs(self) -> list[dict[str, Any]]:
-        return [network_origin("semantic query network", self.classifier.network, self.classifier.sha256)]
+        return [self.classifier.origin("semantic query network")]
 
     def features(self, images: "torch.Tensor", labels: "torch.Tensor | None") -> "torch.Tensor":
         return largest(one_by_one(self.classifier, images), self.classes_per_class).to(images)

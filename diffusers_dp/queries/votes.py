@@ -116,10 +116,6 @@ class Votes(Query):
         return f"votes of generation {self.generation}"
 
     @property
-    def clip_norm(self) -> float:
-        return 1.0
-
-    @property
     def num_values(self) -> int:
         return self.num_candidates
 

@@ -198,7 +198,7 @@ class Saliency:
             noise = noise.repeat(len(latents), 1, 1, 1)
             times = torch.tensor(self.times).repeat(len(latents))
             row_labels = None if labels is None else labels.repeat_interleave(len(self.times))
-            LatentLoss.at(denoiser, rows, row_labels, noise, times).sum().backward()
+            LatentLoss().at(denoiser, rows, row_labels, noise, times).sum().backward()
         each = gradients.per_example
         squares = [each[f"network.{name}.weight"].flatten(1).double().square().sum(1) for name in self.names]
         network.requires_grad_(False)

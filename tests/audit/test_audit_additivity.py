@@ -15,7 +15,7 @@ from diffusers_dp.audit.one_shot import PlannedQuery, query_runs
 from diffusers_dp.gradients import step
 from diffusers_dp.privacy import sensitive
 from diffusers_dp.queries.central_images import MeanImages
-from diffusers_dp.queries.frequency import FrequencyFeatures
+from diffusers_dp.queries.frequency import FrequencyFeatures, RandomFourierFeatures
 from diffusers_dp.randomness.private_generator import PrivateGenerator
 
 
@@ -105,7 +105,7 @@ def query_failures(kind, rate=0.5):
     if kind == "central_images":
         query = MeanImages(image_shape=SHAPE, sample_rate=rate)
     else:
-        rate, query = 1.0, FrequencyFeatures(image_shape=SHAPE, num_features=40, length_scale=10.0, seed=0)
+        rate, query = 1.0, FrequencyFeatures(feature_map=RandomFourierFeatures(SHAPE, 40, 10.0, 0))
     planned = PlannedQuery.of(query, LedgerRow(kind, mechanism_of(rate), 2.0, rate, 1))
     return query_runs(planned, SHAPE, CLASSES, delta=1e-5, draws=60, accountant="rdp")[0].failures
 

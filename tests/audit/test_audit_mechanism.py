@@ -23,7 +23,7 @@ from diffusers_dp.audit.report import Audit
 from diffusers_dp.gradients import step
 from diffusers_dp.privacy import sensitive
 from diffusers_dp.queries.central_images import MeanImages, ModeImages
-from diffusers_dp.queries.frequency import FrequencyFeatures
+from diffusers_dp.queries.frequency import FrequencyFeatures, RandomFourierFeatures
 from diffusers_dp.randomness import private_generator as randomness
 from diffusers_dp.randomness.private_generator import PrivateGenerator
 
@@ -408,7 +408,7 @@ def make_query(kind, sigma=3.7306, rate=0.5):
     elif kind == "mode":
         query = ModeImages(image_shape=SHAPE, num_bins=2, sample_rate=rate)
     else:
-        query = FrequencyFeatures(image_shape=SHAPE, num_features=40, length_scale=10.0, seed=0)
+        query = FrequencyFeatures(feature_map=RandomFourierFeatures(SHAPE, 40, 10.0, 0))
     q = query.sample_rate
     return PlannedQuery.of(query, LedgerRow(query.name, mechanism_of(q), sigma, q, 1))
 

@@ -24,7 +24,7 @@ def test_what_is_written_can_be_asked_about(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["x", "--dataset_name", str(data), *flags, str(network)])
     import_module("feature_network").main()
     assert "100.0% of held-out images" in (network / "README.md").read_text()
-    features = PerceptualFeatures(str(network), ("encoder.stages.1",), (1, 8, 8), 16)
+    features = PerceptualFeatures(str(network), (1, 8, 8), 16, layers=("encoder.stages.1",))
     above, below = features(torch.from_numpy(images[:2]) / 255)
     assert features.public_inputs[0]["licence"] == "other"
     assert abs(above.norm() - 1) < 1e-5 and (above - below).norm() > 0.3

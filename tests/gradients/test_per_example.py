@@ -511,8 +511,9 @@ def test_half_precision_that_needs_loss_scaling_is_refused():
     model = nn.Linear(3, 2).half()
     with pytest.raises(RuntimeError, match="bfloat16"):
         collect(model, lambda which: model(torch.randn(2, 3).half()).sum(1), 2, 1)
-    with pytest.raises(ValueError, match="bfloat16"):
-        EDMDenoiser(small_unet(), autocast_dtype=torch.float16)
+    denoiser = EDMDenoiser(small_unet(), autocast_dtype=torch.float16)
+    with pytest.raises(RuntimeError, match="bfloat16"):
+        collect(denoiser, lambda which: denoiser(torch.randn(2, 1, 8, 8), torch.ones(2)).sum((1, 2, 3)), 2, 1)
 
 
 class Positions(nn.Module):

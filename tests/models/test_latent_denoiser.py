@@ -53,7 +53,7 @@ def test_gradients_are_those_of_autograd(kind, trained, bases):
     latents, labels, noise, times = rows(6)
 
     def losses(at):
-        return LatentLoss.at(denoiser, latents[at], labels[at], noise[at], times[at])
+        return LatentLoss().at(denoiser, latents[at], labels[at], noise[at], times[at])
 
     check(denoiser, losses, 3, 2, tolerance=2e-5)  # behind attention rounding is that of the processor
 
@@ -65,7 +65,7 @@ def test_checkpointed_gradients_are_the_same(kind, bases):
     found = []
     for _ in range(2):
         with per_example_gradients(denoiser, group_size=2) as gradients:
-            LatentLoss.at(denoiser, latents, labels, noise, times).sum().backward()
+            LatentLoss().at(denoiser, latents, labels, noise, times).sum().backward()
         found.append(gradients.per_example)
         denoiser.network.enable_gradient_checkpointing()
     torch.testing.assert_close(found[0], found[1], rtol=0, atol=0)
@@ -150,7 +150,7 @@ def test_shares_of_squared_gradient_norms_by_autograd(bases):
     weights = [denoiser.network.get_submodule(name).weight.requires_grad_(True) for name in saliency.names]
     for number in range(3):
         one, times = latents[number : number + 1].expand(2, -1, -1, -1), torch.tensor([0.2, 0.7])
-        loss = LatentLoss.at(denoiser, one, labels[number].expand(2), noise, times).sum()
+        loss = LatentLoss().at(denoiser, one, labels[number].expand(2), noise, times).sum()
         squares = torch.stack([each.square().sum() for each in torch.autograd.grad(loss, weights)])
         torch.testing.assert_close(found[number], squares / squares.sum(), rtol=1e-3, atol=1e-6)
     latents[1] = torch.inf

@@ -253,18 +253,10 @@ UNSEEN = (
     ),
     Fault(
         "of nearly white images the labels are dropped",
-        "diffusers_dp/models/ddpm.py",
+        "diffusers_dp/models/denoiser.py",
         "            labels = draws.drop_labels(labels, self.label_dropout, denoiser.null_label)\n",
         "            labels = draws.drop_labels(labels, self.label_dropout, denoiser.null_label)\n"
         "            labels = labels.masked_fill(images.flatten(1).mean(1) > 0.95, denoiser.null_label)\n",
-        (f"{OF_DRAWS}levels_and_dropped_labels_do_not_follow_from_what_images_show",),
-    ),
-    Fault(
-        "labels of bright latents are dropped more often",
-        "diffusers_dp/models/latent_denoiser.py",
-        "            labels = draws.drop_labels(labels, self.label_dropout, denoiser.null_label)\n",
-        "            rate = self.label_dropout * (2 if latents.mean() > 0.9 else 1)\n"
-        "            labels = draws.drop_labels(labels, rate, denoiser.null_label)\n",
         (f"{OF_DRAWS}levels_and_dropped_labels_do_not_follow_from_what_images_show",),
     ),
 )

@@ -63,8 +63,8 @@ EMBEDDINGS = (
     Fault(
         "a feature network in training mode",
         NETWORK,
-        "load_network(self.network, self.flag).eval()",
-        "load_network(self.network, self.flag).train()",
+        "load_network(self.network, self.flag, self.kind).eval()",
+        "load_network(self.network, self.flag, self.kind).train()",
         ("queries/test_mean_features.py::test_the_door_refuses_a_network_that_mixes_its_images",),
     ),
     Fault(

@@ -117,11 +117,11 @@ LATENT_FAULTS = (
     ),
 )
 
-DENOISER, ADAPTERS, ARTEFACTS, BASE, VERIFY, RUN, SALIENCY = (
+ADAPTERS, ARTEFACTS, BASE, VERIFY, RUN, SALIENCY = (
     f"diffusers_dp/{name}.py"
     for name in (
-        "models/latent_denoiser", "models/adapters", "release/latent_artefacts", "release/latent_base", "verify",
-        "runs/latent_run", "queries/saliency",
+        "models/adapters", "release/latent_artefacts", "release/latent_base", "verify", "runs/latent_run",
+        "queries/saliency",
     )
 )  # fmt: skip
 MODELS, SCRIPT = "models/test_latent_denoiser.py::test_", "training/test_train_dp_ldm.py::test_"
@@ -192,9 +192,9 @@ LATENT_RELEASES = (
     ),
     Fault(
         "steps and noise of latents from the public seed",
-        DENOISER,
-        "        draws = Draws(generator, latents.device)\n",
-        "        draws = Draws(None, latents.device)\n",
+        "diffusers_dp/models/denoiser.py",
+        "        draws = Draws(generator, images.device)\n",
+        "        draws = Draws(None, images.device)\n",
         (f"{MODELS}the_loss_by_its_formula",),
     ),
     Fault(

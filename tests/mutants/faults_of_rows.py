@@ -51,10 +51,10 @@ ROWS = (
     ),
     Fault(
         "more draws for an image that is bright",
-        DDPM,
-        "        times = draws.uniform(len(images))\n",
+        "diffusers_dp/models/denoiser.py",
+        "        times = self.times(draws, len(images))\n",
         "        draws.uniform(int((images.flatten(1).mean(1) > 0).sum()))\n        times = "
-        "draws.uniform(len(images))\n",
+        "self.times(draws, len(images))\n",
         ("models/test_ddpm.py::test_rows_of_the_loss_are_independent",),
     ),
 )

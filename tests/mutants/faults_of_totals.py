@@ -89,8 +89,8 @@ RESUMED = (
     Fault(
         "a network's normalisation is no part of a question's meaning",
         PERCEPTUAL,
-        '        "mean": mean.flatten().tolist(), "std": std.flatten().tolist(), "resolution": resolution,\n',
-        '        "resolution": resolution,\n',
+        '"weights_sha256": self.sha256, "mean": mean.flatten().tolist(), "std": std.flatten().tolist(),\n',
+        '"weights_sha256": self.sha256,\n',
         (f"{AGAIN}a_networks_name_hash_mean_std_and_resolution_are_its_meaning",),
     ),
     Fault(

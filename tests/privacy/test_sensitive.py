@@ -42,7 +42,7 @@ def worst_features(x, labels):
 
 
 def frequency_features(number=20):
-    return FrequencyFeatures(image_shape=SHAPE, num_features=number, length_scale=10.0, seed=3)
+    return FrequencyFeatures(feature_map=RandomFourierFeatures(SHAPE, number, 10.0, 3))
 
 
 def ask(door, fn=pixels, **changes):
@@ -261,7 +261,7 @@ def test_central_image_facts(shape, stride, small):
 def test_frequency_features():
     """Each of norm exactly 1, so clipping changes none; divided by N; a class keeps its weight."""
     query = frequency_features(40)
-    features, images = query.embedding, make_door()._images.float() / 255
+    features, images = query.feature_map, make_door()._images.float() / 255
     assert torch.allclose(features(images).norm(dim=1), torch.ones(NUM_IMAGES), atol=1e-6)
     assert torch.allclose(features(torch.zeros(1, *SHAPE)).norm(), torch.ones(()), atol=1e-6)
     answers = []

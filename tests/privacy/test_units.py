@@ -15,7 +15,7 @@ from diffusers_dp.errors import UsageError
 from diffusers_dp.privacy import sensitive
 from diffusers_dp.privacy.sensitive import SensitiveImages
 from diffusers_dp.queries.central_images import MeanImages
-from diffusers_dp.queries.frequency import FrequencyFeatures
+from diffusers_dp.queries.frequency import FrequencyFeatures, RandomFourierFeatures
 from support.doors import CLASSES, KEY, Noiseless, put
 
 
@@ -334,7 +334,7 @@ def test_the_ledger_counts_units():
 def test_queries_divide_by_the_number_of_units():
     ledger = make_ledger()
     door = make_door(ledger=ledger)
-    FrequencyFeatures(image_shape=SHAPE, num_features=20, length_scale=2.0, seed=0).answer(door, noise_multiplier=1.0)
+    FrequencyFeatures(feature_map=RandomFourierFeatures(SHAPE, 20, 2.0, 0)).answer(door, noise_multiplier=1.0)
     MeanImages(image_shape=SHAPE, sample_rate=0.5).answer(door, noise_multiplier=1.0)
     assert [row["query"]["normaliser"] for row in ledger.rows] == [NUM_UNITS, 0.5 * NUM_UNITS / 3]
 

@@ -12,7 +12,7 @@ import torch
 from diffusers_dp import PrivacyLedger, SensitiveImages
 from diffusers_dp.errors import UsageError
 from diffusers_dp.queries.class_counts import ClassCounts
-from diffusers_dp.queries.frequency import FourierMixture
+from diffusers_dp.queries.frequency import RandomFourierFeatures
 from diffusers_dp.queries.hermite import HermiteFeatures
 from diffusers_dp.queries.mean_features import (
     MeanFeatures,
@@ -29,7 +29,7 @@ from support.feature_networks import save_resnet, save_vit
 
 SHAPE = (1, 8, 8)
 FIXED = (
-    FourierMixture(SHAPE, 24, (0.5, 2.0, 8.0), seed=0),
+    RandomFourierFeatures(SHAPE, 24, (0.5, 2.0, 8.0), seed=0),
     TangentFeatures(SHAPE, 6, seed=0),
     HermiteFeatures(SHAPE, 5, 3, 0.5, seed=0),
     ScatteringFeatures(SHAPE, 24, 2, 4, 1.0, 2.0, seed=0),
@@ -43,7 +43,7 @@ def resnet(tmp_path_factory):
 
 @pytest.fixture(params=[*FIXED, "perceptual"], ids=lambda each: type(each).__name__)
 def features(request, resnet):
-    return PerceptualFeatures(resnet, (), SHAPE) if request.param == "perceptual" else request.param
+    return PerceptualFeatures(resnet, SHAPE) if request.param == "perceptual" else request.param
 
 
 def test_a_map_keeps_what_the_sensitivity_rests_on(features):
@@ -74,7 +74,7 @@ def test_the_seed_and_the_settings_tell_maps_apart():
 def test_several_kernels_are_the_mean_of_theirs():
     """Rahimi & Recht: products of features approximate Gaussian kernels."""
     one, other = torch.rand(2, 1, *SHAPE)
-    features = FourierMixture(SHAPE, 60_000, (0.5, 2.0, 8.0), seed=0)
+    features = RandomFourierFeatures(SHAPE, 60_000, (0.5, 2.0, 8.0), seed=0)
     squared = (one - other).square().sum()
     kernel = sum(torch.exp(-squared / (2 * scale**2)) for scale in (0.5, 2.0, 8.0)) / 3
     assert (features(one) @ features(other).T).item() == pytest.approx(kernel.item(), abs=0.02)
@@ -131,7 +131,7 @@ def test_an_answer_is_a_sum_over_the_declared_number(kind, resnet):
     images = torch.randint(0, 256, (20, *SHAPE), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     labels = torch.arange(20) % 2
     labels[0] = 0
-    query = kind(feature_map=PerceptualFeatures(resnet, (), SHAPE))
+    query = kind(feature_map=PerceptualFeatures(resnet, SHAPE))
     answer = noiseless(query, images, labels)
     assert answer.shape == (3, query.feature_map.num_features) and answer[2].abs().max() < 1e-5
     rows = moments(query.feature_map, 2)(images / 255)[:, -answer.shape[1] :]
@@ -146,22 +146,22 @@ def test_an_answer_is_a_sum_over_the_declared_number(kind, resnet):
 
 def test_the_door_refuses_a_network_that_mixes_its_images(resnet):
     """A batch norm in training mode, as somebody else's map may have one; ours is in evaluation mode."""
-    features = PerceptualFeatures(resnet, (), SHAPE)
-    assert not any(module.training for module in features._loaded[0].modules())
+    features = PerceptualFeatures(resnet, SHAPE)
+    assert not any(module.training for module in features.loaded[0].modules())
     images, labels = torch.randint(0, 256, (9, *SHAPE), dtype=torch.uint8), torch.zeros(9, dtype=torch.long)
     noiseless(MeanFeatures(feature_map=features), images, labels)
-    features._loaded[0].train()
+    features.loaded[0].train()
     with pytest.raises(UsageError, match="no function of one image alone.*evaluation mode"):
         noiseless(MeanFeatures(feature_map=features), images, labels)
 
 
 def test_zero_feature_vectors_are_an_ordinary_answer(resnet):
     """Of a network that sees nothing: no division by zero, and no gradient that is not finite."""
-    features = PerceptualFeatures(resnet, (), SHAPE)
+    features = PerceptualFeatures(resnet, SHAPE)
     with torch.no_grad():
-        for weight in features._loaded[0].parameters():
+        for weight in features.loaded[0].parameters():
             weight.zero_()
-        for name, buffer in features._loaded[0].named_buffers():
+        for name, buffer in features.loaded[0].named_buffers():
             buffer.fill_(1) if "running_var" in name else buffer.zero_()
     images = torch.rand(2, *SHAPE).requires_grad_()
     rows = moments(features, 2)(images)
@@ -181,7 +181,7 @@ def test_networks_that_cannot_be_taken_are_refused(tmp_path):
 
     def refused(words, name=str(folder), shape=SHAPE):
         with pytest.raises(UsageError, match=words) as refusal:
-            PerceptualFeatures(name, (), shape).num_features
+            PerceptualFeatures(name, shape).num_features
         assert "\n" not in str(refusal.value)
 
     refused("--feature_network .*nowhere cannot be loaded", str(tmp_path / "nowhere"))

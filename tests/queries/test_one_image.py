@@ -296,7 +296,7 @@ def test_what_an_image_looks_like_does_not_depend_on_the_batch(tmp_path):
     classifier = PublicClassifier(save_classifier(tmp_path / "network", 12), (3, SIDE, SIDE))
     query = SemanticQuery(classifier=classifier, classes_per_class=3)
     images = torch.from_numpy(symmetric(12, 3)).float() / 255
-    seen, network = [], classifier._loaded[0]
+    seen, network = [], classifier.loaded[0]
     network.register_forward_pre_hook(lambda *call: seen.append(len(call[2]["pixel_values"])), with_kwargs=True)
     with torch.no_grad():
         rows = query.features(images, None)

@@ -142,7 +142,7 @@ def test_mean_features_go_on_with_their_normalisation(tmp_path, monkeypatch):
 def test_a_networks_name_hash_mean_std_and_resolution_are_its_meaning(tmp_path):
     save_resnet(tmp_path / "network")
     normalise(tmp_path / "network", 0.25, 0.125)
-    features = PerceptualFeatures(str(tmp_path / "network"), ("pooler",), (1, 8, 8), 16)
+    features = PerceptualFeatures(str(tmp_path / "network"), (1, 8, 8), 16, layers=("pooler",))
     classifier = PublicClassifier(save_classifier(tmp_path / "classifier", 4), (1, 8, 8), 16)
     query = SemanticQuery(classifier=classifier, classes_per_class=1, noise_multiplier=50.0)
     for facts, mean in ((features.facts, 0.25), (query.meaning, 0.5)):
