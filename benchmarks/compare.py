@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from diffusers_dp.commands.plan_picture import check_picture
 from diffusers_dp.dossier.evidence import MOST_BYTES, REPORTS
 from diffusers_dp.errors import UsageError
 from diffusers_dp.evaluation.analyses import BETTER, HIGHER, LOWER
 from diffusers_dp.files.strange_files import read_bounded
 from diffusers_dp.files.strange_values import bounded_number, bounded_text, parse_json
+from diffusers_dp.runs.plan_picture import check_picture
 
 
 #: Better directions of what a row holds.

@@ -9,12 +9,12 @@ from typing import Any
 
 from ..accounting.ledger import PrivacyLedger
 from ..accounting.ledger_row import DP_SGD, LedgerRow
-from ..commands.plan_picture import picture_of
 from ..data.images import public_facts
 from ..errors import DiffusersDPError, UsageError
 from ..methods.config import SamplingFacts, load_config
 from ..release.plain_words import questions
 from ..runs.plan import Plan, plan_run
+from ..runs.plan_picture import picture_of
 
 
 MOST_IMAGES, MOST_STEPS = 100_000_000, 20_000

@@ -5,10 +5,10 @@ image, keeps nothing, and loads no torch."""
 from functools import cache
 from typing import Any
 
-from ..commands.recommend import DeclaredFacts, recommendation
 from ..methods.advice import read_evidence
 from ..methods.flag import MOST, validate
 from ..methods.leaderboard import TITLES, leaderboard_picture, leaderboard_table, read_leaderboard
+from ..runs.recommendation import DeclaredFacts, recommendation
 from .budget import check_typed
 from .limits import LARGEST_SIDE
 
@@ -41,7 +41,7 @@ def recommended(num_images: Any, side: Any, colour: Any, num_classes: Any, epsil
         num_classes=int(num_classes), target_epsilon=float(epsilon), minutes=minutes or None,
     )  # fmt: skip
     validate(facts)
-    return recommendation(facts, read_evidence())
+    return recommendation(facts, read_evidence())[0]
 
 
 def measured_tables() -> list[tuple[str, str]]:

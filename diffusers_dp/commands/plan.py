@@ -1,5 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """`diffusers-dp plan`: what a run will ask, what that costs and how much noise it takes, before an image is read.
+Where facts of the images are all that is given, it ranks the methods first. `diffusers-dp recommend` is the same.
 
 Flags, recipe and numbers are those of the method's training script: the same `load_config`, the same `plan_run`.
 Nothing is written but the picture that is asked for.
@@ -14,13 +15,17 @@ from ..accounting.ledger_row import DP_SGD, TEACHERS
 from ..data.images import PublicFacts, public_facts
 from ..data.values import are_positions, positions
 from ..errors import UsageError
-from ..methods.command_line import OneSentence, nearest_flag
+from ..methods.advice import read_evidence
+from ..methods.command_line import OneSentence, add_flags, nearest_flag
 from ..methods.config import CONFIGS, SamplingFacts, chosen_method, load_config
+from ..methods.flag import validate
 from ..methods.flags import TrainingConfig
 from ..runs.launch import how_long, planned_model
 from ..runs.plan import Plan, plan_run
+from ..runs.plan_picture import check_picture, draw_plan
 from ..runs.plan_table import aligned
 from ..runs.question_slack import AGAIN
+from ..runs.recommendation import DeclaredFacts, names_facts_alone, recommendation
 
 
 LAST = ("evaluation_reserve", DP_SGD, TEACHERS, "restart_slack")  # what follows a method's own questions
@@ -32,10 +37,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "[--picture FILE]"
     )
     parser.epilog = (
-        "All flags of the method's training script (training/train_feta_pro.py) are taken, its --help lists them. "
-        "With --num_train_images no dataset is opened: --class_names, --resolution and --num_channels then describe "
-        "the images. Where facts of the images, epsilon and --minutes are all that is given, the plan is what "
-        "`diffusers-dp recommend` prints."
+        "Which method? Declare --num_train_images, --class_names or --num_classes, --resolution, --num_channels, "
+        "--target_epsilon and --minutes (all but the first may be left out): methods are ranked by measured rows, and "
+        "the first one is planned. With --method, --config or any other flag of training (`diffusers-dp train METHOD "
+        "--help` lists them) that method is planned alone. With --num_train_images no dataset is opened."
     )
     parser.add_argument(
         "--method", choices=CONFIGS, help="Whose run is planned; unset: the recipe's, or feta_pro where it names none."
@@ -60,52 +65,53 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Prints the plan, or a line for each value of `--sweep`; of declared facts alone, what `recommend` prints."""
-    if args.method is None and args.sweep is None and args.picture is None:
-        from . import recommend
-
-        if recommend.names_facts_alone(args.training_flags):
-            parser = OneSentence(prog="diffusers-dp plan", allow_abbrev=False)
-            recommend.add_arguments(parser)
-            recommend.run(parser.parse_args(args.training_flags))
-            return
+    """Prints the plan, after a ranking of the methods if there is none; or a line for each value of `--sweep`."""
+    flags = args.training_flags
     if args.sweep is not None:
         if args.picture is not None:
             raise UsageError("--picture draws one plan, but --sweep makes several; leave one of them out.")
-        flags = [flag.name for flag in fields(CONFIGS[chosen_method(args.training_flags, args.method).name])]
-        print(sweep(args.training_flags, *parse_sweep(args.sweep, flags), args.method))
+        names = [flag.name for flag in fields(CONFIGS[chosen_method(flags, args.method).name])]
+        print(sweep(flags, *parse_sweep(args.sweep, names), args.method))
         return
     if args.picture is not None:
-        from .plan_picture import check_picture
-
         check_picture(args.picture)
-    config, facts = read(args.training_flags, args.method)
-    if args.picture is not None and not config.has_guarantee:
-        raise UsageError(
-            "--picture draws a budget, and with --target_epsilon inf there is none; leave one of them out."
-        )
+    if args.method is None and names_facts_alone(flags):
+        plan = _recommend(flags)
+    else:
+        plan = _plan(flags, args.method, with_timing=not args.no_timing)
+    if args.picture is not None:
+        if plan is None:
+            raise UsageError("--picture draws a budget, and there is none to draw; leave --picture out.")
+        draw_plan(plan, args.picture)
+        print(f"picture: {args.picture}")
+
+
+def _recommend(flags: list[str]) -> Plan | None:
+    parser = OneSentence(prog="diffusers-dp plan", allow_abbrev=False)
+    add_flags(parser, DeclaredFacts, strict=False)
+    declared = DeclaredFacts(**vars(parser.parse_args(flags)))
+    validate(declared)
+    text, plan = recommendation(declared, read_evidence())
+    print(text)
+    return plan
+
+
+def _plan(flags: list[str], method: str | None, *, with_timing: bool) -> Plan | None:
+    """Prints and returns the plan; returns `None` without a guarantee, whose budget cannot be drawn."""
+    config, facts = read(flags, method)
     plan = plan_run(config, facts)
-    print(
-        describe_images(
-            facts, config.unit_column, digits=config.uses_digits, has_column=config.dataset_name is not None
-        ),
-        plan.table,
-        sep="\n",
-        flush=True,
-    )  # what follows loads torch
+    has_column = config.dataset_name is not None
+    images = describe_images(facts, config.unit_column, digits=config.uses_digits, has_column=has_column)
+    print(images, plan.table, sep="\n", flush=True)  # what follows loads torch
     if not config.has_guarantee:
-        return
+        return None
     print(describe_total(plan))
     trained = planned_model(config, facts)
     if plan.sampling is not None and trained is not None and trained.num_noisy:
         print(describe_step(plan, plan.sampling, trained.num_noisy), flush=True)
-    if not args.no_timing:
+    if with_timing:
         print(how_long(config, facts, plan, trained))
-    if args.picture is not None:
-        from .plan_picture import draw_plan
-
-        draw_plan(plan, args.picture)
-        print(f"picture: {args.picture}")
+    return plan
 
 
 def read(training_flags: list[str], method: str | None = None) -> tuple[TrainingConfig, PublicFacts]:

@@ -141,6 +141,7 @@ def test_a_sweep_has_a_line_for_each_value(capsys):
         (["stray"], ["stray"]),
         (["--target_delta", "0.5"], ["--target_delta 0.5", "1 / 1,437 images", "--allow_large_delta"]),
         (["--picture", "a.pdf"], ["--picture a.pdf", ".png"]),
+        (["--target_epsilon", "inf", "--picture", "a.png"], ["--picture draws a budget"]),
     ],
 )
 def test_refusals_name_the_flag(argv, words, capsys):

@@ -14,15 +14,10 @@ from ..runs.plan import Plan
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Colours are told apart by most eyes, and in print: of the queries, in their order, and of what every plan may have,
-# with its name.
+# Colours are told apart by most eyes, and in print: of the queries, in their order, and of what every plan may have.
 _OF_QUERIES = ("#4477aa", "#ccbb44", "#66ccee", "#aa3377")
-_STAGES = {
-    "evaluation_reserve": ("left for evaluation", "#bbbbbb"),
-    "dp_sgd": ("DP-SGD", "#228833"),
-    "teachers": ("teachers", "#228833"),
-    "restart_slack": ("slack for restarts", "#bbccee"),
-}
+_COLOURS = {"evaluation_reserve": "#bbbbbb", "dp_sgd": "#228833", "teachers": "#228833", "restart_slack": "#bbccee"}
+_TITLES = {"dp_sgd": "DP-SGD", "restart_slack": "slack for restarts"}
 _MOST_STAGES = 5  # of one plan
 # The curve's points, as parts of the planned steps: closer to each other at its beginning, where it is steep.
 _PARTS = [(part / 8) ** 2 for part in range(11)]
@@ -82,29 +77,21 @@ def picture_of(plan: Plan) -> bytes:
 def _draw_shares(axes: "Axes", plan: Plan) -> None:
     """A bar for each stage, in the order of asking."""
     shares = plan.ledger.budget_shares()
-    queries = zip(plan.queries, itertools.cycle(_OF_QUERIES), strict=False)
-    stages = _STAGES | {query.name: (query.title, colour) for query, colour in queries}
-    other = itertools.cycle(_OF_QUERIES)  # of a plan that is read from a receipt
-    names, colours = zip(
-        *(stages[name] if name in stages else (name.replace("_", " "), next(other)) for name in shares), strict=True
-    )
-    bars = axes.barh(names, list(shares.values()), height=0.8 * len(names) / _MOST_STAGES, color=colours)
-    for bar, (name, share) in zip(bars, shares.items(), strict=True):
+    titles = _TITLES | {query.name: query.title for query in plan.queries}
+    labels = []
+    for name in shares:
         row = plan.rows[name]
         steps = "1 step" if row.steps == 1 else f"{row.steps:,} steps"
-        inside = share > 0.5
-        axes.annotate(
-            f"{share:.1%}\nnoise multiplier {row.noise_multiplier:.4g}, {steps}",
-            (share, bar.get_y() + bar.get_height() / 2),
-            xytext=(-6 if inside else 6, 0),
-            textcoords="offset points",
-            ha="right" if inside else "left",
-            va="center",
-            color="white" if inside else "black",
-            fontsize=9,
-        )
-    axes.set_ylim(len(names) - 0.5, -0.5)  # the first on top, and bars as thick however many there are
-    axes.set_xlim(0, 1)
+        title = titles.get(name, name.replace("_", " "))  # of a plan that is read from a receipt
+        labels.append(f"{title}\nnoise multiplier {row.noise_multiplier:.4g}, {steps}")
+    bars = axes.barh(range(len(labels)), list(shares.values()), height=0.8 * len(labels) / _MOST_STAGES)
+    for bar, name, colour in zip(bars, shares, itertools.cycle(_OF_QUERIES), strict=False):
+        bar.set_color(_COLOURS.get(name, colour))
+    axes.bar_label(bars, [f"{share:.1%}" for share in shares.values()], padding=4)
+    axes.set_yticks(range(len(labels)), labels)
+    axes.set_ylim(len(labels) - 0.5, -0.5)  # the first on top, and bars as thick however many there are
+    axes.set_xlim(0, 1.15)
+    axes.set_xticks([0, 0.25, 0.5, 0.75, 1])
     axes.xaxis.set_major_formatter("{x:.0%}")
     axes.set_xlabel("share of the composed RDP")
     axes.set_title("Budget by stage", fontsize=10)
