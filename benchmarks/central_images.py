@@ -48,7 +48,11 @@ def error(
 ) -> float:
     """Of one answer to the question of central images, whose values have `middle` taken off."""
     generator = torch.Generator().manual_seed(seed)
-    classes, rate, sigma = int(labels.max()) + 1, float(config.spatial_rate), config.spatial_noise_multiplier
+    classes, rate, sigma = (
+        int(labels.max()) + 1,
+        float(config.spatial_rate),
+        config.central_images_query.noise_multiplier,
+    )
     taken = torch.rand(len(values), generator=generator) < rate
     squares = []
     for label in range(classes):

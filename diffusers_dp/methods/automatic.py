@@ -87,6 +87,7 @@ def automatic(
         **network(side),
         **(teachers(method, facts, minutes) if asks_teachers else dp_sgd(method, facts, for_steps)),
         **warm_up(facts, minutes),
+        **({"budget": f"moments={0.1 if has_little_noise(facts) else 0.5}"} if method == "feta_pro" else {}),
         "candidates_per_class": round(max(FEWEST_CANDIDATES, min(MOST_CANDIDATES, candidates))),
         **own(method, minutes, for_steps),
     }  # fmt: skip
@@ -150,7 +151,6 @@ def warm_up(facts: Situation, minutes: float) -> dict[str, Any]:
     taught = 0 if steps == MOST_WARM_UP else steps * 5 // 6
     return {
         "curriculum": "frequency", "auxiliary_features": "moments", "num_auxiliary_images": 20_000,
-        "frequency_budget_share": 0.1 if has_little_noise(facts) else 0.5,
         "distillation_steps": taught, "frequency_steps": steps - taught, "frequency_learning_rate": 2e-3,
         "public_steps": min(MOST_PUBLIC, steps), "public_batch_size": WARM_UP_BATCH, "public_learning_rate": 2e-3,
         "public_lr_warmup_steps": min(100, steps // 10),

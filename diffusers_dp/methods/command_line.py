@@ -10,6 +10,7 @@ from dataclasses import Field, fields
 from typing import Any, NoReturn, Union, get_args, get_origin, get_type_hints
 
 from ..errors import UsageError
+from .flag import named_numbers
 
 
 #: What other libraries call our flags, which no spelling would find.
@@ -64,6 +65,14 @@ def dash_remedy(message: str) -> str:
     """Explains how to give a path or a value that argparse took for a flag; empty for other messages of argparse."""
     taken = message.endswith(("expected one argument", "required: release"))
     return "a path that starts with a dash is given as ./-name, and a value as --flag=-1; " if taken else ""
+
+
+class _Joined(argparse.Action):
+    """A flag of several items, which may be given several times."""
+
+    def __call__(self, parser: Any, namespace: Any, value: Any, option_string: str | None = None) -> None:
+        before = getattr(namespace, self.dest, "")
+        setattr(namespace, self.dest, f"{before},{value}" if isinstance(before, str) else value)
 
 
 class _PrintHelp(argparse.Action):
@@ -151,6 +160,8 @@ def _add(section: Any, flag: Field, hint: Any, default: Any, strict: bool) -> No
         value["choices"] = said.choices
     else:
         value["metavar"] = said.metavar or ("TEXT" if kind is str else "NUMBER")
+    if said.read is named_numbers:
+        value["action"] = _Joined
     if kind is bool and strict:
         value = {"action": "store_true"}
     elif kind is bool:

@@ -17,8 +17,8 @@ from .advice import Situation
 from .automatic import AUTO, OF_A_NEW_MODEL, automatic
 from .command_line import dash_remedy, nearest_flag, parser_of, value_type
 from .feta_pro import FETAProConfig
-from .flag import excluding, parse_rate, refuse_two_ways, refuse_without_effect, validate
-from .flags import DPSGDConfig, TrainingConfig
+from .flag import by_name, excluding, parse_rate, refuse_two_ways, refuse_without_effect, validate
+from .flags import OF_QUESTIONS, DPSGDConfig, TrainingConfig
 from .latents import TRAINED
 from .mean_embedding import FEATURES
 from .method import Method
@@ -109,10 +109,22 @@ def load_config(argv: list[str] | None = None, of: type[TrainingConfig] | Method
         for chosen, dropped in ((first, second), (second, first)):
             if chosen in given:
                 recipe.pop(dropped, None)
-    config = config_class(**{**recipe, **given})
+    config = config_class(**{**recipe, **given, **_of_questions(recipe, given)})
     validate(config)
     refuse_without_effect(config, given)
+    config.refuse_unasked({name: flag for flag in OF_QUESTIONS for name in by_name(given.get(flag, ""))})
     return config
+
+
+def _of_questions(recipe: dict[str, Any], given: dict[str, Any]) -> dict[str, str]:
+    """`OF_QUESTIONS` of both. What the command line says of a question replaces what the recipe says of it."""
+    said = {flag: by_name(given.get(flag, "")) for flag in OF_QUESTIONS}
+    named = {name for items in said.values() for name in items}
+    kept = {
+        flag: [item for name, item in by_name(recipe.get(flag) or "").items() if name not in named]
+        for flag in OF_QUESTIONS
+    }
+    return {flag: ",".join([*kept[flag], *said[flag].values()]) for flag in OF_QUESTIONS}
 
 
 def chosen_method(argv: list[str], name: str | None = None, among: Sequence[str] = tuple(CONFIGS)) -> Method:
@@ -231,6 +243,8 @@ def _recipe_value(path: str, key: str, value: Any, hint: Any) -> Any:
         return None
     if kind is str and _is_text_or_number(value):
         return str(value)
+    if key in OF_QUESTIONS and isinstance(value, dict) and all(map(_is_text_or_number, value.values())):
+        return ",".join(f"{name}={number}" for name, number in value.items())
     if kind is str and isinstance(value, list) and all(_is_text_or_number(item) for item in value):
         for item in value:
             if "," in str(item):

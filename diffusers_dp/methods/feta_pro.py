@@ -10,12 +10,12 @@ from ..queries.frequency import FrequencyFeatures, RandomFourierFeatures
 from ..queries.mean_features import MeanFeatures
 from ..queries.query import Query
 from ..schedulers.curricula import CURRICULA
-from .flag import SHARE, flag
-from .flag_groups import ClassCountFlags, ScatteringFlags
-from .flags import OrdinaryTraining
+from .flag import by_name, flag
+from .flag_groups import ScatteringFlags
+from .flags import CountsClasses, OrdinaryTraining
 from .method import DIFFUSION, DP_SGD, SAMPLED_SUM, SUM, Method
 from .method_flags import SemanticConfig, SpatialFlags
-from .moments import MOMENT_QUESTIONS, MomentFlags
+from .moments import SHARES, MomentFlags
 
 
 #: What `--auxiliary` may be: FETA-Pro's, then the variants of its Table 5.
@@ -39,13 +39,9 @@ class FrequencyFlags:
 
     _argument_group_name = "frequency features (query and warm-up)"
 
-    frequency_noise_multiplier: float | None = flag(
-        None,
-        "Noise multiplier of the frequency query; unset: calibrated to --frequency_budget_share.",
-        rare=True, excludes=("frequency_budget_share",),
-    )  # fmt: skip
-    frequency_budget_share: float = flag(
-        0.02, "Share of the composed RDP that the frequency features may spend.", **SHARE
+    #: `moments` is the share of all of their questions together, but for those that are named by themselves.
+    questions: ClassVar[dict[str, dict[str, float]]] = dict.fromkeys(
+        ("frequency_features", "moments"), {"budget_share": 0.02}
     )
     auxiliary_features: str = flag(
         "rff",
@@ -91,7 +87,7 @@ class FrequencyFlags:
 
 @dataclass
 class FETAProConfig(
-    CurriculumFlags, SpatialFlags, FrequencyFlags, ScatteringFlags, MomentFlags, ClassCountFlags, SemanticConfig
+    CurriculumFlags, SpatialFlags, FrequencyFlags, ScatteringFlags, MomentFlags, CountsClasses, SemanticConfig
 ):
     """
     All flags of `training/train_feta_pro.py`. Fields are the flags as given; properties are what they mean.
@@ -105,7 +101,6 @@ class FETAProConfig(
     """
 
     method: ClassVar[str] = "feta_pro"
-    share_flags: ClassVar[dict[str, str]] = dict.fromkeys(MOMENT_QUESTIONS, "frequency_budget_share")
     output_dir: str = "runs/feta_pro"
 
     @property
@@ -144,7 +139,7 @@ class FETAProConfig(
 
     @property
     def moments_share(self) -> float | None:
-        return self.frequency_budget_share
+        return float(self.asked("moments").get("budget_share", 0.0))
 
     @property
     def queries(self) -> tuple[Query, ...]:
@@ -178,11 +173,7 @@ class FETAProConfig(
     def frequency_query(self) -> MeanFeatures:
         """Equations 5 and 6, or the same of scattering features."""
         shape, number = self.image_shape, self.num_frequency_features
-        asked: dict[str, Any] = {
-            "flags": "frequency",
-            "noise_multiplier": self.frequency_noise_multiplier,
-            "budget_share": self.frequency_budget_share,
-        }
+        asked = self.asked("frequency_features")
         if self.auxiliary_features == "scattering":
             return MeanFeatures(
                 feature_map=self.scattering(shape, number, self.frequency_length_scale, self.seed), **asked
@@ -220,13 +211,13 @@ class FETAProConfig(
                     f"--auxiliary {self.auxiliary} fits a model to features, and --auxiliary_features moments draws "
                     "images without one; leave --auxiliary out."
                 )
-            if self.frequency_noise_multiplier is not None:
+            if "moments" in by_name(self.noise_multiplier):
                 raise UsageError(
-                    "--frequency_noise_multiplier is about one question, and moments are several; give "
-                    "--frequency_budget_share, or --moments_noise_multiplier and --covariances_noise_multiplier."
+                    f"--noise_multiplier moments is about several questions: give --budget moments, or name one of "
+                    f"{', '.join(SHARES)}."
                 )
             if self.class_counts and not self.asks_spatial:
-                raise UsageError("--class_counts_noise_multiplier asks for what moments ask already; leave it out.")
+                raise UsageError("--noise_multiplier class_counts asks what moments ask already; leave it out.")
         elif self.distillation_steps:
             raise UsageError(
                 "--distillation_steps teaches what moments tell, and none are asked for; give --auxiliary_features "

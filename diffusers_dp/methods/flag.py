@@ -33,7 +33,8 @@ class Flag:
             an integer is from 1 to `MOST`, another number from `SMALLEST` to `LARGEST`.
         choices (`tuple`): All values, or all items of a list.
         or_else (`Any`): One more value, outside of the bounds.
-        read (`Callable`, *optional*): Parser of a text: returns a number or a tuple, or raises `ValueError`.
+        read (`Callable`, *optional*): Parser of a text: returns a number, a tuple, or numbers by names; or raises
+            `ValueError`.
         range (`str`): Range in words; unset: as bounds and choices say it.
         place (`bool`): Whether it may name a file or a folder.
         metavar (`str`): Placeholder of the value in the help of a command; unset: TEXT or NUMBER.
@@ -70,6 +71,7 @@ class Flag:
             value = self.read(value) if self.read is not None else value
         except (ValueError, OverflowError):
             return False
+        value = list(value.values()) if isinstance(value, dict) else value
         items = value if isinstance(value, tuple | list) else (value,)
         return all(map(self._holds, items)) and (len(items) > 0 or self.default == "")
 
@@ -190,6 +192,16 @@ def integers(text: str) -> tuple[int, ...]:
 def numbers(text: str) -> tuple[float, ...]:
     """A comma-separated flag as numbers. Raises `ValueError`."""
     return tuple(float(item) for item in split_list(text))
+
+
+def by_name(text: str) -> dict[str, str]:
+    """Items `name=value` of a comma-separated flag, by name; the last of a name counts."""
+    return {item.partition("=")[0].strip(): item for item in split_list(text)}
+
+
+def named_numbers(text: str) -> dict[str, float]:
+    """A comma-separated flag `name=value` as numbers by name. Raises `ValueError`."""
+    return {name: float(item.partition("=")[2]) for name, item in by_name(text).items()}
 
 
 def parse_rate(text: str) -> Fraction:

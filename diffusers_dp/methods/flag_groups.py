@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 from ..accounting.epsilon import MOST_BY_PRV
 from ..accounting.ledger_file import check_dataset_id
 from ..errors import UsageError
-from ..queries.class_counts import ClassCounts
 from ..queries.scattering import ScatteringFeatures
 from ..randomness.timestep_mixture import TimestepMixture
 from ..words import ACCOUNTANTS, MOST_EPSILON
-from .flag import SHARE, flag, integers, split_list
+from .flag import SHARE, flag, integers, named_numbers, split_list
 
 
 #: What a training row may be taught with.
@@ -60,6 +59,19 @@ class PrivacyFlags:
         choices=NOISES,
     )
     accountant: str = flag("pld", f"Who computes epsilon: {', '.join(ACCOUNTANTS)}.", rare=True, choices=ACCOUNTANTS)
+    noise_multiplier: str = flag(
+        "",
+        "Noise multipliers of questions, such as central_images=5, comma-separated or with the flag repeated (a "
+        "mapping in a recipe); unset: from --budget. With class_counts=10, for classes of uneven sizes, the number of "
+        "images of each class is asked for, so that rare ones weigh as much.",
+        read=named_numbers, range="name=number, such as central_images=5",
+    )  # fmt: skip
+    budget: str = flag(
+        "",
+        "Shares of the composed RDP that questions may spend, such as central_images=0.01, in the same form; unset: "
+        "the default of each. What they leave goes to DP-SGD, or to the questions without a share.",
+        read=named_numbers, range="name=share, each share above 0 and below 1, such as central_images=0.01", **SHARE,
+    )  # fmt: skip
     evaluation_reserve: float | None = flag(
         None,
         "Share of the composed RDP that DP-SGD leaves over for one question about the finished model, whose noisy "
@@ -316,22 +328,3 @@ class HubFlags:
         needs=("push_to_hub",),
     )
     hub_private_repo: bool = flag(False, "Make a new repository private.", needs=("push_to_hub",))
-
-
-@dataclass
-class ClassCountFlags:
-    """Classes of uneven sizes."""
-
-    _argument_group_name = "class counts"
-
-    class_counts_noise_multiplier: float | None = flag(
-        None,
-        "Noise multiplier of a question for the number of images of each class, such as 10: rare classes then weigh "
-        "as much as others in the features that are asked. Unset: it is not asked, for classes of about equal size.",
-    )
-
-    @property
-    def class_counts(self) -> tuple[ClassCounts, ...]:
-        """The question, where it is asked."""
-        noise = self.class_counts_noise_multiplier
-        return () if noise is None else (ClassCounts(flags="class_counts", noise_multiplier=noise),)

@@ -16,6 +16,8 @@ Every flag of the training scripts, once: `--name value` on the command line, or
 line wins over the recipe, and the recipe over the default. A method with another default is named beside its own.
 `--help` of a script shows the flags that most runs need, `--help_all` shows all. This page is made from what the flags
 say: `python -m diffusers_dp.methods.flag_page > docs/flags.md`."""
+#: What a default of a question is, by the fields of a query.
+FIELDS = {"noise_multiplier": "noise multiplier", "budget_share": "share"}
 COLUMNS = "| flag | default | range | methods | meaning |\n|---|---|---|---|---|"
 
 
@@ -30,7 +32,22 @@ def page() -> str:
                     told.add(each.name)
                     tables.setdefault(group._argument_group_name, []).append(_row(each.name, config_class))
     sections = (f"## {name}\n\n{COLUMNS}\n" + "\n".join(rows) for name, rows in tables.items())
-    return "\n\n".join([HEAD, *sections]) + "\n"
+    return "\n\n".join([HEAD, *sections, _questions()]) + "\n"
+
+
+def _questions() -> str:
+    """What `--noise_multiplier` and `--budget` may name, and the default of each."""
+    rows: dict[str, dict[str, list[str]]] = {}
+    for method, config in CONFIGS.items():
+        for name, default in config.known_questions().items():
+            words = " ".join(f"{FIELDS[field]} {value:g}" for field, value in default.items()) or "unset"
+            rows.setdefault(name, {}).setdefault(words, []).append(method)
+    lines = [
+        f"| `{name}` | {words} | {', '.join(methods)} |"
+        for name, each in rows.items()
+        for words, methods in each.items()
+    ]
+    return "\n".join(["## questions", "", "| name | default | methods |", "|---|---|---|", *lines])
 
 
 def _row(name: str, config_class: type[Any]) -> str:

@@ -2,6 +2,7 @@
 
 import math
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -9,12 +10,18 @@ from typing import Any, ClassVar
 from ..accounting.ledger_row import STEPS
 from ..data.source import DataSource
 from ..errors import UsageError
+from ..queries.class_counts import ClassCounts
 from ..queries.query import Query
 from ..queries.semantic import SemanticQuery
 from ..randomness.timestep_mixture import TimestepMixture
 from .data_flags import DataFlags, refuse_sensitive_as_public, refuse_writing_among_images
 from .dp_sgd_flags import LoopFlags
+from .flag import by_name, named_numbers
 from .flag_groups import HubFlags, ModelFlags, NetworkFlags, PrivacyFlags, RunFlags
+
+
+#: Flags that say something of each question by its name.
+OF_QUESTIONS = ("noise_multiplier", "budget")
 
 
 @dataclass(frozen=True)
@@ -70,8 +77,9 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
 
     #: Name of the method, and of the folder of its recipes.
     method: ClassVar[str]
-    #: Flag of the share of a question, by the first words of its flags, where it has not its own.
-    share_flags: ClassVar[dict[str, str]] = {}
+    #: Names of questions in `--noise_multiplier` and `--budget`, and what each has by default: a noise multiplier, a
+    #: share, or nothing. Each group of flags adds its own.
+    questions: ClassVar[dict[str, dict[str, float]]] = {}
 
     @property
     def dp_sgd(self) -> "DPSGDConfig | None":
@@ -89,6 +97,25 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
         if self.noise is not None:
             return self.noise == "exact"
         return self.dp_sgd is None and self.has_guarantee
+
+    @classmethod
+    def known_questions(cls) -> dict[str, dict[str, float]]:
+        """`questions` of all groups of flags."""
+        groups = reversed(cls.__mro__)
+        return {name: each for group in groups for name, each in vars(group).get("questions", {}).items()}
+
+    def asked(self, name: str, among: int = 1) -> dict[str, Any]:
+        """
+        What a `Query` is told of its noise, by the flags, or else by default.
+
+        Args:
+            name (`str`): Of `questions`.
+            among (`int`): Number of questions that share the name, and a share of the budget.
+        """
+        given = {"noise_multiplier": self.noise_multiplier, "budget_share": self.budget}
+        found = {field: numbers[name] for field, text in given.items() if name in (numbers := named_numbers(text))}
+        found = found or self.known_questions()[name]
+        return {"called": name} | {each: x / among if each == "budget_share" else x for each, x in found.items()}
 
     @property
     def takes_rest(self) -> str:
@@ -139,6 +166,7 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
             name: place for name in ("dataset_name", "train_data_dir") if (place := getattr(self, name)) is not None
         }
         refuse_sensitive_as_public(sensitive, self.public_places)
+        self._check_names_of_questions()
         ledger_dir = None if self.ledger_dir is None else self.ledger_path.parent
         refuse_writing_among_images(sensitive | self.public_places, self.output_dir, ledger_dir)
         if self.has_guarantee:
@@ -151,6 +179,26 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
                     "and has no budget; leave one of them out."
                 )
 
+    def _check_names_of_questions(self) -> None:
+        known, said = self.known_questions(), {flag: by_name(getattr(self, flag)) for flag in OF_QUESTIONS}
+        for flag, items in said.items():
+            if unknown := items.keys() - known.keys():
+                raise UsageError(
+                    f"--{flag} names '{min(unknown)}', and {self.method} asks {', '.join(known) or 'no question'}: "
+                    "correct the name, or leave it out."
+                )
+        if both := set.intersection(*map(set, said.values())):
+            raise UsageError(f"--noise_multiplier and --budget both name {min(both)}; give one of them.")
+
+    def refuse_unasked(self, names: Mapping[str, str]) -> None:
+        """Raises `UsageError` where a question that the command line names, by its flag, is not asked. A recipe may
+        name it all the same, because the command line may have another `--curriculum`."""
+        asked = dict.fromkeys(query.called for query in self.queries)
+        for name, flag in names.items():
+            if name not in asked:
+                found = f"asks {', '.join(asked)}" if asked else "asks nothing beside DP-SGD"
+                raise UsageError(f"--{flag} {name} has no effect, because this run {found}: leave it out.")
+
     def _check_sum_of_shares(self) -> None:
         """Shares are of one budget, the composed RDP at one order, and `takes_rest` gets the rest. A tighter
         accountant may find something left where their sum is 1 or more, but then none of them is the share that was
@@ -158,7 +206,7 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
         shares = self.asked_shares
         total = math.fsum(shares.values())
         if total >= 1:
-            given = " and ".join(f"{flag} {share:g}" for flag, share in shares.items())
+            given = " and ".join(f"{flag} ({share:g})" for flag, share in shares.items())
             raise UsageError(
                 f"{given} are {total:g} of the budget together, which leaves nothing to {self.takes_rest}: lower them "
                 "to a sum below 1."
@@ -170,11 +218,11 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
 
     @property
     def asked_shares(self) -> dict[str, float]:
-        """Shares of the budget, by their flags, of two questions with one flag both; `takes_rest` gets the rest."""
+        """Shares of the budget, by their flags; `takes_rest` gets the rest."""
         shares: dict[str, float] = {}
         for asked in self.queries:
             if asked.noise_multiplier is None and asked.budget_share is not None:
-                name = f"--{self.share_flags.get(asked.flags, f'{asked.flags}_budget_share')}"
+                name = f"--budget {asked.called}"
                 shares[name] = shares.get(name, 0.0) + asked.budget_share
         return shares | ({} if self.evaluation_reserve is None else {"--evaluation_reserve": self.evaluation_reserve})
 
@@ -244,6 +292,19 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
     def precision(self) -> str:
         """Precision of what is computed for the door."""
         return "no"
+
+
+class CountsClasses(TrainingConfig):
+    """Of a method that asks for the number of images of each class, for classes of uneven sizes, where a flag names
+    the question."""
+
+    questions: ClassVar[dict[str, dict[str, float]]] = {"class_counts": {}}
+
+    @property
+    def class_counts(self) -> tuple[ClassCounts, ...]:
+        """The question, where it is asked."""
+        given = "class_counts" in by_name(f"{self.noise_multiplier},{self.budget}")
+        return (ClassCounts(**self.asked("class_counts")),) if given else ()
 
 
 @dataclass

@@ -11,7 +11,7 @@ from ..accounting.ledger_row import NO_EXACT_LATENTS
 from ..errors import UsageError
 from ..queries.query import Query
 from ..queries.saliency import MatrixSaliency
-from .flag import SHARE, flag, refuse_given, split_list
+from .flag import flag, refuse_given, split_list
 from .flag_groups import TIMES, LevelFlags
 from .flags import OrdinaryTraining
 from .method import DP_SGD, SAMPLED_SUM, SUM, Method
@@ -237,10 +237,7 @@ class SaliencyFlags:
 
     _argument_group_name = "saliency (query)"
 
-    saliency_noise_multiplier: float | None = flag(
-        None, "Noise multiplier of the question; unset: calibrated to --saliency_budget_share.", rare=True
-    )
-    saliency_budget_share: float = flag(0.02, "Share of the composed RDP that it may spend.", **SHARE)
+    questions: ClassVar[dict[str, dict[str, float]]] = {"saliency": {"budget_share": 0.02}}
     num_salient: int = flag(8, "Matrices that are chosen, and get low-rank ones.")
 
 
@@ -263,10 +260,7 @@ class DPSAPFConfig(SaliencyFlags, LatentConfig):
     @property
     def saliency_query(self) -> MatrixSaliency:
         """The question."""
-        return MatrixSaliency(
-            flags="saliency", noise_multiplier=self.saliency_noise_multiplier,
-            budget_share=self.saliency_budget_share, num_chosen=self.num_salient,
-        )  # fmt: skip
+        return MatrixSaliency(num_chosen=self.num_salient, **self.asked("saliency"))
 
     @property
     def training_facts(self) -> dict[str, Any]:

@@ -5,7 +5,7 @@ features make the method. No torch."""
 import math
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ..errors import UsageError
 from ..queries.frequency import FrequencyFeatures, RandomFourierFeatures
@@ -14,9 +14,9 @@ from ..queries.mean_features import FeatureMap, MeanFeatures, SecondMoments, Sto
 from ..queries.perceptual import PerceptualFeatures
 from ..queries.query import Query
 from ..queries.tangent import TangentFeatures
-from .flag import SHARE, flag, numbers, split_list
-from .flag_groups import ClassCountFlags, NetworkFlags, ScatteringFlags
-from .flags import OrdinaryTraining, TrainingConfig
+from .flag import flag, numbers, split_list
+from .flag_groups import NetworkFlags, ScatteringFlags
+from .flags import CountsClasses, OrdinaryTraining, TrainingConfig
 from .generator_flags import GeneratorFlags
 from .method import SUM, Method
 
@@ -43,16 +43,14 @@ class MeanEmbeddingFlags:
     features: str = flag(
         "rff", f"Features of an image, which make the method: one of {' | '.join(FEATURES)}.", choices=tuple(FEATURES)
     )
-    features_noise_multiplier: float | None = flag(
-        None, "Noise multiplier of the question; unset: what the whole budget asks for.", rare=True
-    )
+    questions: ClassVar[dict[str, dict[str, float]]] = {"mean_features": {}}
     generator_steps: int = flag(500, "Steps that fit the generator to the noisy mean embedding.")
     generator_batch_size: int = flag(200, "Images that the generator draws per step.", rare=True)
     generator_learning_rate: float = flag(3e-3, "Learning rate of the generator; falls to 0 linearly.", rare=True)
 
 
 @dataclass
-class MeanEmbeddingConfig(MeanEmbeddingFlags, ClassCountFlags, GeneratorFlags, NetworkFlags, TrainingConfig):
+class MeanEmbeddingConfig(MeanEmbeddingFlags, CountsClasses, GeneratorFlags, NetworkFlags, TrainingConfig):
     """What the methods of `training/train_mean_embedding.py` share."""
 
     @property
@@ -63,7 +61,7 @@ class MeanEmbeddingConfig(MeanEmbeddingFlags, ClassCountFlags, GeneratorFlags, N
     @property
     def matched(self) -> tuple[MeanFeatures, ...]:
         """The questions whose answers the generator is fitted to, one for each moment."""
-        return (MeanFeatures(feature_map=self.feature_map, **self._asked),)
+        return (MeanFeatures(feature_map=self.feature_map, **self.asked("mean_features")),)
 
     @property
     def averaged_by(self) -> float | None:
@@ -85,10 +83,6 @@ class MeanEmbeddingConfig(MeanEmbeddingFlags, ClassCountFlags, GeneratorFlags, N
         if self.generator == "one_step":
             return (OrdinaryTraining(steps, batch, network=self.network, query=query),)
         return (OrdinaryTraining(steps, batch, self.generator_channels, query=query), *self.model_of_images)
-
-    @property
-    def _asked(self) -> dict[str, Any]:
-        return {"flags": "features", "noise_multiplier": self.features_noise_multiplier}
 
     def check(self) -> None:
         if FEATURES[self.features] != self.method:
@@ -137,6 +131,7 @@ class DPMERFConfig(LengthScaleFlags, FourierFlags, MeanEmbeddingConfig):
     """With random Fourier features."""
 
     method: ClassVar[str] = "dp_merf"
+    questions: ClassVar[dict[str, dict[str, float]]] = {"frequency_features": {}}
     output_dir: str = "runs/dp_merf"
 
     @property
@@ -147,7 +142,7 @@ class DPMERFConfig(LengthScaleFlags, FourierFlags, MeanEmbeddingConfig):
     @property
     def matched(self) -> tuple[MeanFeatures, ...]:
         """The mean embedding of each class (Harder et al. 2021, Section 4)."""
-        return (FrequencyFeatures(feature_map=self.feature_map, **self._asked),)
+        return (FrequencyFeatures(feature_map=self.feature_map, **self.asked("frequency_features")),)
 
 
 @dataclass
@@ -255,10 +250,7 @@ class PerceptualFlags:
     moments: int = flag(
         1, "1: the mean of the features; 2: that of their squares as well, a second question.", choices=(1, 2)
     )
-    second_moments_noise_multiplier: float | None = flag(
-        None, "Noise multiplier of the second question, in place of its share of the budget.", rare=True
-    )
-    second_moments_budget_share: float = flag(0.5, "Its share of the composed RDP.", rare=True, **SHARE)
+    questions: ClassVar[dict[str, dict[str, float]]] = {"second_moments": {"budget_share": 0.5}}
     moving_average_learning_rate: float | None = flag(
         None,
         "Fit to a moving average of the differences, by Adam with this learning rate, as batches are small for many "
@@ -279,14 +271,8 @@ class StoppingFlags:
         place=True,
     )
     stopping_layers: str = flag("", "Its layers, as --feature_layers.", rare=True)
-    stopping_noise_multiplier: float | None = flag(
-        None,
-        "Noise multiplier of each of the two stopping questions, in place of their share of the budget.",
-        rare=True,
-    )
-    stopping_budget_share: float = flag(
-        0.02, "Share of the composed RDP of the two stopping questions together.", rare=True, **SHARE
-    )
+    #: A share is that of both questions together.
+    questions: ClassVar[dict[str, dict[str, float]]] = {"stopping_features": {"budget_share": 0.02}}
     stopping_steps: int = flag(100, "Steps between two generators to choose among.", rare=True)
     num_stopping_images: int = flag(2000, "Images that each of them draws to be compared.", rare=True)
 
@@ -306,23 +292,17 @@ class DPMEPFConfig(StoppingFlags, PerceptualFlags, MeanEmbeddingConfig):
     @property
     def matched(self) -> tuple[MeanFeatures, ...]:
         first = super().matched
-        return first if self.moments == 1 else (*first, SecondMoments(
-            feature_map=self.feature_map, flags="second_moments",
-            noise_multiplier=self.second_moments_noise_multiplier, budget_share=self.second_moments_budget_share,
-        ))  # fmt: skip
+        if self.moments == 1:
+            return first
+        return (*first, SecondMoments(feature_map=self.feature_map, **self.asked("second_moments")))
 
     @cached_property
     def stopping(self) -> tuple[MeanFeatures, ...]:
         if self.stopping_network is None:
             return ()
         seen = self._seen_by(self.stopping_network, self.stopping_layers, "stopping_network")
-        return tuple(
-            kind(
-                feature_map=seen, flags="stopping", noise_multiplier=self.stopping_noise_multiplier,
-                budget_share=self.stopping_budget_share / 2,
-            )
-            for kind in (StoppingFeatures1, StoppingFeatures2)
-        )  # fmt: skip
+        asked = self.asked("stopping_features", among=2)
+        return StoppingFeatures1(feature_map=seen, **asked), StoppingFeatures2(feature_map=seen, **asked)
 
     @property
     def averaged_by(self) -> float | None:

@@ -8,7 +8,7 @@ from ..errors import UsageError
 from ..queries.central_images import MeanImages, ModeImages
 from ..queries.query import Query
 from ..queries.semantic import PublicClassifier, SemanticQuery
-from .flag import RATE, SHARE, flag, parse_rate, refuse_given
+from .flag import RATE, flag, parse_rate, refuse_given
 from .flags import DiffusionConfig, OrdinaryTraining
 from .method import DIFFUSION, DP_SGD, SAMPLED_SUM, Method
 from .public_flags import LearnsPublicImages, PretrainingFlags, PublicDataFlags
@@ -24,12 +24,7 @@ class SpatialFlags:
 
     _argument_group_name = "central images (queries and warm-up)"
 
-    spatial_noise_multiplier: float | None = flag(
-        None,
-        "Noise multiplier of one central-image query; unset: calibrated to --spatial_budget_share.",
-        rare=True, excludes=("spatial_budget_share",),
-    )  # fmt: skip
-    spatial_budget_share: float = flag(0.01, "Share of the composed RDP that the central images may spend.", **SHARE)
+    questions: ClassVar[dict[str, dict[str, float]]] = {"central_images": {"budget_share": 0.01}}
     num_central_images: int = flag(5, "Noisy central images per class, each its own query.")
     spatial_sample_rate: str = flag(
         "0.1",
@@ -49,12 +44,13 @@ class SpatialFlags:
     def central_images_query(self) -> MeanImages:
         """The question for noisy mean images: Equation 7 of FETA-Pro, Algorithm 1 of DP-FETA."""
         return MeanImages(
-            image_shape=self.image_shape, flags="spatial", noise_multiplier=self.spatial_noise_multiplier,
-            budget_share=self.spatial_budget_share, sample_rate=self.spatial_rate, repeats=self.num_central_images,
+            image_shape=self.image_shape, sample_rate=self.spatial_rate, repeats=self.num_central_images,
+            **self.asked("central_images"),
         )  # fmt: skip
 
-    if TYPE_CHECKING:  # of `DataFlags`
+    if TYPE_CHECKING:  # of `TrainingConfig`
 
+        def asked(self, name: str, among: int = 1) -> dict[str, Any]: ...
         @property
         def image_shape(self) -> tuple[int, int, int]: ...
 
@@ -102,7 +98,7 @@ class SemanticFlags:
         None, "Side length that images are resized to for it; unset: their own.", rare=True
     )
     semantic_classes_per_class: int = flag(5, "Public classes that stand for each sensitive one.", rare=True)
-    semantic_noise_multiplier: float = flag(50.0, "Noise multiplier of the question which those are.", rare=True)
+    questions: ClassVar[dict[str, dict[str, float]]] = {"semantic_query": {"noise_multiplier": 50.0}}
 
 
 @dataclass
@@ -133,8 +129,8 @@ class SemanticConfig(SemanticFlags, PublicConfig):
         if network is None:
             return None
         return SemanticQuery(
-            classifier=PublicClassifier(network, self.image_shape, self.semantic_resolution), flags="semantic",
-            classes_per_class=self.semantic_classes_per_class, noise_multiplier=self.semantic_noise_multiplier,
+            classifier=PublicClassifier(network, self.image_shape, self.semantic_resolution),
+            classes_per_class=self.semantic_classes_per_class, **self.asked("semantic_query"),
         )  # fmt: skip
 
     @property

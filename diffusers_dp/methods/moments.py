@@ -10,7 +10,7 @@ from ..errors import UsageError
 from ..queries.moments import ClassMoments, GreyLevels, PartCovariances, PartMeans
 from ..queries.query import Query
 from ..queries.random_networks import BLOCKS, NetworkMeans, RandomNetworkFeatures
-from .flag import SHARE, flag
+from .flag import by_name, flag
 from .flag_groups import NetworkFlags
 from .flags import OrdinaryTraining, TrainingConfig
 from .generator_flags import ResultFlags
@@ -20,14 +20,15 @@ from .method import SUM, Method
 BALANCES = ("uniform", "released")  # as `sample --class_balance` has them
 #: Most values of an answer about covariances, of all classes, and most values of all waves.
 MOST_VALUES, MOST_WAVE_VALUES = 5_000_000, 200_000_000
-MOMENT_QUESTIONS = ("moments", "covariances")  # first words of the flags of questions about moments
+#: What each question about moments may spend of what all of them may.
+SHARES = {"grey_levels": 0.05, "class_moments": 0.1, "part_means": 0.1, "covariances": 0.75}
 #: Rules for the numbers of parts and of frequencies: see `MomentFlags.parts` and `MomentFlags.frequencies`.
 IMAGES_OF_A_PART = 300.0
 FEWEST_FREQUENCIES, MOST_FREQUENCIES, FREQUENCIES_OF_ONE_IMAGE = 16, 144, 22
 #: Longest difference of an image to the centre of its part that counts in full, in root mean squares.
 MOMENT_CLIP = 1.4
-#: Channels of a matched network, and the question's share of the composed RDP: not varied in trials.
-NETWORK_WIDTH, MATCHING_SHARE = 32, 0.2
+#: Channels of a matched network: not varied in trials.
+NETWORK_WIDTH = 32
 #: Images of a class that are moved together, and steps that move each: as in the trials that chose the learning rate.
 MATCHED_IMAGES, MATCHING_STEPS = 50, 30
 
@@ -51,18 +52,10 @@ class MomentFlags:
         at_most=64,
     )  # fmt: skip
     part_rounds: int = flag(3, "Rounds of noisy k-means that find the parts.", rare=True, at_most=100)
-    moments_noise_multiplier: float | None = flag(
-        None, "Noise multiplier of each question but the covariances, in place of its share of the budget.", rare=True
-    )
-    moments_budget_share: float = flag(
-        0.25,
-        "Share of the composed RDP of the moments that goes to all of their questions but the covariances.",
-        rare=True,
-        **SHARE,
-    )
-    covariances_noise_multiplier: float | None = flag(
-        None, "Noise multiplier of the covariances; unset: what the budget of all moments leaves.", rare=True
-    )
+    #: In a method without DP-SGD the covariances have what the others leave.
+    questions: ClassVar[dict[str, dict[str, float]]] = {
+        name: {} if name == "covariances" else {"budget_share": share} for name, share in SHARES.items()
+    }
 
     @property
     def moments_share(self) -> float | None:
@@ -102,28 +95,24 @@ class MomentFlags:
 
     @property
     def class_moments(self) -> ClassMoments:
-        return ClassMoments(**self._spectrum, **self._asked(0.4))
+        return ClassMoments(**self._spectrum, **self._of_moments("class_moments"))
 
     @property
     def grey_levels(self) -> GreyLevels:
-        return GreyLevels(**self._asked(0.2))
+        return GreyLevels(**self._of_moments("grey_levels"))
 
     @property
     def part_means(self) -> tuple[PartMeans, ...]:
         """One for each round."""
         rounds = self.part_rounds if self.parts > 1 else 0
         return tuple(
-            PartMeans(number=number, num_parts=self.parts, **self._spectrum, **self._asked(0.4 / rounds))
+            PartMeans(number=number, num_parts=self.parts, **self._spectrum, **self._of_moments("part_means", rounds))
             for number in range(1, rounds + 1)
         )
 
     @property
     def covariances(self) -> PartCovariances:
-        return PartCovariances(
-            num_parts=self.parts, flags="covariances", noise_multiplier=self.covariances_noise_multiplier,
-            budget_share=self.moments_share and self.moments_share * (1 - self.moments_budget_share),
-            **self._spectrum,
-        )  # fmt: skip
+        return PartCovariances(num_parts=self.parts, **self._spectrum, **self._of_moments("covariances"))
 
     @property
     def moment_queries(self) -> tuple[Query, ...]:
@@ -139,12 +128,11 @@ class MomentFlags:
     def _spectrum(self) -> dict[str, Any]:
         return {"image_shape": self.image_shape, "num_frequencies": self.frequencies}
 
-    def _asked(self, part: float) -> dict[str, Any]:
-        """Fields of a question that has this part of the common share."""
-        return {
-            "flags": "moments", "noise_multiplier": self.moments_noise_multiplier,
-            "budget_share": part * self.moments_budget_share * (self.moments_share or 1),
-        }  # fmt: skip
+    def _of_moments(self, name: str, among: int = 1) -> dict[str, Any]:
+        """`asked`, where all moments may have one share together."""
+        if self.moments_share is None or name in by_name(f"{self.noise_multiplier},{self.budget}"):
+            return self.asked(name, among)
+        return self.asked("moments") | {"budget_share": self.moments_share * SHARES[name] / among}
 
     def check_moments(self) -> None:
         """Refuses moments that do not fit into memory."""
@@ -174,7 +162,10 @@ class MomentFlags:
         num_train_images: int | None = None
         num_train_units: int | None = None
         target_epsilon: float = 1.0
+        noise_multiplier: str = ""
+        budget: str = ""
 
+        def asked(self, name: str, among: int = 1) -> dict[str, Any]: ...
         @property
         def uses_digits(self) -> bool: ...
         @property
@@ -210,13 +201,16 @@ class MatchingFlags:
         at_least=0, at_most=100,
     )  # fmt: skip
 
+    #: The share was not varied in trials.
+    questions: ClassVar[dict[str, dict[str, float]]] = {"network_means": {"budget_share": 0.2}}
+
     @property
     def network_means(self) -> NetworkMeans | None:
         if not self.matched_networks:
             return None
         return NetworkMeans(
             feature_map=RandomNetworkFeatures(self.image_shape, self.matched_networks, NETWORK_WIDTH, self.seed),
-            budget_share=MATCHING_SHARE,
+            **self.asked("network_means"),
         )
 
     def check_matching(self) -> None:
@@ -230,6 +224,7 @@ class MatchingFlags:
     if TYPE_CHECKING:  # of `TrainingConfig`
         seed: int = 0
 
+        def asked(self, name: str, among: int = 1) -> dict[str, Any]: ...
         @property
         def image_shape(self) -> tuple[int, int, int]: ...
 
@@ -239,7 +234,6 @@ class MomentsConfig(MomentFlags, MomentImagesFlags, MatchingFlags, ResultFlags, 
     """All flags of `training/train_moments.py`."""
 
     method: ClassVar[str] = "moments"
-    share_flags: ClassVar[dict[str, str]] = {"": "matched_networks"}  # the question without such flags
     output_dir: str = "runs/moments"
 
     @property
@@ -257,7 +251,7 @@ class MomentsConfig(MomentFlags, MomentImagesFlags, MatchingFlags, ResultFlags, 
 
     @property
     def other_share(self) -> float:
-        return MATCHING_SHARE if self.matched_networks else 0.0
+        return 0.0 if self.network_means is None else self.network_means.budget_share or 0.0
 
     @property
     def made_by_class(self) -> tuple[str, ...]:

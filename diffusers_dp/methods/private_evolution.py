@@ -34,6 +34,7 @@ class EvolutionFlags:
     """The candidates, and the votes."""
 
     _argument_group_name = "evolution"
+    questions: ClassVar[dict[str, dict[str, float]]] = {"votes": {}}
 
     generator: str | None = flag(
         None,
@@ -54,9 +55,6 @@ class EvolutionFlags:
     )
     vote_threshold: float = flag(
         2.0, "Standard deviations of the noise that are taken off every noisy vote.", at_least=0
-    )
-    votes_noise_multiplier: float | None = flag(
-        None, "Noise multiplier of each question; unset: what the whole budget asks for.", rare=True
     )
     images_per_class: int | None = flag(
         None, "Images of each class in the release, children of the last generation; unset: --candidates_per_class."
@@ -148,8 +146,8 @@ class PrivateEvolutionConfig(
         return tuple(
             Votes(
                 generation=number + 1, num_candidates=self.candidates_per_class, num_votes=self.num_votes,
-                threshold=self.vote_threshold, image_shape=self.image_shape, flags="votes",
-                pool=self.embedding_pool, noise_multiplier=self.votes_noise_multiplier,
+                threshold=self.vote_threshold, image_shape=self.image_shape, pool=self.embedding_pool,
+                **self.asked("votes", among=len(self.strengths)),
             )
             for number in range(len(self.strengths))
         )  # fmt: skip

@@ -29,7 +29,7 @@ class Query:
         noise_multiplier (`float`, *optional*): Noise multiplier from a flag; `None`: calibrated to the share.
         budget_share (`float`, *optional*): Share of the composed RDP; `None`: the remainder, in a method without
             DP-SGD. Several such queries get the same noise multiplier and must have the same sampling.
-        flags (`str`): Prefix of its flags: `--{flags}_noise_multiplier` and `--{flags}_budget_share`.
+        called (`str`): Its name in `--noise_multiplier` and `--budget`; unset: they do not name it.
         sample_rate (`float`, defaults to 1): Rate q of each Poisson sample; 1 uses all images.
         repeats (`int`, defaults to 1): Number of times it is asked.
 
@@ -45,7 +45,7 @@ class Query:
 
     noise_multiplier: float | None = None
     budget_share: float | None = None
-    flags: str = ""
+    called: str = ""
     sample_rate: float = 1.0
     repeats: int = 1
 

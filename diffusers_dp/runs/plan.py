@@ -493,13 +493,13 @@ def _over_budget(config: TrainingConfig, spent: float, fixed: float) -> str:
     """What to do about queries that leave nothing. A higher target helps only where some of their noise is absolute,
     for noise that comes from a share scales with the target; a smaller share helps only where those of absolute noise,
     which cost epsilon `fixed`, leave anything."""
-    absolute = [asked.flags for asked in config.queries if asked.noise_multiplier is not None]
-    raised = " and ".join(f"--{flags}_noise_multiplier" for flags in absolute)
+    absolute = dict.fromkeys(asked.called for asked in config.queries if asked.noise_multiplier is not None)
+    raised = " and ".join(f"--noise_multiplier {called}" for called in absolute)
     shares = config.asked_shares
     lowered = " or ".join(shares)
     target = f"--target_epsilon {config.target_epsilon:g}"
     if not absolute:
-        given = " and ".join(f"{flag} {share:g}" for flag, share in shares.items())
+        given = " and ".join(f"{flag} ({share:g})" for flag, share in shares.items())
         together = "are too large together" if len(shares) > 1 else "is too large"
         return f"{given} {together}, they leave nothing of {target} to {config.takes_rest}: lower {lowered}."
     if lowered and fixed >= config.target_epsilon:

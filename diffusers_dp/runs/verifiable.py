@@ -85,8 +85,10 @@ def _distance(event: dict[str, Any]) -> float:
 def _remedy(ledger: PrivacyLedger, queries: Sequence[Query], event: dict[str, Any]) -> str:
     """Which flag to change, and in which direction."""
     stage, sigma = event["stage"], event["noise_multiplier"]
-    flags = {
-        asked.name: asked.flags for asked in queries if asked.flags and (asked.noise_multiplier or asked.budget_share)
+    called = {
+        asked.name: asked.called
+        for asked in queries
+        if asked.called and (asked.noise_multiplier or asked.budget_share)
     }
     given = {asked.name for asked in queries if asked.noise_multiplier is not None}
     if ledger.num_images > verify.MOST_COUNTED:
@@ -97,9 +99,9 @@ def _remedy(ledger: PrivacyLedger, queries: Sequence[Query], event: dict[str, An
         return f"lower --{names.get(stage, 'num_central_images')} to at most {verify.MOST_STEPS}"
     little = sigma <= verify.NOISE[0]
     if stage in given:
-        return f"{'raise' if little else 'lower'} --{flags[stage]}_noise_multiplier"
-    if stage in flags or stage == "evaluation_reserve":
-        share = f"--{flags[stage]}_budget_share" if stage in flags else "--evaluation_reserve"
+        return f"{'raise' if little else 'lower'} --noise_multiplier {called[stage]}"
+    if stage in called or stage == "evaluation_reserve":
+        share = f"--budget {called[stage]}" if stage in called else "--evaluation_reserve"
         return f"{'lower' if little else 'raise'} {share} or --target_epsilon"
     return "lower --target_epsilon or --target_delta" if little else "raise --target_epsilon or --target_delta"
 

@@ -110,7 +110,7 @@ PUBLISHED = "--num_train_images 55000 --accountant rdp --target_epsilon 1 --spat
     ],
 )
 def test_table_12_of_feta_pro(spatial, frequency, shares, tolerance):
-    noise = ["--spatial_noise_multiplier", str(spatial), "--frequency_noise_multiplier", str(frequency)]
+    noise = ["--noise_multiplier", f"central_images={spatial},frequency_features={frequency}"]
     plan = planned(*PUBLISHED, *noise, "--sample_rate", "1/14", "--max_train_steps", "2100")
     assert [100 * share for share in plan.ledger.budget_shares().values()] == pytest.approx(shares, abs=tolerance)
 

@@ -458,7 +458,7 @@ def test_a_new_latent_network(tmp_path):
     (tmp_path / "says.py").write_text(OF_EACH)
     flags = [*TINY_RUN, *write_images(tmp_path / "images"), *write_public(tmp_path / "public"), "--output_dir"]
     flags += [tmp_path / "run", "--pretrained_model_name_or_path", stable_diffusion(tmp_path / "base")]
-    flags += "--train salient --num_salient 2 --merge --saliency_budget_share 0.1".split()
+    flags += "--train salient --num_salient 2 --merge --budget saliency=0.1".split()
     for more in ([], ["--resume_from_checkpoint", "latest"]):
         done = launch(2, tmp_path / "says.py", "training/train_dp_ldm.py", *flags, *more, patience=400)
         assert done.returncode == 0, done.stderr[-4000:]

@@ -1,5 +1,6 @@
 """Flags, recipes and their refusals: one sentence that names the flag, exit code 2, nothing written."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -88,13 +89,61 @@ def test_refusals_name_the_flag(argv, words):
 
 
 def test_command_line_replaces_the_recipe_s_other_way_to_say_it():
-    argv = recipe("spatial_noise_multiplier: 5\nsample_rate: 0.1\ndataset_name: some/thing\n")
-    config = load_config(
-        [*argv, "--spatial_budget_share", "0.1", "--train_batch_size", "9", "--train_data_dir", "x", "--class_names=a"]
+    argv = recipe(
+        "noise_multiplier: {central_images: 5, frequency_features: 3}\nsample_rate: 0.1\ndataset_name: some/thing\n"
     )
-    assert config.spatial_noise_multiplier is None and config.spatial_budget_share == 0.1
+    config = load_config(
+        [
+            *argv,
+            "--budget",
+            "central_images=0.1",
+            "--train_batch_size",
+            "9",
+            "--train_data_dir",
+            "x",
+            "--class_names=a",
+        ]
+    )
+    assert config.noise_multiplier == "frequency_features=3" and config.budget == "central_images=0.1"
     assert config.sample_rate is None and config.train_batch_size == 9
     assert config.dataset_name is None and config.train_data_dir == "x"
+
+
+def test_what_the_command_line_says_of_a_question_joins_what_the_recipe_says_of_others():
+    argv = recipe("noise_multiplier: {central_images: 5}\nbudget: {frequency_features: 0.3}\n")
+    given = ["--noise_multiplier", "class_counts=9", "--noise_multiplier", "frequency_features=2,class_counts=8"]
+    config = load_config([*argv, *given])
+    assert config.budget == "" and {query.called: query.noise_multiplier for query in config.queries} == {
+        "class_counts": 8.0, "central_images": 5.0, "frequency_features": 2.0,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("config_class", "flags", "words"),
+    [
+        (FETAProConfig, "--budget pixels=0.1", "asks semantic_query, class_counts, "),
+        (FETAProConfig, "--noise_multiplier spatial=5", "--noise_multiplier names 'spatial'"),
+        (DPDMConfig, "--budget central_images=0.1", "asks no question"),
+        (FETAProConfig, "--budget covariances=0.1", "--budget covariances has no effect"),
+        (FETAProConfig, "--curriculum frequency --noise_multiplier central_images=5", "central_images has no effect"),
+        (FETAProConfig, "--budget central_images=0.1 --noise_multiplier central_images=5", "both name central_images"),
+        (FETAProConfig, "--budget central_images=0.6,frequency_features=0.4", "--budget frequency_features (0.4)"),
+        *((FETAProConfig, f"--budget {text}", "--budget is") for text in ("5", "central_images", "central_images=1")),
+        *((FETAProConfig, f"--budget central_images={text}", "--budget is") for text in ("nan", "0", "1e-9", "-1")),
+        *(
+            (FETAProConfig, f"--noise_multiplier central_images={text}", "is 'cen")
+            for text in ("inf", "0", "x", "1=2")
+        ),
+    ],
+)
+def test_a_share_or_noise_multiplier_of_no_question_is_refused(config_class, flags, words):
+    with pytest.raises(UsageError, match=re.escape(words)):
+        load_config(flags.split(), config_class)
+
+
+@pytest.mark.parametrize("text", ["{central_images: [5]}", "{central_images: true}", "{a: {b: 1}}", "[5]", "{1: 2}"])
+def test_noise_multipliers_of_a_recipe_are_a_mapping_of_numbers(text):
+    assert "noise_multiplier" in refusal(recipe(f"noise_multiplier: {text}\n"))
 
 
 @pytest.mark.parametrize(

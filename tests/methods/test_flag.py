@@ -75,5 +75,5 @@ def test_a_flag_refuses_what_lies_outside_of_its_range_and_takes_its_bounds(name
 def test_the_page_of_all_flags_is_what_they_say():
     text = (ROOT / "docs" / "flags.md").read_text(encoding="utf-8")
     assert text == page(), "run: python -m diffusers_dp.methods.flag_page > docs/flags.md"
-    rows = [line.split("`")[1] for line in text.splitlines() if line.startswith("| `")]
+    rows = [line.split("`")[1] for line in text.splitlines() if line.startswith("| `--")]
     assert len(rows) == len(set(rows)) == len({f"--{name}" for name, _ in FLAGS})

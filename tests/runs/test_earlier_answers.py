@@ -32,7 +32,7 @@ class Asks(TrainingConfig):
     @property
     def queries(self):
         asked = {"noise_multiplier": 5.0, "budget_share": None, "sample_rate": self.rate, "repeats": 2}
-        return (MeanImages(image_shape=self.image_shape, flags="spatial", **asked),)
+        return (MeanImages(image_shape=self.image_shape, called="central_images", **asked),)
 
 
 @dataclass

@@ -118,7 +118,7 @@ def test_slack_keeps_budget_for_one_answer_and_names_whose(tmp_path):
     with pytest.raises(UsageError, match="--question_slack is 3, and the plan asks 2 question"):
         plan_run(load_config([*OF_FETA, "--question_slack", "3"]), FACTS)
     with pytest.raises(UsageError, match="leaves nothing of --target_epsilon 2"):
-        plan_run(load_config([*OF_FETA, "--question_slack", "1", "--frequency_budget_share", "0.7"]), FACTS)
+        plan_run(load_config([*OF_FETA, "--question_slack", "1", "--budget", "frequency_features=0.7"]), FACTS)
 
 
 @pytest.mark.parametrize("slack", [0, 1, 2])
@@ -142,8 +142,8 @@ def test_no_noise_is_chosen_again(tmp_path, noise):
         name: row.noise_multiplier for name, row in plan.rows.items()
     }
     for flags, words in (
-        ("--spatial_noise_multiplier 9", "has flag 9.0, and this run began with None"),
-        ("--spatial_budget_share 0.2", "has budget share 0.2"),
+        ("--noise_multiplier central_images=9", "has flag 9.0, and this run began with None"),
+        ("--budget central_images=0.2", "has budget share 0.2"),
         ("--num_central_images 3", "has repeats 3"),
     ):
         with pytest.raises(UsageError, match=words):

@@ -62,7 +62,7 @@ def test_the_total_by_pld():
 
 @pytest.mark.parametrize("target", [1.0, 10.0])
 def test_shares_are_close_to_those_asked(target):
-    config, result = plan(target_epsilon=target, spatial_budget_share=0.1, frequency_budget_share=0.3)
+    config, result = plan(target_epsilon=target, budget="central_images=0.1,frequency_features=0.3")
     shares = filled(config, result.rows).budget_shares()
     assert shares["central_images"] == pytest.approx(0.1, rel=0.35)
     assert shares["frequency_features"] == pytest.approx(0.3, rel=0.2)
@@ -73,7 +73,7 @@ def test_shares_are_close_to_those_asked(target):
 
 def test_all_moments_together_cost_the_share_of_the_frequency_features():
     config, result = plan(
-        auxiliary_features="moments", curriculum="frequency", num_parts=2, frequency_budget_share=0.3
+        auxiliary_features="moments", curriculum="frequency", num_parts=2, budget="moments=0.3"
     )  # fmt: skip
     shares = filled(config, result.rows).budget_shares()
     assert list(shares) == [*(query.name for query in config.moment_queries), "dp_sgd"]
@@ -106,7 +106,7 @@ def test_dp_sgd_goes_on_as_it_began(flags, words):
 
 
 def test_noise_multipliers_are_taken_as_given():
-    _, result = plan(spatial_noise_multiplier=7.0, frequency_noise_multiplier=9.0, num_central_images=3)
+    _, result = plan(noise_multiplier="central_images=7,frequency_features=9", num_central_images=3)
     assert result.rows["central_images"].noise_multiplier == 7.0 and result.rows["central_images"].steps == 3
     assert result.rows["frequency_features"].noise_multiplier == 9.0
     assert result.rows["dp_sgd"].steps == 60 and result.rows["dp_sgd"].sampling_probability == 1024 / 1437
@@ -134,11 +134,11 @@ def test_a_curriculum_pays_for_what_it_asks_alone(curriculum, asked):
 @pytest.mark.parametrize("accountant", ["rdp", "pld"])
 def test_queries_over_the_budget_are_refused(accountant):
     """By how much, which flags, and the smallest reachable epsilon: a target just above it works."""
-    flags = {"accountant": accountant, "spatial_noise_multiplier": 3.0, "frequency_noise_multiplier": 2.0}
+    flags = {"accountant": accountant, "noise_multiplier": "central_images=3,frequency_features=2"}
     with pytest.raises(UsageError) as refusal:
         plan(target_epsilon=1.0, **flags)
     text = str(refusal.value)
-    for flag in ("--target_epsilon", "--spatial_noise_multiplier", "--frequency_noise_multiplier"):
+    for flag in ("--target_epsilon", "--noise_multiplier central_images", "--noise_multiplier frequency_features"):
         assert flag in text
     cost, excess, smallest = map(
         float, re.search(r"epsilon ([\d.]+), ([\d.]+) more .* above ([\d.]+),", text).groups()

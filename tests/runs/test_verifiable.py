@@ -81,11 +81,12 @@ FLAGS_THAT_VERIFY_WOULD_REFUSE = {
     "--target_delta": {
         "num_images": 200_000, "target_delta": 0.5, "train_batch_size": 1, "allow_large_delta": True,
     },
-    "--spatial_noise_multiplier": {
-        "config": FETAProConfig, "curriculum": "spatial", "spatial_noise_multiplier": 2e7, "max_train_steps": 30,
+    "--noise_multiplier central_images": {
+        "config": FETAProConfig, "curriculum": "spatial", "noise_multiplier": "central_images=2e7",
+        "max_train_steps": 30,
     },
-    "--spatial_budget_share": {
-        "config": FETAProConfig, "curriculum": "spatial", "spatial_budget_share": 0.5, "target_epsilon": 3e5,
+    "--budget central_images": {
+        "config": FETAProConfig, "curriculum": "spatial", "budget": "central_images=0.5", "target_epsilon": 3e5,
         "spatial_sample_rate": "0.01",
     },
 }  # fmt: skip

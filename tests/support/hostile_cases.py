@@ -358,8 +358,9 @@ WRONG_LINES = [
     *(f"train dp_diffusion --pretrained_model_name_or_path {value}" for value in ("/nonexistent", "/etc", LONG)),
     *(f"train feta_pro --{flag} {value}" for flag in (
         "learning_rate", "max_grad_norm", "sigma_data", "p_mean", "p_std", "ema_decay", "label_dropout",
-        "target_delta", "frequency_length_scale", "spatial_noise_multiplier",
+        "target_delta", "frequency_length_scale",
     ) for value in ("nan", "inf", "-inf")),
+    *(f"train feta_pro --noise_multiplier {value}" for value in ("central_images=nan", "=", "x=1")),
     *(f"train feta_pro --{flag} {value}" for flag in (
         "max_train_steps", "train_batch_size", "resolution", "num_inference_steps", "num_auxiliary_images",
         "noise_multiplicity",

@@ -70,7 +70,7 @@ OTHERS = {
     "psg": f"{DP_SGD} --images_per_class 2 --classifier_width 8 --steps_per_network 3 --network_steps 1",
     "dp_gan": f"{DP_SGD} --block_out_channels 4,8 --discriminator_channels 4 --discriminator_steps 2",
     "dp_merf": "--num_features 20 --generator_steps 2 --generator_batch_size 6 --block_out_channels 8,16 "
-    "--class_counts_noise_multiplier 20",
+    "--noise_multiplier class_counts=20",
 }
 
 

@@ -203,7 +203,7 @@ def test_a_new_network_learns_public_images_first(trained, script, bases, new, t
 def test_central_images_warm_it_up(script, new, tmp_path, monkeypatch):
     """Asked once, and paid for. The warm-up sees encoded noisy images alone, and a finished one is not done again."""
     given = [*new, "--train", "all", "--ask_central_images", "--checkpointing_steps", "1"]
-    given += "--num_central_images 3 --spatial_steps 2 --spatial_batch_size 4 --spatial_budget_share 0.1".split()
+    given += "--num_central_images 3 --spatial_steps 2 --spatial_batch_size 4 --budget central_images=0.1".split()
     monkeypatch.setattr("diffusers_dp.runs.warm_up_images.AugmentationBag", lambda rng: lambda images: images)
     taught, encode = [], LatentEncoder.__call__
     monkeypatch.setattr(
@@ -241,7 +241,7 @@ def test_central_images_that_cannot_be(given, said, bases, script, flags):
 
 def test_a_noisy_answer_chooses_the_layers(bases, script, flags, tmp_path, monkeypatch):
     """DP-SAPF's question has its row and its share, and is asked once, of latents."""
-    given = [*flags, *base_flag(bases), "--train", "salient", "--num_salient", "3", "--saliency_budget_share", "0.1"]
+    given = [*flags, *base_flag(bases), "--train", "salient", "--num_salient", "3", "--budget", "saliency=0.1"]
     load("dp_sapf", monkeypatch).main(given)
     _, rows = read_ledger(tmp_path / "run")
     assert [row["stage"] for row in rows][0] == "saliency" and rows[0]["query"]["sensitivity"] == 1.0

@@ -92,12 +92,12 @@ def test_epsilon_of_the_run_by_an_independent_accountant(digits_run):
         ("--train_batch_size 1438", "--train_batch_size"),
         ("--train_batch_size 64 --sample_rate 0.1", "--sample_rate"),
         ("--curriculum mix --auxiliary none", "--auxiliary none"),
-        ("--auxiliary_features moments --frequency_noise_multiplier 5", "--frequency_noise_multiplier is about one"),
+        ("--auxiliary_features moments --noise_multiplier moments=5", "--noise_multiplier moments is about several"),
         (
-            "--auxiliary_features moments --curriculum frequency --class_counts_noise_multiplier 10",
-            "--class_counts_noise_multiplier asks for what moments ask already",
+            "--auxiliary_features moments --curriculum frequency --noise_multiplier class_counts=10",
+            "--noise_multiplier class_counts asks what moments ask already",
         ),
-        ("--spatial_noise_multiplier 0.3", "--spatial_noise_multiplier"),
+        ("--noise_multiplier central_images=0.3", "--noise_multiplier central_images"),
         ("--train_data_dir {tmp}/nothing --class_names a", "--train_data_dir"),
         ("--dataset_name {tmp}/absent", "--dataset_name"),
         ("--config {tmp}/recipe.yaml", "max_train_steps"),
@@ -168,7 +168,7 @@ def test_every_curriculum(script, tmp_path, folder_flags, capsys, curriculum):
 def test_auxiliary_images_of_moments(script, tmp_path, folder_flags, monkeypatch):
     """They cost their share of the whole budget; a run that goes on has their answers, and draws the same images."""
     flags = [*folder_flags, *"--auxiliary_features moments --num_frequencies 9 --num_parts 2 --part_rounds 1".split()]
-    flags += ["--frequency_budget_share", "0.3", "--curriculum", "frequency", "--distillation_steps", "2"]
+    flags += ["--budget", "moments=0.3", "--curriculum", "frequency", "--distillation_steps", "2"]
     interrupted(script, monkeypatch, flags, 2)
     _, before = read_ledger(tmp_path / "run")
     script.main([*flags, "--resume_from_checkpoint", "latest"])

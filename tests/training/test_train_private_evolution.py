@@ -256,7 +256,7 @@ def test_a_plan_shares_the_budget_evenly(capsys):
         assert 0.99 * 10 < planned.epsilon <= 10
         (sigmas[number],) = {row.noise_multiplier for row in planned.rows.values()}
     assert sigmas[4] / sigmas[1] == pytest.approx(2, rel=1e-3)
-    cli(["plan", "--method", "pe", "--accountant", "rdp", "--votes_noise_multiplier", "3"])
+    cli(["plan", "--method", "pe", "--accountant", "rdp", "--noise_multiplier", "votes=3"])
     assert "votes_6" in capsys.readouterr().out
 
 
