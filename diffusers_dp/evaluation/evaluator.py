@@ -10,6 +10,8 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..distributed.worker_pool import WorkerPool
 from ..files.canonical import canonical_json
 from ..files.output_files import write_json
@@ -27,7 +29,6 @@ from .images import ImageSet, hash_images
 from .measurement import Measurement
 from .model_selection import measure_model_selection
 from .report import Evaluation, library_versions
-from .training_curve import CurvePoint
 from .utility import PrivateSelection, measure_utility
 
 
@@ -82,7 +83,8 @@ class Evaluator:
             defaults to synthetic ones.
         dp_budget (`tuple[float, float]`, *optional*): Epsilon and delta of a classifier trained on real images with
             DP-SGD.
-        points (iterable of `CurvePoint`): Earlier states of the released model.
+        points (iterable of `tuple`): Earlier states of the released model: what determines their images, and a
+            function that draws these.
         features (`dict[str, ImageSet]`): Results of `warm_up_features`, for complexity.
     """
 
@@ -97,7 +99,7 @@ class Evaluator:
     counted: bool = False
     selection: PrivateSelection | None = None
     dp_budget: tuple[float, float] | None = None
-    points: Iterable[CurvePoint] = ()
+    points: Iterable[tuple[dict[str, Any], Callable[[], np.ndarray]]] = ()
     features: Mapping[str, ImageSet] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -169,14 +171,12 @@ def complexity(evaluator: Evaluator, evaluation: Evaluation) -> list[Measurement
 def training_curve(evaluator: Evaluator, evaluation: Evaluation) -> list[Measurement]:
     """Measures the Fréchet distance of each state's images in the first feature space."""
     name, found = evaluator.choice.extractors[0], []
-    for point in evaluator.points:
-        facts = {"drawing": point.drawing, "weights_sha256": point.weights_sha256}
-        state = {"state": point.state.name, "dp_sgd_step": point.state.step, **facts}
+    for facts, draw in evaluator.points:
         measured = evaluator.stored(
             "curve", {**evaluator.extractor_key(name), **facts},
-            lambda: measure_fid(evaluator.space(name, synthetic=ImageSet(point.draw()))),  # noqa: B023 (called here)
+            lambda: measure_fid(evaluator.space(name, synthetic=ImageSet(draw()))),  # noqa: B023 (called here)
         )  # fmt: skip
-        found += [replace(each, protocol={**each.protocol, **state}) for each in measured]
+        found += [replace(each, protocol={**each.protocol, **facts}) for each in measured]
     return found
 
 

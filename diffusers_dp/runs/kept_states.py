@@ -1,15 +1,44 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The states that a run kept on its way to the release, in its private folder."""
+"""The states that a run kept on its way to the release, in its private folder, and images of them, which show the
+progress of each stage.
 
+All of them depend only on noisy answers and gradients that the run's ledger counts, so the release's guarantee covers
+them, too. It does not cover measurements of them against real images, as for every number of an evaluation.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from ..data.decoding import decode_as_it_is
+from ..distributed.worker_pool import WorkerPool
 from ..errors import IntegrityError, UsageError
-from ..evaluation.training_curve import EarlierState
+from ..evaluation.images import Shape, fit_to_shape
+from ..queries.perceptual import hash_weights
+from ..sampling.shards import Drawer
 from .checkpoints import checkpoints, load_averaged_weights
 
 
 WARMED_UP_PREFIX = "warmed_up_"
+
+
+@dataclass(frozen=True)
+class EarlierState:
+    """A saved state of the model.
+
+    Args:
+        name (`str`): Name for display.
+        step (`int`, *optional*): Step of DP-SGD; 0 is its initial state, `None` an earlier state.
+        folder (`Path`): Checkpoint, or pipeline saved after a stage of the warm-up.
+    """
+
+    name: str
+    step: int | None
+    folder: Path
 
 
 def kept_states(release: str | Path) -> list[EarlierState]:
@@ -69,3 +98,58 @@ def load_state(state: EarlierState, unet: Any) -> None:
         raise UsageError(
             f"{state.folder} is a model of another shape than the release: it is of another run."
         ) from None
+
+
+def curve_of(release: str | Path) -> Callable[..., Iterator[tuple[dict[str, Any], Callable[[], np.ndarray]]]]:
+    """Returns `curve_points` of the states beside a release. Raises what `kept_states` raises."""
+    return partial(curve_points, kept_states(release))
+
+
+def curve_points(
+    states: Sequence[EarlierState], drawer: Drawer, shape: Shape, most: int, pool: WorkerPool
+) -> Iterator[tuple[dict[str, Any], Callable[[], np.ndarray]]]:
+    """Loads the states one after the other in the place of the release's weights, whose images must have been drawn.
+
+    Args:
+        states (sequence of `EarlierState`): See `kept_states`.
+        drawer (`Drawer`): Drawer of the release.
+        shape (`tuple[int, int, int]`): Shape of the images, (C, H, W).
+        most (`int`): Images of each state, at most.
+        pool (`WorkerPool`): Processes that share the drawing.
+
+    Yields:
+        `tuple`: What determines the images (JSON values), and a function that draws them: uint8, `[n, C, H, W]`.
+    """
+    drawing = replace(drawer.drawing, num_images=min(most, drawer.drawing.num_images))
+    unet = drawer.release.pipeline.unet
+    for state in states:
+        load_state(state, unet)
+        facts = {"drawing": drawing.facts, "weights_sha256": hash_weights(unet)}
+        work = StateImages(replace(drawer, drawing=drawing), state, shape)
+        yield {"state": state.name, "dp_sgd_step": state.step, **facts}, partial(_images_of, work, pool)
+
+
+@dataclass(frozen=True)
+class StateImages:
+    """Draws images of a state whose weights are in the pipeline, which another process puts there itself."""
+
+    drawer: Drawer
+    state: EarlierState
+    shape: Shape
+
+    def __call__(self, indices: range) -> np.ndarray:
+        """Draws images, uint8, shape `[n, C, H, W]`."""
+        arrays = [decode_as_it_is(image) for image in self.drawer.images(indices)]
+        return np.stack([fit_to_shape(each, self.shape) for each in arrays if each is not None])
+
+    def __reduce__(self) -> Any:
+        return _images_of_state, (self.drawer, self.state, self.shape)
+
+
+def _images_of_state(drawer: Drawer, state: EarlierState, shape: Shape) -> StateImages:
+    load_state(state, drawer.release.pipeline.unet)
+    return StateImages(drawer, state, shape)
+
+
+def _images_of(work: StateImages, pool: WorkerPool) -> np.ndarray:
+    return np.concatenate(list(pool.map(work, work.drawer.drawing.parts())))

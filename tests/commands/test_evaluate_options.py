@@ -15,10 +15,10 @@ from diffusers import UNet2DModel
 from safetensors.torch import load_file
 
 from diffusers_dp.accounting.ledger import PrivacyLedger
-from diffusers_dp.commands.evaluate_inputs import check_disjoint, check_unit
 from diffusers_dp.errors import UsageError
 from diffusers_dp.evaluation import evaluator, model_selection
 from diffusers_dp.evaluation.dp_classifier import reference_dp
+from diffusers_dp.evaluation.inputs import check_disjoint, check_unit
 from diffusers_dp.privacy.sensitive import SensitiveImages
 from diffusers_dp.runs.checkpoints import open_sealed
 from diffusers_dp.runs.kept_states import kept_states, load_state

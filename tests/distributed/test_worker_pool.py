@@ -12,9 +12,8 @@ import pytest
 import torch
 
 from diffusers_dp import cli, verify
-from diffusers_dp.commands.evaluate_inputs import StateImages
 from diffusers_dp.distributed.worker_pool import LOST, STOPPED, WorkerPool, _use_cores
-from diffusers_dp.evaluation.training_curve import EarlierState
+from diffusers_dp.runs.kept_states import EarlierState, StateImages
 from diffusers_dp.sampling.drawing import Drawing
 from diffusers_dp.sampling.shards import Drawer
 from diffusers_dp.words import RECEIPT_NAME

@@ -1,30 +1,35 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""What `diffusers-dp evaluate` compares: images that are drawn or read, in one shape and with one label set."""
+"""What an evaluation compares: images that are drawn or read, in one shape and with one label set."""
 
 import hashlib
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
+
+from ..data.source import MissingSplit
 from ..distributed.worker_pool import WorkerPool
 from ..errors import IntegrityError, UsageError
-from ..evaluation.flags import EvaluationFlags
+from ..files.canonical import canonical_json
 from ..methods.grey_values import parse_range
+from ..release.hub import verify_here
+from ..release.loading import release_in
 from ..sampling.drawing import class_names
 from ..sampling.shards import Drawer, draw_folder
-
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from ..evaluation.images import ImageSet, Shape, Source
-    from ..evaluation.training_curve import CurvePoint, EarlierState
-
-#: Of a state along the training: enough for a covariance of pixels or of small features; of large ones, as in
-#: DPImageBench's training.
-CURVE_IMAGES, CURVE_IMAGES_OF_LARGE_FEATURES = 1000, 5000
+from ..verify import receipt_digest
+from ..words import RECEIPT_NAME
+from .flags import EvaluationFlags
+from .images import (
+    ImageSet,
+    Source,
+    common_shape,
+    copies_warning,
+    folder_of,
+    validation_split,
+    with_classes_of,
+)  # fmt: skip
+from .report import release_facts
 
 
 def judged_facts(flags: EvaluationFlags, release: Drawer | None) -> dict[str, Any] | None:
@@ -34,11 +39,6 @@ def judged_facts(flags: EvaluationFlags, release: Drawer | None) -> dict[str, An
         UsageError: There is no such folder, or `--dp_reference` cannot be compared with the release.
         IntegrityError: `--images` are a release, and not what its receipt says.
     """
-    from ..evaluation.images import folder_of
-    from ..evaluation.report import release_facts
-    from ..release.hub import verify_here
-    from ..release.loading import release_in
-
     folder = folder_of("--images", flags.images or "") if release is None else release.release.folder
     problems = verify_here(folder)[1] if release is None and release_in(folder).holds_images else []
     if problems:
@@ -82,9 +82,6 @@ class Inputs:
         facts: dict[str, Any] | None,
         cache: Path,
     ):
-        from ..data.dataset_source import MissingSplit
-        from ..evaluation.images import Source, common_shape
-
         self.flags, self.seed, self.release, self.facts, self.cache = flags, seed, release, facts, cache
         known = {} if facts is None else facts["trained_on"]
         ends = parse_range(flags.value_range, flags.window) or known.get("grey_range")
@@ -126,7 +123,7 @@ class Inputs:
                 raise
             self.test_split = None
 
-    def load(self, name: str, split: str = "train", limit: int | None = None) -> "ImageSet":
+    def load(self, name: str, split: str = "train", limit: int | None = None) -> ImageSet:
         """Reads a source in the common shape."""
         return self.sources[name].load(
             split,
@@ -137,26 +134,20 @@ class Inputs:
             resize=self.resizes_real if name in ("real", "test") else self.flags.resize,
         )
 
-    def synthetic(self) -> "ImageSet":
+    def synthetic(self) -> ImageSet:
         """Reads those of `--images`, or those that were drawn."""
         split = self.flags.images_split if self.release is None else "train"
         return self.load("synthetic", split, self.flags.num_judged)
 
-    def stand_in(self) -> "ImageSet":
+    def stand_in(self) -> ImageSet:
         """No image, with the classes of those that will be drawn."""
-        import numpy as np
-
-        from ..evaluation.images import ImageSet
-
         assert self.release is not None
         images = np.empty((0, *self.shape), np.uint8)
         names = class_names(self.release.release.pipeline)
         return ImageSet(images) if names is None else ImageSet(images, np.empty(0, np.int64), tuple(names))
 
-    def real(self) -> "tuple[dict[str, ImageSet], list[str]]":
+    def real(self) -> tuple[dict[str, ImageSet], list[str]]:
         """Reads the real training, test and validation images, where there are some; returns warnings, too."""
-        from ..evaluation.images import validation_split
-
         flags, facts = self.flags, self.facts
         train = self.load("real", flags.train_split)
         sets, warnings = {"real training": train}, []
@@ -186,10 +177,8 @@ class Inputs:
         return sets, warnings
 
 
-def matched(synthetic: "ImageSet", sets: "dict[str, ImageSet]") -> "tuple[dict[str, ImageSet], list[str]]":
+def matched(synthetic: ImageSet, sets: dict[str, ImageSet]) -> tuple[dict[str, ImageSet], list[str]]:
     """Returns all sets, the synthetic images with the real ones' classes, and warnings."""
-    from ..evaluation.images import copies_warning, with_classes_of
-
     synthetic, warnings = with_classes_of(synthetic, sets["real training"])
     for name in ("training", "test"):
         if f"real {name}" in sets and (warning := copies_warning(synthetic, sets[f"real {name}"], name)):
@@ -247,74 +236,10 @@ def check_disjoint(facts: dict[str, Any] | None, held_out: dict[str, Any]) -> li
     ]
 
 
-def draw(drawer: Drawer, folder: Path, pool: WorkerPool) -> "Source":
+def draw_for(drawer: Drawer, folder: Path, pool: WorkerPool) -> Source:
     """Draws as `diffusers-dp sample` does, and goes on where an earlier command was interrupted."""
-    from ..evaluation.images import Source
-    from ..files.canonical import canonical_json
-    from ..verify import receipt_digest
-    from ..words import RECEIPT_NAME
-
     asked = drawer.drawing.facts
     key = canonical_json(asked) + receipt_digest(drawer.release.folder / RECEIPT_NAME)
     output = folder / f"synthetic-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
     draw_folder(drawer, output, pool)
     return Source("--model", str(output), counted=True, facts={"drawn_from": "the release", **asked})
-
-
-def curve_points(
-    drawer: Drawer, states: "list[EarlierState]", extractor: str, shape: "Shape", pool: WorkerPool
-) -> "Iterator[CurvePoint]":
-    """One after the other, each in the place of the release's weights: the images of the release must have been
-    drawn."""
-    from ..evaluation.extractors import hash_weights
-    from ..evaluation.training_curve import CurvePoint
-    from ..runs.kept_states import load_state
-
-    most = CURVE_IMAGES_OF_LARGE_FEATURES if extractor in ("inception", "dinov2") else CURVE_IMAGES
-    drawing = replace(drawer.drawing, num_images=min(most, drawer.drawing.num_images))
-    unet = drawer.release.pipeline.unet
-    for state in states:
-        load_state(state, unet)
-        draw = partial(_images_of, StateImages(replace(drawer, drawing=drawing), state, shape), pool)
-        yield CurvePoint(state, hash_weights(unet), drawing.facts, draw)
-
-
-@dataclass(frozen=True)
-class StateImages:
-    """Draws images of a state whose weights are in the pipeline, which another process puts there by itself."""
-
-    drawer: Drawer
-    state: "EarlierState"
-    shape: "Shape"
-
-    def __call__(self, indices: range) -> "np.ndarray":
-        """uint8, shape `[n, C, H, W]`."""
-        import numpy as np
-
-        from ..data.decoding import decode_as_it_is
-        from ..evaluation.images import fit_to_shape
-
-        arrays = [decode_as_it_is(image) for image in self.drawer.images(indices)]
-        return np.stack(
-            [
-                each if each.shape == self.shape else fit_to_shape(each, self.shape)
-                for each in arrays
-                if each is not None
-            ]
-        )
-
-    def __reduce__(self) -> Any:
-        return _images_of_state, (self.drawer, self.state, self.shape)
-
-
-def _images_of_state(drawer: Drawer, state: "EarlierState", shape: "Shape") -> StateImages:
-    from ..runs.kept_states import load_state
-
-    load_state(state, drawer.release.pipeline.unet)
-    return StateImages(drawer, state, shape)
-
-
-def _images_of(work: StateImages, pool: WorkerPool) -> "np.ndarray":
-    import numpy as np
-
-    return np.concatenate(list(pool.map(work, work.drawer.drawing.parts())))

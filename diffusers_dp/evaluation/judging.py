@@ -1,0 +1,228 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""One evaluation from its flags to its report: what is refused, what is counted, and where everything goes."""
+
+import fcntl
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..distributed.worker_pool import WorkerPool
+from ..errors import DiffusersDPError, UsageError
+from ..files.file_modes import public_files
+from ..release.hub import fetch_release
+from ..release.loading import release_in
+from ..release.no_guarantee import refuse_without_guarantee
+from ..sampling.drawing import Drawing
+from ..sampling.shards import Drawer
+from .amendments import check_writable, count_evaluation, is_writable, publish, recover
+from .analyses import Known
+from .choice import Choice, choose
+from .classifier_features import DIMENSION
+from .evaluator import Evaluator
+from .extractors import FeatureExtractor, load_networks
+from .flags import EvaluationFlags
+from .images import ImageSet, with_classes_of
+from .inputs import Inputs, draw_for, judged_facts, matched
+from .page import report_page
+from .pictures import check_plotting
+from .report import PAGE_NAME, Evaluation, write_report
+from .summary import verdict
+from .utility import PrivateSelection
+from .warm_up_features import warm_up_features
+
+
+CACHES = ("cache", "features", "steps")
+#: Flags that decide numbers, as the report states them, besides those of drawing.
+SETTINGS = (
+    "quick", "repetitions", "ensemble", "classifier_epochs", "cifar_networks", "utility_sizes", "reference",
+    "selection", "selection_epsilon", "model_selection", "dp_reference", "training_curve", "train_split",
+    "validation_size", "resize", "real_is_public",
+)  # fmt: skip
+#: Images of a state along the training: enough for a covariance of pixels or of small features; of large ones, as in
+#: DPImageBench's training.
+CURVE_IMAGES, CURVE_IMAGES_OF_LARGE_FEATURES = 1000, 5000
+
+
+def judge_images(
+    flags: EvaluationFlags, drawing: Drawing, pool: WorkerPool, *, curve_of: Callable[[Path], Callable[..., Any]],
+    device: str, base: str | None,
+) -> None:  # fmt: skip
+    """Evaluates, writes the report, and prints the verdict.
+
+    Args:
+        flags (`EvaluationFlags`): Checked flags.
+        drawing (`Drawing`): What is drawn from `--model`.
+        pool (`WorkerPool`): Processes that share the work.
+        curve_of (`Callable`): See `runs.kept_states.curve_of`.
+        device (`str`): Device of networks; `auto`: a GPU if there is one.
+        base (`str`, *optional*): See `load_verified`.
+
+    Raises:
+        UsageError, IntegrityError: Something cannot be evaluated; then nothing is written or counted.
+    """
+    check_plotting()
+    release, curve = _open_release(flags, drawing, device, base, curve_of)
+    facts = judged_facts(flags, release)
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    with _folder(flags) as (folder, begun):
+        features = _features(flags, release, drawing.seed)
+        inputs = Inputs(flags, drawing.seed, release, facts, folder / "cache")
+        sets, warnings, choice, networks = _read(inputs, device, begun, pool)
+        settings = _settings(flags, drawing, inputs.test_split, choice)
+        evaluation = Evaluation(not flags.real_is_public, settings, sets, facts, warnings=warnings)
+        large = choice.extractors[0] in ("inception", "dinov2")
+        most = CURVE_IMAGES_OF_LARGE_FEATURES if large else CURVE_IMAGES
+        Evaluator(
+            flags, choice, folder, sets, seed=drawing.seed, device=device, networks=networks, pool=pool,
+            counted=flags.real_is_public, selection=_selection(flags, sets), features=features,
+            points=() if curve is None else curve(release, inputs.shape, most, pool),
+            dp_budget=None if facts is None else (facts["epsilon_by_pld"], facts["delta"]),
+        ).fill(evaluation)  # fmt: skip
+        write_report(evaluation, report_page(evaluation), folder)
+    print(*verdict(evaluation), sep="\n")
+    if flags.publish_metrics and flags.model is not None:
+        publish(flags.model, evaluation.measurements, read_private_data=not flags.real_is_public)
+        print(f"The numbers of the whole release are in the card of {flags.model}.")
+    print(f"Written to {folder / PAGE_NAME}; private data read: {'no' if flags.real_is_public else 'yes'}.")
+
+
+def _open_release(
+    flags: EvaluationFlags, drawing: Drawing, device: str, base: str | None,
+    curve_of: Callable[[Path], Callable[..., Any]],
+) -> tuple[Drawer | None, Callable[..., Any] | None]:  # fmt: skip
+    """Returns the verified release, if images are to be drawn, and its training curve, if that is asked for."""
+    if flags.model is None:
+        return None, None
+    folder = fetch_release(flags.model, flag="--model")
+    refuse_without_guarantee(
+        folder, "--model", "where it is a pipeline, give images that were drawn from it as --images"
+    )
+    if folder == Path(flags.model):
+        recover(folder)
+    curve = curve_of(folder) if flags.training_curve else None
+    if flags.publish_metrics:
+        check_writable(folder)
+    return Drawer.of(flags.model, drawing, device, base), curve
+
+
+@contextmanager
+def _folder(flags: EvaluationFlags) -> Iterator[tuple[Path, Callable[[], None]]]:
+    """Where everything goes, mode 700 and for one command at a time; what was made for a command that is refused is
+    removed, until `begun()` is called."""
+    root = flags.output_dir
+    if root is None:
+        local = flags.model is not None and Path(flags.model).is_dir()
+        root = Path(flags.model or "").resolve().parent if local else Path("runs", "evaluation")
+    parts = ("evaluation",) if flags.real_is_public else ("private", "unprotected", "evaluation")
+    folder = root.joinpath(*parts)
+    made, lock = None, None
+    begun: list[bool] = []
+    try:
+        try:
+            made = next((path for path in (*reversed(folder.parents), folder) if not path.exists()), None)
+            with public_files():
+                root.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(parents=True, exist_ok=True)
+            lock = os.open(folder, os.O_RDONLY)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            outer = [] if flags.real_is_public else [folder.parent, folder.parent.parent]
+            for path in (*outer, folder, *(folder / name for name in CACHES)):
+                path.mkdir(exist_ok=True)
+                path.chmod(0o700)
+        except BlockingIOError:
+            made = None  # the other's
+            raise UsageError(
+                f"--output_dir {root} is in use by another evaluation; wait for it, or give another folder."
+            ) from None
+        except OSError as error:
+            raise UsageError(f"--output_dir {root} cannot be used ({error.strerror}); give another folder.") from None
+        if not flags.real_is_public:
+            print(f"This reads private data: everything stays in {folder}.")
+        yield folder, lambda: begun.append(True)
+    except DiffusersDPError:
+        if made is not None and not begun:
+            shutil.rmtree(made, ignore_errors=True)
+        raise
+    finally:
+        if lock is not None:
+            os.close(lock)
+
+
+def _count(flags: EvaluationFlags, release: Drawer | None) -> list[str]:
+    """Before more than a size of the private images is read: adds one to the receipt, or says that nobody counts."""
+    if flags.real_is_public:
+        return []
+    released = flags.images if release is None and release_in(flags.images or "").holds_images else flags.model
+    if released is not None and Path(released).is_dir() and is_writable(Path(released)):
+        count_evaluation(Path(released))
+        return []
+    where = "no release was given" if released is None else "the release cannot be written here"
+    note = (
+        f"This evaluation is not counted in any receipt's private_evaluations, for {where}: keep count of it yourself."
+    )
+    print(note)
+    return [note]
+
+
+def _read(
+    inputs: Inputs, device: str, begun: Callable[[], None], pool: WorkerPool
+) -> tuple[dict[str, ImageSet], list[str], Choice, dict[str, FeatureExtractor]]:
+    """All images, what is to be warned of, what is measured, and the networks for it.
+
+    What can be refused is refused in this order: without a private image, before the evaluation is counted; with them,
+    before an image is drawn or a network is fitted.
+    """
+    flags, release = inputs.flags, inputs.release
+    synthetic, public = inputs.stand_in() if release else inputs.synthetic(), None
+    if flags.public_images is not None:
+        public = inputs.load("public")
+    count = release.drawing.num_images if release else len(synthetic)
+    flags.check_sizes(count)
+    networks = load_networks(flags, device)
+    known = Known(
+        count, synthetic.labels is not None, inputs.test_split is not None,
+        {"classifier": DIMENSION, **{name: network.facts["dimension"] for name, network in networks.items()}},
+        public=None if public is None else len(public),
+    )  # fmt: skip
+    choose(flags, known)
+    warnings = _count(flags, release)
+    sets, of_real = inputs.real()
+    real, test = sets["real training"], sets.get("real test")
+    labelled = with_classes_of(synthetic, real)[0].labels is not None
+    choice = choose(flags, replace(known, labelled=labelled, real=real, test=None if test is None else len(test)))
+    begun()  # from here on drawn images may lie there
+    if release is not None:
+        inputs.sources["synthetic"] = draw_for(release, inputs.cache.parent, pool)
+        synthetic = inputs.synthetic()
+    sets, of_classes = matched(synthetic, sets)
+    if public is not None:
+        sets["public"] = public
+    return sets, warnings + of_real + of_classes + choice.warnings, choice, networks
+
+
+def _settings(flags: EvaluationFlags, drawing: Drawing, test_split: str | None, choice: Choice) -> dict[str, Any]:
+    """The settings of the report, with what was found in the place of what was unset."""
+    found: dict[str, Any] = {"num_images": flags.num_judged, "selection_delta": flags.delta, "test_split": test_split}
+    found |= {"trajectory_length": drawing.trajectory_length, **choice.measured}
+    return {**drawing.facts, **{name: getattr(flags, name) for name in SETTINGS}, **found}
+
+
+def _selection(flags: EvaluationFlags, sets: dict[str, ImageSet]) -> PrivateSelection | None:
+    if flags.selection != "private":
+        return None
+    assert flags.selection_epsilon is not None and flags.delta is not None  # `check` looked
+    return PrivateSelection(sets["real validation"], flags.selection_epsilon, flags.delta, flags.ledger)
+
+
+def _features(flags: EvaluationFlags, release: Drawer | None, seed: int) -> dict[str, ImageSet]:
+    """What the run of a local release learned from before DP-SGD, for complexity."""
+    if release is None or "complexity" not in (flags.metrics or ["complexity"]):
+        return {}
+    return warm_up_features(release.release.folder, release.release.image_shape, seed=seed)
