@@ -54,7 +54,7 @@ def is_out_of_memory(error: Exception) -> bool:
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
-def peak_bytes(step: Callable[[], None], device: torch.device) -> int:
+def peak_bytes(step: Callable[[], object], device: torch.device) -> int:
     """Measures the peak of live bytes that `step` allocates through torch."""
     if device.type == "cuda":
         before = torch.cuda.memory_allocated(device)

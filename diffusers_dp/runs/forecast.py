@@ -17,7 +17,7 @@ from torch import nn
 from ..accounting.ledger import PrivacyLedger
 from ..accounting.ledger_row import LedgerRow, Shares
 from ..data.images import PublicFacts
-from ..distributed.memory import is_out_of_memory, peak_bytes
+from ..distributed.memory import peak_bytes
 from ..gradients.physical_batch import blank_images, blank_step, largest_physical_batch
 from ..gradients.step import add_noise
 from ..methods.dp_sgd_flags import LoopFlags
@@ -33,11 +33,12 @@ from .result_model import new_image_model
 
 
 REPEATS = 3
-FOLLOWING = 5  # calls of what follows a noisy gradient, which are timed together
+FOLLOWING = 5  # calls of what follows a noisy gradient, which are timed together: not all of them do the same
 LONG_ENOUGH = 0.3  # seconds of one call, from which on more images at once tell nothing new
 COPIES = 6  # of the trained weights in memory: themselves, gradient, noise, Adam's two moments, their average
 STORED_COPIES = 4  # in a checkpoint: weights, average, two moments
 A_DAY = 24 * 3600
+LONG = "\nwarning: that is more than a day; take a GPU, more processes, a smaller network, or fewer --max_train_steps."
 FEW_TEACHERS, WEIGHTS_OF_ADAM = 100, 3  # weights, and two moments of each
 
 
@@ -70,16 +71,12 @@ class Forecast:
         others = f" and {in_words(self.other_seconds)} of ordinary training" if self.other_seconds else ""
         steps = f"{self.title} {self.steps:,} steps of {self.step_seconds:.3g} s"
         what = steps if self.title else f"the questions {in_words(self.step_seconds)}"
-        warning = (
-            "\nwarning: that is more than a day; take a GPU, more processes, a smaller network, "
-            "or fewer --max_train_steps."
-        )
         return (
             f"how long, measured here ({self.where}): {in_words(self.seconds)} in all, of which {what}{others}; "
             "reading images and drawing samples come on top\n"
             f"memory: about {self.memory_bytes / 1e9:.2g} GB beside the libraries; disk: about "
             f"{self.disk_bytes / 1e9:.2g} GB for decoded images, checkpoints and release"
-        ) + (warning if self.seconds > A_DAY else "")
+        ) + (LONG if self.seconds > A_DAY else "")
 
 
 def forecast(
@@ -101,7 +98,6 @@ def forecast(
         if shares is None:
             step, memory = _step(facts, plan, row, trained, device, settings, count)
             disk = 4 * facts.num_images * math.prod(trained.row_shape) if trained.row_shape else 0
-            step += _following(trained, device)
             before, title = 0.0, "DP-SGD"
         else:
             step, before = _round(facts, trained, shares, row, device, count)
@@ -119,7 +115,7 @@ def _step(
     facts: PublicFacts, plan: Plan, row: LedgerRow, trained: Trained, device: torch.device, settings: LoopFlags,
     count: int,
 ) -> tuple[float, int]:  # fmt: skip
-    """Seconds of a noisy gradient, and bytes of the images that are computed at once."""
+    """Seconds of a noisy gradient and of what follows, and bytes of the images that are computed at once."""
     assert plan.sampling is not None
     images = max(1, math.ceil(plan.sampling.expected_batch_size * plan.sampling.images_per_unit / count))
     blank: dict[str, Any] = {
@@ -127,17 +123,15 @@ def _step(
         "noise_multiplicity": row.query["noise_multiplicity"], "device": device,
     }  # fmt: skip
 
-    def step(number: int) -> None:
+    def step(number: int) -> dict[str, torch.Tensor]:
         total = blank_step(trained.model, trained.loss, number, **blank)
-        add_noise(total, std=1.0, normaliser=1.0, generator=PrivateGenerator())
+        return add_noise(total, std=1.0, normaliser=1.0, generator=PrivateGenerator())
 
-    step(1)  # what is chosen and allocated once
     at_once = settings.physical_batch_size or largest_physical_batch(
         trained.model, trained.loss, at_most=images, processes_here=count, **blank
     )
-    at_once = min(at_once, images)
-    one, two = (peak_bytes(partial(step, number), device) for number in (1, min(2, at_once)))
-    return _seconds(step, images, at_once, device), one + (at_once - 1) * max(0, two - one)
+    seconds, memory = _measured(step, images, min(at_once, images), device)
+    return seconds + _following(trained, step(1), FOLLOWING, device), memory
 
 
 def _round(
@@ -146,7 +140,7 @@ def _round(
     """Seconds of a round, and of the teachers' first steps: a round of a few teachers on blank images, as many times
     as there are more of them."""
     teaching: Any = trained.loss
-    few, backward = min(shares.number, FEW_TEACHERS), trained.backward
+    few = min(shares.number, FEW_TEACHERS)
     ledger = PrivacyLedger(None, target_epsilon=1e9, target_delta=1e-5, num_images=few, accountant="rdp")
     door = SensitiveImages(
         np.zeros((few, *facts.image_shape), dtype=np.uint8),
@@ -160,8 +154,13 @@ def _round(
     )  # fmt: skip
     seconds = _timed(lambda number: ask(), 1, device) * shares.number / few / count
     # Once, because a student may take many steps.
-    following = 0.0 if backward is None else _once(partial(backward, ask()), device)
-    return seconds + following, seconds * teaching.first_steps / max(1, teaching.steps)
+    return seconds + _following(trained, ask(), 1, device), seconds * teaching.first_steps / max(1, teaching.steps)
+
+
+def _following(trained: Trained, gradients: dict[str, torch.Tensor], calls: int, device: torch.device) -> float:
+    """Seconds of what follows from a noisy gradient, on average over some calls."""
+    backward = trained.backward
+    return 0.0 if backward is None else _once(lambda: [backward(gradients) for _ in range(calls)], device) / calls
 
 
 def forecast_of_questions(
@@ -181,16 +180,13 @@ def forecast_of_questions(
     seconds, asking = 0.0, torch.device("cpu") if exact else device
     for query in queries:
 
-        def ask(number: int, features: Any = query.timed(), rows: int = classes if query.by_label else 1) -> None:
+        def ask(number: int, features: Any = query.timed()) -> None:
             images, labels, _ = blank_images(number, pixels, labelled, asking)
             with torch.no_grad():
-                found = features(images, labels).double()
-                total = torch.zeros(rows, found.shape[1], dtype=torch.float64, device=asking)
-                places = torch.zeros(number, dtype=torch.long, device=asking)
-                total += torch.zeros_like(total).index_add_(0, places, found)
+                features(images, labels).double().sum(0)
 
         at_once = min(AT_ONCE, max(1, VALUES_AT_ONCE // max(query.num_values or 1, math.prod(pixels))))
-        seconds += query.repeats * _seconds(ask, math.ceil(query.sample_rate * facts.num_images), at_once, asking)
+        seconds += query.repeats * _measured(ask, math.ceil(query.sample_rate * facts.num_images), at_once, asking)[0]
     with _unchanged(device):
         other, most = _ordinary(stages, facts, None, device, 1)
     memory = max(most, memory_of_questions(queries, pixels, classes, num_made))
@@ -219,21 +215,6 @@ def _unchanged(device: torch.device, *modules: nn.Module) -> Iterator[None]:
         module.zero_grad()
 
 
-def _following(trained: Trained, device: torch.device) -> float:
-    """Seconds of what follows from a noisy gradient, on average over some steps: not all of them do the same."""
-    backward = trained.backward
-    if backward is None:
-        return 0.0
-    learned = {name: weight for name, weight in trained.model.named_parameters() if weight.requires_grad}
-
-    def steps(number: int) -> None:
-        for _ in range(number):
-            backward({name: torch.randn_like(weight) for name, weight in learned.items()})
-
-    with _unchanged(device, trained.module, trained.model):  # the models of later measurements are as trained
-        return _timed(steps, FOLLOWING, device) / FOLLOWING
-
-
 def _ordinary(
     stages: Sequence[OrdinaryTraining], facts: PublicFacts, trained: Trained | None, device: torch.device, count: int
 ) -> tuple[float, int]:
@@ -241,10 +222,8 @@ def _ordinary(
     seconds, most = 0.0, 0
     for stage in stages:
         batch = max(1, math.ceil(stage.batch_size / count))
-        step = _ordinary_step(stage, facts, trained, device)
-        step(1)
-        seconds += stage.num_steps * _seconds(step, batch, batch, device)
-        most = max(most, 0 if trained is not None else peak_bytes(partial(step, batch), device))
+        of_step, memory = _measured(_ordinary_step(stage, facts, trained, device), batch, batch, device)
+        seconds, most = seconds + stage.num_steps * of_step, max(most, memory)
     return seconds, most
 
 
@@ -266,8 +245,7 @@ def _ordinary_step(
         rows, labels, _ = blank_images(number, shape, facts.class_names is not None, device)
         total = torch.zeros((), device=device)
         if generator is not None:
-            latents = torch.zeros(number, generator.config.latent_dim, device=device)
-            rows = generator(latents, torch.zeros(number, dtype=torch.long, device=device))
+            rows = generator.draw(torch.zeros(number, dtype=torch.long, device=device))
         if loss is not None:
             total = loss(model, rows, labels, PrivateGenerator()).mean()
         if loss is None or stage.query is not None:
@@ -278,23 +256,18 @@ def _ordinary_step(
     return step
 
 
-def _seconds(step: Callable[[int], None], images: int, at_once: int, device: torch.device) -> float:
-    """Of one step on so many images: that on one, and as much more for each as a call with several tells."""
-    # A busy CPU lets a call wait: what counts is the time that it computed, of all threads.
-    clock, threads = (time.process_time, torch.get_num_threads()) if device.type == "cpu" else (time.perf_counter, 1)
+def _measured(step: Callable[[int], object], images: int, at_once: int, device: torch.device) -> tuple[float, int]:
+    """Seconds of one step on so many images, and bytes of those at once: of one image, and as much more for each as a
+    call with several tells."""
+    step(1)  # what is chosen and allocated once
+    memory, two = (peak_bytes(partial(step, count), device) for count in (1, min(2, at_once)))
     one = several = _timed(step, 1, device)
-    number, computed = 1, 0.0
-    while computed < LONG_ENOUGH and number < at_once:
-        start = clock()
-        try:
-            several = _timed(step, min(2 * number, at_once), device)
-        except RuntimeError as error:
-            if not is_out_of_memory(error):
-                raise
-            break  # a run halves what it computes at once
-        number, computed = min(2 * number, at_once), (clock() - start) / REPEATS / threads
+    number = 1
+    while several < LONG_ENOUGH and number < at_once:
+        number = min(2 * number, at_once)
+        several = _timed(step, number, device)
     each = max(0.0, several - one) / (number - 1) if number > 1 else one
-    return one + (images - 1) * each
+    return one + (images - 1) * each, memory + (at_once - 1) * max(0, two - memory)
 
 
 def _timed(step: Callable[[int], object], number: int, device: torch.device) -> float:
