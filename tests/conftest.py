@@ -110,7 +110,6 @@ def judged_data(tmp_path_factory):
     write_dataset(folder / "real", images[:200], labels[:200], NAMES)
     write_dataset(folder / "real", images[200:260], labels[200:260], NAMES, split="test")
     write_dataset(folder / "synthetic", images[300:380], labels[300:380], NAMES)
-    write_dataset(folder / "public", 255 - images[:100])
     return folder
 
 

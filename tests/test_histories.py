@@ -70,7 +70,7 @@ class House:
         return self.folder / name
 
     def choose(self, images, *flags):
-        real = ["--images", str(images), "--real", str(self.folder / "images"), "--selection_delta", DELTA]
+        real = ["--images", str(images), "--real", str(self.folder / "images")]
         cli(["evaluate", *real, *JUDGE, *self.books, *flags, "--output_dir", str(self.folder / "judged")])
 
     def rows(self):

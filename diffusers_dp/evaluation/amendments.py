@@ -33,8 +33,8 @@ METRICS_IN_CARD = {title for each in ANALYSES.values() for title in each.titles}
 READ_SYNTHETIC_IMAGES_ALONE = {title for each in ANALYSES.values() if not each.reads_real for title in each.titles}
 #: Protocol fields that a card may contain: no hash that depends on private images, and no count of these.
 PROTOCOL_IN_CARD = (
-    "extractor features synthetic_images seed covariance kernel subsets classes splits k neighbours judged_on folds "
-    "chance num_images levels origin classifier trained_on tested_on num_train num_validation ensemble selection "
+    "extractor features synthetic_images seed covariance kernel subsets classes splits k neighbours judged_on "
+    "num_images levels origin classifier trained_on tested_on num_train num_validation ensemble selection "
     "private_selection seeds epochs chosen_epochs"
 ).split()
 WITHIN_IN_CARD = {
@@ -43,7 +43,7 @@ WITHIN_IN_CARD = {
     "private_selection": "epsilon delta candidates".split(),
 }
 FITTED_ON_REAL_IMAGES = "classifier"  # feature space whose weights depend on the real images
-COUNTS_OF_REAL_IMAGES = ("real_images", "real_test_images", "images_per_domain", "subset_size", "num_test")
+COUNTS_OF_REAL_IMAGES = ("real_images", "real_test_images", "subset_size", "num_test")
 ERRORS_WITHOUT_A_COUNT = ("seeds", "the draw of the subsets")  # other errors of a share reveal the number of images
 
 

@@ -25,7 +25,7 @@ class Known:
         labelled (`bool`): Whether all that were read have labels.
         has_test (`bool`): Whether there is a real test split.
         dimensions (`dict[str, int]`): Dimensions of the features of networks.
-        public, test (`int`, *optional*): Numbers of images.
+        test (`int`, *optional*): Number of real test images.
         real (`ImageSet`, *optional*): The real training images.
     """
 
@@ -33,17 +33,15 @@ class Known:
     labelled: bool
     has_test: bool
     dimensions: dict[str, int] = field(default_factory=dict)
-    public: int | None = None
     test: int | None = None
     real: ImageSet | None = None
 
-    def too_few(self, *, real: int = 1, synthetic: int = 1, test: int = 0, public: int = 0) -> str | None:
+    def too_few(self, *, real: int = 1, synthetic: int = 1, test: int = 0) -> str | None:
         """Says that there are fewer images than these; how many real ones there are is nobody's business."""
         for needed, count, whose in (
             (synthetic, self.synthetic, "synthetic"),
             (real, None if self.real is None else len(self.real), "real training"),
             (test, self.test, "real test"),
-            (public, self.public, "public"),
         ):
             if count is not None and count < needed:
                 return f"needs {needed} {whose} images, and there are {'fewer' if whose.startswith('real') else count}"
@@ -93,12 +91,6 @@ def _precision_needs(known: Known, extractor: str) -> str | None:
     return known.too_few(real=NEIGHBOURS + 1, synthetic=NEIGHBOURS + 1)
 
 
-def _domain_needs(known: Known, extractor: str) -> str | None:
-    from .fidelity import DOMAIN_FOLDS
-
-    return known.too_few(real=2 * DOMAIN_FOLDS, public=2 * DOMAIN_FOLDS)
-
-
 def classifiers_need(known: Known, extractor: str = "") -> str | None:
     if not known.labelled:
         return NO_LABELS
@@ -145,10 +137,6 @@ ANALYSES = {
     each.name: each
     for each in (
         *_FIDELITY,
-        Analysis(
-            "public_images", "fidelity_report:measure_domain", _domain_needs, by_features=True,
-            titles={"share taken for private images": "", "accuracy of the domain discriminator": ""},
-        ),
         Analysis(
             "training_curve", "evaluator:training_curve", fid_needs, "Along the training: features of {extractor}",
         ),

@@ -69,11 +69,11 @@ def choose(flags: MeasureFlags, known: Known) -> Choice:
         choice.leave_out("utility", problem)
     else:
         choice.classifiers = list(flags.classifiers or usual["classifiers"])
-    asked_for = {"classifiers": not problem, "public_images": known.public is not None}
-    asked_for |= {name: getattr(flags, name) for name in ("training_curve", "model_selection", "dp_reference")}
+    asked_for = {name: getattr(flags, name) for name in ("training_curve", "model_selection", "dp_reference")}
+    asked_for["classifiers"] = not problem
     wanted = [*choice.metrics, *(name for name in ANALYSES if asked_for.get(name))]
-    for name in ("public_images", "training_curve"):
-        _refuse(f"--{name}", ANALYSES[name].needs(known, choice.extractors[0]) if name in wanted else None)
+    curve_needs = ANALYSES["training_curve"].needs(known, choice.extractors[0])
+    _refuse("--training_curve", curve_needs if flags.training_curve else None)
     choice.jobs = [
         (name, extractor) for extractor in choice.extractors for name in wanted
         if ANALYSES[name].by_features and (name, extractor) not in unfit

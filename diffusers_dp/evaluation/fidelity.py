@@ -13,11 +13,7 @@ import numpy as np
 import torch
 from scipy import linalg, special
 from sklearn.covariance import ledoit_wolf
-from sklearn.linear_model import LogisticRegression
 from sklearn.metrics.pairwise import polynomial_kernel
-from sklearn.model_selection import StratifiedKFold, cross_val_predict
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 from ..errors import UsageError
 
@@ -25,8 +21,6 @@ from ..errors import UsageError
 NEIGHBOURS = 3
 KERNEL_SUBSETS = 100
 KERNEL_SUBSET_SIZE = 1000
-DOMAIN_IMAGES = 5000
-DOMAIN_FOLDS = 5
 ROWS_AT_A_TIME = 1000  # rows of a matrix of distances: 40 MB against 10,000 images
 ROWS_OF_A_COVARIANCE = 10_000
 #: A squared distance below this share of both squared lengths is rounding error of 0. A single pixel that differs by
@@ -49,24 +43,6 @@ class KernelDistance:
     value: float
     standard_error: float
     subset_size: int
-
-
-@dataclass(frozen=True)
-class DomainJudgement:
-    """The domain to which synthetic images are assigned, and the discriminator's accuracy.
-
-    Args:
-        share_private (`float`): Share of synthetic images that are classified as private.
-        share_private_error (`float`): Binomial standard error of that share.
-        accuracy (`float`): Accuracy of the discriminator on held-out images, 0.5 = chance; near chance, the share is
-            meaningless.
-        images_per_domain (`int`): Number of images drawn from each domain.
-    """
-
-    share_private: float
-    share_private_error: float
-    accuracy: float
-    images_per_domain: int
 
 
 def check_features(features: np.ndarray, whose: str) -> None:
@@ -238,24 +214,3 @@ def _share_within(points: torch.Tensor, manifold: torch.Tensor, k: int) -> float
         for start in range(0, len(points), ROWS_AT_A_TIME)
     )
     return within / len(points)
-
-
-def domain_discriminator(
-    private: np.ndarray, public: np.ndarray, synthetic: np.ndarray, *, seed: int
-) -> DomainJudgement:
-    """Tests whether synthetic images are closer to the private set or to the public one, by logistic regression on
-    standardised features of both.
-
-    Args:
-        private, public, synthetic (`np.ndarray`, shapes `[n, D]`, `[p, D]` and `[m, D]`): Features.
-        seed (`int`): Seed of the five folds and of the images drawn, equally many from each domain, at most 5,000.
-    """
-    count = min(len(private), len(public), DOMAIN_IMAGES)
-    draws = np.random.default_rng(seed)
-    rows = np.concatenate([domain[draws.permutation(len(domain))[:count]] for domain in (private, public)])
-    is_private = np.repeat([1, 0], count)
-    model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
-    folds = StratifiedKFold(DOMAIN_FOLDS, shuffle=True, random_state=seed)
-    accuracy = float((cross_val_predict(model, rows, is_private, cv=folds) == is_private).mean())
-    share = float(model.fit(rows, is_private).predict(synthetic).mean())
-    return DomainJudgement(share, float(np.sqrt(share * (1 - share) / len(synthetic))), accuracy, count)

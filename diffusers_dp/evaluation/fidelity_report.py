@@ -35,7 +35,7 @@ class FeatureSpace:
 
     Args:
         extractor (`FeatureExtractor`): Feature space.
-        sets (`dict[str, ImageSet]`): Sets `synthetic` and `real training`, optionally `real test` and `public`.
+        sets (`dict[str, ImageSet]`): Sets `synthetic` and `real training`, optionally `real test`.
         seed (`int`): Seed of every shuffle and subset.
         cache (`FeatureCache`): Store of features.
         device (`str`, defaults to `"cpu"`): Device for comparing pairs of images.
@@ -153,26 +153,3 @@ def measure_class_fid(space: FeatureSpace) -> list[Measurement]:
             space.protocol(space.real, space.synthetic, needed_of_both=2, classes=left_out, never_generated=never),
         )
     ] * bool(left_out)
-
-
-def measure_domain(space: FeatureSpace) -> list[Measurement]:
-    """Measures whether images are closer to the private set or to the public one. See `fidelity.domain_discriminator`.
-
-    Returns:
-        `list[Measurement]`: Share of synthetic images classified as private, with its standard error, and the accuracy
-            of the discriminator, which is needed to interpret the share.
-    """
-    judgement = fidelity.domain_discriminator(space.real, space.features("public"), space.synthetic, seed=space.seed)
-    extractor = space.extractor
-    protocol = {
-        "extractor": extractor.name, "features": extractor.facts,
-        "classifier": "logistic regression on standardised features",
-        "images_per_domain": judgement.images_per_domain, "synthetic_images": len(space.synthetic),
-        "public_origin": space.sets["public"].origin, "seed": space.seed,
-    }  # fmt: skip
-    share = judgement.share_private, protocol, judgement.share_private_error
-    accuracy = judgement.accuracy, protocol | {"folds": fidelity.DOMAIN_FOLDS, "chance": 0.5}
-    return [
-        Measurement(f"share taken for private images ({extractor.name})", *share),
-        Measurement(f"accuracy of the domain discriminator ({extractor.name})", *accuracy),
-    ]

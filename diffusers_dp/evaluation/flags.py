@@ -35,7 +35,6 @@ class JudgedFlags:
 
     model: str | None = flag(None, "Release to draw from: a folder, or a Hub id.", metavar="RELEASE")
     images: str | None = flag(None, "Synthetic images, of `diffusers-dp sample` for instance.", metavar="DATASET")
-    images_split: str = flag("train", "Split of --images.")
     num_images: int | None = flag(None, f"Images to draw (unset: {DEFAULT_NUM_IMAGES}), or to take of --images.")
     publish_metrics: bool = flag(False, "Put the numbers into the card of --model.")
     output_dir: Path | None = flag(None, "Unset: the folder that holds --model, or runs/evaluation.", metavar="DIR")
@@ -74,8 +73,6 @@ class RealFlags:
     class_names: str | None = flag(
         None, "The label set, comma-separated; unset: that of the receipt, or of the ClassLabel."
     )
-    public_images: str | None = flag(None, "Public images: is the model closer to them?", metavar="DATASET")
-    public_image_column: str = flag("image", "Column of --public_images, split train.")
     max_image_pixels: int = flag(MAX_IMAGE_PIXELS, "Images of more are not read, as in training.", at_most=2**40)
     value_range: str | None = flag(
         None, "Declared black and white of images with more than 8 bits: 0,4095; unset: as in training."
@@ -133,7 +130,6 @@ class BudgetFlags:
     _argument_group_name = "private choice"
 
     selection_epsilon: float | None = flag(None, "Budget of that choice.")
-    selection_delta: float | None = flag(None, "Unset: 1 / (n ln n) of n validation images.")
     dataset_id: str | None = flag(None, "Name of the data set of --real, as in training: one ledger counts both.")
     ledger_dir: Path | None = flag(None, "Private folder of that ledger, as in training.", metavar="DIR")
 
@@ -156,11 +152,9 @@ class EvaluationFlags(JudgedFlags, RealFlags, MeasureFlags, BudgetFlags):
 
     @property
     def delta(self) -> float | None:
-        """`--selection_delta` with its default filled in; `None` without a private choice."""
+        """Delta of a private choice, 1 / (n ln n) of n validation images, as in training; else `None`."""
         size = self.validation_size
-        if self.selection != "private" or self.selection_delta is not None:
-            return self.selection_delta
-        return 1 / (size * math.log(size))
+        return 1 / (size * math.log(size)) if self.selection == "private" else None
 
     def check(self) -> None:
         """Refuses what cannot be, whatever the images are.
@@ -177,7 +171,7 @@ class EvaluationFlags(JudgedFlags, RealFlags, MeasureFlags, BudgetFlags):
             raise UsageError("--cifar_networks changes wrn, resnet and resnext alone; name one with --classifiers.")
         if self.selection == "private":
             self._check_private_choice()
-        for name in ("selection_epsilon", "selection_delta", "dataset_id", "ledger_dir"):
+        for name in ("selection_epsilon", "dataset_id", "ledger_dir"):
             if self.selection != "private" and getattr(self, name) is not None:
                 raise UsageError(
                     f"--{name} is about the budget of a private choice; give --selection private as well."
@@ -213,10 +207,6 @@ class EvaluationFlags(JudgedFlags, RealFlags, MeasureFlags, BudgetFlags):
         if unit is not None and (unit == "image" or not re.fullmatch(UNIT, unit, re.ASCII)):
             raise UsageError(
                 f"--unit_column '{unit}' cannot name a unit; give the one of training, such as patient_id."
-            )
-        if self.selection_delta is not None and not 0 < self.selection_delta < 1:
-            raise UsageError(
-                f"--selection_delta is {self.selection_delta:g}; give a number between 0 and 1, both excluded."
             )
         if self.classifiers and set(self.classifiers) == {"logreg"}:
             raise UsageError(

@@ -253,9 +253,7 @@ class Source:
     def _own_flags(self) -> AbstractContextManager[None]:
         """Errors of the data name the flags of an evaluation."""
         names = {"dataset_name": self.flag[2:], "train_data_dir": self.flag[2:], "train_split": self.split_flag[2:]}
-        return fields_named(
-            names | ({"image_column": "public_image_column"} if self.flag == "--public_images" else {})
-        )
+        return fields_named(names)
 
     def _public_name(self) -> str:
         """Returns the name without local folders."""

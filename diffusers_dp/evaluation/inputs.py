@@ -85,9 +85,10 @@ class Inputs:
         self.flags, self.seed, self.release, self.facts, self.cache = flags, seed, release, facts, cache
         known = {} if facts is None else facts["trained_on"]
         ends = parse_range(flags.value_range, flags.window) or known.get("grey_range")
-        read: Any = {"max_pixels": flags.max_image_pixels, "value_range": None if ends is None else tuple(ends)}
-        columns: Any = {"image_column": flags.image_column, "label_column": flags.label_column}
-        columns |= {"class_names": flags.class_names, **read}
+        columns: Any = {
+            "image_column": flags.image_column, "label_column": flags.label_column, "class_names": flags.class_names,
+            "max_pixels": flags.max_image_pixels, "value_range": None if ends is None else tuple(ends),
+        }  # fmt: skip
         real = Source(
             "--real", flags.real, **columns, counted=flags.real_is_public, unit_column=flags.unit_column,
             key_column=flags.key_column, trained_on=known,
@@ -96,14 +97,10 @@ class Inputs:
         self.sources = {"real": real, "test": test}
         if flags.images is not None:
             self.sources["synthetic"] = Source(
-                "--images", flags.images, **columns, split_flag="--images_split", counted=True, is_strange=True
-            )
-        if flags.public_images is not None:
-            self.sources["public"] = Source(
-                "--public_images", flags.public_images, flags.public_image_column, counted=True, **read
+                "--images", flags.images, **columns, split_flag="--images", counted=True, is_strange=True
             )
         if release is None:
-            synthetic, flag = self.sources["synthetic"].shape(flags.images_split, cache), "--images"
+            synthetic, flag = self.sources["synthetic"].shape("train", cache), "--images"
         else:
             synthetic, flag = release.release.image_shape, "--model"
         found = real.shape(flags.train_split, cache)
@@ -136,8 +133,7 @@ class Inputs:
 
     def synthetic(self) -> ImageSet:
         """Reads those of `--images`, or those that were drawn."""
-        split = self.flags.images_split if self.release is None else "train"
-        return self.load("synthetic", split, self.flags.num_judged)
+        return self.load("synthetic", limit=self.flags.num_judged)
 
     def stand_in(self) -> ImageSet:
         """No image, with the classes of those that will be drawn."""

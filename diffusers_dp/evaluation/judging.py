@@ -180,16 +180,13 @@ def _read(
     before an image is drawn or a network is fitted.
     """
     flags, release = inputs.flags, inputs.release
-    synthetic, public = inputs.stand_in() if release else inputs.synthetic(), None
-    if flags.public_images is not None:
-        public = inputs.load("public")
+    synthetic = inputs.stand_in() if release else inputs.synthetic()
     count = release.drawing.num_images if release else len(synthetic)
     flags.check_sizes(count)
     networks = load_networks(flags, device)
     known = Known(
         count, synthetic.labels is not None, inputs.test_split is not None,
         {"classifier": DIMENSION, **{name: network.facts["dimension"] for name, network in networks.items()}},
-        public=None if public is None else len(public),
     )  # fmt: skip
     choose(flags, known)
     warnings = _count(flags, release)
@@ -202,8 +199,6 @@ def _read(
         inputs.sources["synthetic"] = draw_for(release, inputs.cache.parent, pool)
         synthetic = inputs.synthetic()
     sets, of_classes = matched(synthetic, sets)
-    if public is not None:
-        sets["public"] = public
     return sets, warnings + of_real + of_classes + choice.warnings, choice, networks
 
 

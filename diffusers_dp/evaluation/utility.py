@@ -28,7 +28,7 @@ PER_CENT = 100.0
 #: Protocol note for measurements with private noise.
 FRESH_NOISE = "Noise is drawn afresh and from no seed: the same command in another folder gives other numbers."
 #: The ledger speaks of the flags of training.
-OWN_FIELDS = {"target_epsilon": "selection_epsilon", "target_delta": "selection_delta"}
+OWN_FIELDS = {"target_epsilon": "selection_epsilon", "target_delta": "validation_size"}
 NUM_CANDIDATES = 10  # epochs of a classifier in a private choice; the sensitivity grows with their number
 
 

@@ -14,7 +14,7 @@ def real(count):
     return ImageSet(np.zeros((count, 1, 4, 4), np.uint8), np.arange(count) % 2, ("a", "b"))
 
 
-KNOWN = Known(300, True, True, {"classifier": 128}, public=300, test=300, real=real(300))
+KNOWN = Known(300, True, True, {"classifier": 128}, test=300, real=real(300))
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ KNOWN = Known(300, True, True, {"classifier": 128}, public=300, test=300, real=r
     [
         ("fid", {"real": 129, "synthetic": 129}), ("kid", {"real": 2, "synthetic": 2}),
         ("precision_recall", {"real": 4, "synthetic": 4}), ("fld", {"real": 4, "test": 2}),
-        ("public_images", {"real": 10, "public": 10}), ("training_curve", {"real": 129, "synthetic": 129}),
+        ("training_curve", {"real": 129, "synthetic": 129}),
         ("classifiers", {"real": 2, "synthetic": 2, "test": 1}),
     ],
 )  # fmt: skip

@@ -14,7 +14,6 @@ from diffusers_dp.evaluation.extractors import PixelExtractor
 from diffusers_dp.evaluation.feature_cache import FeatureCache
 from diffusers_dp.evaluation.fidelity import (
     class_frechet_distances,
-    domain_discriminator,
     frechet_distance,
     inception_score,
     kernel_distance,
@@ -138,16 +137,6 @@ class TestPrecisionRecall:
         one_level_off = real.copy()
         one_level_off[:, 0] += np.float32(1 / 255)
         assert precision_recall(real.repeat(4, axis=0), one_level_off)[0] == 0
-
-
-class TestDomain:
-    def test_images_are_taken_for_what_they_are_like(self):
-        private, public = gaussian(300), gaussian(400, seed=1, shift=8.0)
-        like_private = domain_discriminator(private, public, gaussian(100, seed=2), seed=0)
-        like_public = domain_discriminator(private, public, gaussian(100, seed=3, shift=8.0), seed=0)
-        assert like_private.share_private > 0.9 > 0.1 > like_public.share_private
-        assert like_private.accuracy > 0.9
-        assert like_private.images_per_domain == 300
 
 
 def image_set(count, seed=0, size=3, channels=1, num_classes=2, brightness=0):

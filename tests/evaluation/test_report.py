@@ -63,7 +63,7 @@ def evaluation():
         rng.integers(0, 256, (20, 3, 8, 8), dtype=np.uint8), np.arange(20) % 2, NAMES, {"dataset": "<b>"}
     )
     fidelity = {"extractor": "pixels", "seed": 0}
-    public, trained = {**fidelity, "public_origin": {}}, {"trained_on": "synthetic", "unit": "%"}
+    trained = {"trained_on": "synthetic", "unit": "%"}
     return Evaluation(
         True,
         {"seed": 0},
@@ -89,8 +89,6 @@ def evaluation():
                     ("logreg", 20, 84.0, 1.0),
                 )
             ),
-            Measurement("share taken for private images (pixels)", 0.75, public, 0.02, "public_images"),
-            Measurement("accuracy of the domain discriminator (pixels)", 0.9, public, analysis="public_images"),
         ],
         {"cnn": COUNTS},
         ["No synthetic image was generated of: <img src=x onerror=alert(2)>."],
@@ -128,7 +126,7 @@ def test_the_json_has_everything(evaluation, page, tmp_path):
     write_report(evaluation, page, tmp_path / "private" / "evaluation")
     found = json.loads((tmp_path / "private" / "evaluation" / "report.json").read_text())
     assert found["marking"].startswith("PRIVATE") and found["read private data"] == "yes"
-    assert [each["value"] for each in found["measurements"]] == [3.25, 4.0, 50.0, 85.0, 60.0, 84.0, 0.75, 0.9]
+    assert [each["value"] for each in found["measurements"]] == [3.25, 4.0, 50.0, 85.0, 60.0, 84.0]
     assert found["measurements"][0]["protocol"] == {"extractor": "pixels", "seed": 0}
     assert found["image_sets"]["synthetic"]["images_per_class"] == [10, 10, 0]
     assert found["confusion"]["cnn"]["per_class"][0] == {
