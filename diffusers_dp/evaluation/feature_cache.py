@@ -6,8 +6,6 @@ Features reveal nearly as much as the real images, so the folder is private like
 
 import hashlib
 import io
-import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,18 +16,20 @@ from tqdm.auto import tqdm
 from ..distributed.worker_pool import WorkerPool
 from ..errors import UsageError
 from ..files.canonical import canonical_json
+from ..files.journal import replace_file
 from .extractors import FeatureExtractor
 from .images import UNCOUNTED
 
 
 IMAGES_PER_CHUNK = 2000  # the most work that an interruption loses
+DIGEST = 32  # bytes before the content of a file
 
 
 class FeatureCache:
     """Stored features, keyed by the images' bytes and the extractor's facts.
 
-    A chunk of 2,000 images is one atomically written `.npy` file. Its name contains the hash of its content; a file
-    that does not match its name is recomputed.
+    A chunk of 2,000 images is one atomically written file: the hash of its name and content, then the content of an
+    `.npy` file. A file that does not match its hash is recomputed.
 
     Args:
         folder (`Path`): Folder, created with mode 700 if it does not exist.
@@ -61,20 +61,22 @@ class FeatureCache:
         folder = self.folder / f"{extractor.name}-{kind}-{_key(extractor, images)[:32]}"
         # Sending pixels takes longer than computing them.
         pool = WorkerPool() if extractor.name == "pixels" else self.pool
+        words, form = f"{kind.capitalize()} ({extractor.name})", None if self.counted else UNCOUNTED
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            self.folder.chmod(0o700)
-            folder.mkdir(mode=0o700, exist_ok=True)
-            words, form = f"{kind.capitalize()} ({extractor.name})", None if self.counted else UNCOUNTED
-            with tqdm(total=len(images), unit="image", desc=words, bar_format=form) as bar:
-                starts = range(0, len(images), IMAGES_PER_CHUNK)
-                chunks = {index: _read_chunk(folder, index) for index in range(len(starts))}
-                bar.update(sum(len(rows) for rows in chunks.values() if rows is not None))
-                missing = [index for index, rows in chunks.items() if rows is None]
-                parts = [images[starts[index] : starts[index] + IMAGES_PER_CHUNK] for index in missing]
-                for index, rows in zip(missing, pool.map(compute, parts), strict=True):
-                    _write_chunk(folder, index, rows)
-                    chunks[index] = rows
+            for each in (self.folder, folder):
+                each.mkdir(mode=0o700, parents=True, exist_ok=True)
+            parts = {
+                folder / f"{start:08d}": images[start : start + IMAGES_PER_CHUNK]
+                for start in range(0, len(images), IMAGES_PER_CHUNK)
+            }
+            chunks = {path: _read(path) for path in parts}
+            missing = [path for path, rows in chunks.items() if rows is None]
+            done = sum(len(rows) for rows in chunks.values() if rows is not None)
+            with tqdm(total=len(images), initial=done, unit="image", desc=words, bar_format=form) as bar:
+                for path, rows in zip(missing, pool.map(compute, [parts[path] for path in missing]), strict=True):
+                    content = _npy(rows)
+                    replace_file(path, _digest(path, content) + content)
+                    chunks[path] = rows
                     bar.update(len(rows))
         except BrokenPipeError:  # of who reads the bar
             raise
@@ -93,30 +95,19 @@ def _key(extractor: FeatureExtractor, images: np.ndarray) -> str:
     return digest.hexdigest()
 
 
-def _read_chunk(folder: Path, index: int) -> np.ndarray | None:
-    for path in folder.glob(f"{index:05d}-*.npy"):
-        content = path.read_bytes()
-        if path.name == _chunk_name(index, content):
-            return np.load(io.BytesIO(content), allow_pickle=False)
-        path.unlink()
-    return None
-
-
-def _write_chunk(folder: Path, index: int, rows: np.ndarray) -> None:
+def _npy(rows: np.ndarray) -> bytes:
     buffer = io.BytesIO()
     np.save(buffer, rows, allow_pickle=False)
-    content = buffer.getvalue()
-    handle, temporary = tempfile.mkstemp(dir=folder, suffix=".tmp")
-    try:
-        with open(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, folder / _chunk_name(index, content))
-    except BaseException:  # includes Ctrl-C
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    return buffer.getvalue()
 
 
-def _chunk_name(index: int, content: bytes) -> str:
-    return f"{index:05d}-{hashlib.sha256(content).hexdigest()}.npy"
+def _digest(path: Path, content: bytes) -> bytes:
+    return hashlib.sha256(path.name.encode() + content).digest()
+
+
+def _read(path: Path) -> np.ndarray | None:
+    found = path.read_bytes() if path.exists() else b""
+    content = found[DIGEST:]
+    if found[:DIGEST] != _digest(path, content):
+        return None
+    return np.load(io.BytesIO(content), allow_pickle=False)

@@ -35,7 +35,7 @@ def images():
 
 
 def chunk_files(folder):
-    return sorted(folder.rglob("*.npy"))
+    return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
 def test_rows_are_the_extractors_and_are_computed_once(tmp_path, images):
@@ -98,7 +98,7 @@ def test_a_failed_write_leaves_no_chunk_and_says_what_to_do(tmp_path, images, mo
     def full(*args):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(feature_cache.os, "replace", full)
+    monkeypatch.setattr(feature_cache, "replace_file", full)
     with pytest.raises(UsageError, match="No space left on device.*--output_dir"):
         FeatureCache(tmp_path).features(Counting(), images)
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
