@@ -19,7 +19,6 @@ CLOSED_PIPE = 141  # as a shell has it of a program that SIGPIPE ends
 COMMANDS = {
     "app": "Open a page that draws from releases, and tells what they promise.",
     "audit": "Try to break the guarantee: of the mechanism, a training script, or a release.",
-    "completion": "Print what makes a shell complete commands and flags.",
     "data": "Tell what a run would read of your images; this is private.",
     "dossier": "Write what a data-protection officer reads and signs about a release.",
     "evaluate": "Judge synthetic images against real ones: fidelity, utility, a report.",

@@ -7,7 +7,7 @@ from html import unescape
 from typing import Any
 
 from ..files.templates import render
-from .charts import BoundChart, advantage, draw, one_gaussian, percent, success
+from .charts import BoundChart, advantage, bound_chart, one_gaussian, percent, success
 from .evidence import ATTACKS
 from .texts import explained
 
@@ -43,5 +43,5 @@ def _charts(found: dict[str, Any]) -> list[BoundChart]:
         alpha = row["without_release"]
         bound, floor = (success(alpha), alpha) if alpha else (advantage, FLOOR)
         title = row["name"][0].upper() + row["name"][1:]
-        drawn.append(draw(title, bound, floor, reference, (parameters["epsilon"], row["at_most"])))
+        drawn.append(bound_chart(title, bound, floor, reference, (parameters["epsilon"], row["at_most"])))
     return drawn

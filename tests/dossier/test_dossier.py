@@ -156,14 +156,13 @@ def test_the_page_needs_no_network_and_can_be_read_without_eyes(made):
 
 def test_the_dot_is_this_release(made):
     """Where the axes are logarithmic: at its epsilon and its bound."""
-    from diffusers_dp.dossier.charts import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH
+    from diffusers_dp.dossier.charts import HEIGHT, WIDTH
 
     found = made[0]
     epsilon, row = found["parameters"]["epsilon"], found["attacker"]["bounds"][0]
     x, y = map(float, re.search(r'class="here" cx="([\d.]+)" cy="([\d.]+)"', made[1]).groups())
-    assert x == pytest.approx(LEFT + (WIDTH - LEFT - RIGHT) * math.log(epsilon / 0.1) / math.log(300), abs=0.06)
-    part = math.log(row["at_most"] / 0.001) / math.log(1000)
-    assert y == pytest.approx(HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * part, abs=0.06)
+    assert x == pytest.approx(WIDTH * math.log(epsilon / 0.1) / math.log(300), abs=0.06)
+    assert y == pytest.approx(HEIGHT * (1 - math.log(row["at_most"] / 0.001) / math.log(1000)), abs=0.06)
 
 
 def unexplained(page):
