@@ -28,7 +28,14 @@ from ..runs.question_slack import AGAIN
 from ..runs.recommendation import DeclaredFacts, names_facts_alone, recommendation
 
 
-LAST = ("evaluation_reserve", DP_SGD, TEACHERS, "restart_slack")  # what follows a method's own questions
+LEFT_OUT = ("evaluation_reserve", "restart_slack")  # stages that a sweep does not show
+LAST = (DP_SGD, TEACHERS, "batch", "steps", "signal/noise", "noise")  # columns that follow a method's own questions
+LEGEND = {
+    "epsilon": "epsilon: by the run's --accountant. Under each stage: its noise multiplier, and its share of the RDP "
+    "spent.",
+    "batch": "batch: images expected in a step of DP-SGD. signal/noise: of one of its steps, at most.",
+    "noise": "noise: what reaches the weights over all steps, as a part of independent noise (--noise_bands 1).",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -148,9 +155,9 @@ def sweep(training_flags: list[str], name: str, values: list[str], method: str |
     Raises:
         UsageError: A value cannot be at all, or none can be planned.
     """
-    plans: dict[str, tuple[Plan, int]] = {}
+    rows: dict[str, dict[str, str]] = {}
     counts: dict[str, int] = {}
-    notes = []
+    about_delta, refused = [], []
     for value in values:
         config, facts = read([*training_flags, f"--{name}={value}"], method)
         try:
@@ -158,49 +165,36 @@ def sweep(training_flags: list[str], name: str, values: list[str], method: str |
             if key not in counts:
                 trained = planned_model(config, facts)
                 counts[key] = 0 if trained is None else trained.num_noisy
-            plans[value] = plan, counts[key]
+            rows[value] = _cells(plan, counts[key])
+            about_delta.append(plan.about_delta)
         except UsageError as error:
-            notes.append(f"{name}={value}: {error}")
-    if not plans:
-        raise UsageError(" ".join(notes))
-    notes = [*filter(None, dict.fromkeys(plan.about_delta for plan, _ in plans.values())), *notes]
-    stages = list(dict.fromkeys(stage for plan, _ in plans.values() for stage in plan.rows))
-    repeated = [stage for stage in stages if stage in (DP_SGD, TEACHERS)]
-    steps = bool(repeated)
-    stages = [stage for stage in stages if stage not in LAST and not stage.startswith(AGAIN)] + repeated
-    bands = any(plan.noise_errors for plan, _ in plans.values())
-    head = [name, "epsilon", *stages, *(["batch", "steps", "signal/noise"] if steps else []), *["noise"] * bands]
-    lines = []
-    for value in values:
-        cells = _cells(*plans[value], stages) if value in plans else []
-        if cells and bands:
-            cells.append(f"{plans[value][0].noise_against_independent:.1%}")
-        lines.append([value, *cells, *["-"] * (len(head) - 1 - len(cells))])
-    legend = (
-        "Under each stage: its noise multiplier, and its share of the RDP spent. epsilon: by the run's --accountant."
+            refused.append(f"{name}={value}: {error}")
+    if not rows:
+        raise UsageError(" ".join(refused))
+    columns = list(dict.fromkeys(column for cells in rows.values() for column in cells))
+    columns.sort(key=lambda column: LAST.index(column) if column in LAST else -1)
+    lines = [[value, *(rows.get(value, {}).get(column, "-") for column in columns)] for value in values]
+    legend = [words for column, words in LEGEND.items() if column in columns]
+    return "\n".join(
+        [*aligned([[name, *columns], *lines]), *legend, *filter(None, dict.fromkeys(about_delta)), *refused]
     )
-    if steps:
-        legend += " batch: images expected in a\nstep of DP-SGD. signal/noise: of one of its steps, at most."
-    if bands:
-        legend += "\nnoise: what reaches the weights over all steps, as a part of independent noise (--noise_bands 1)."
-    return "\n".join([*aligned([head, *lines]), legend, *notes])
 
 
-def _cells(plan: Plan, num_parameters: int, stages: list[str]) -> list[str]:
+def _cells(plan: Plan, num_parameters: int) -> dict[str, str]:
+    """Returns the cells of a plan by their columns."""
     shares = plan.ledger.budget_shares()  # empty without guarantee
-    noise = dict.fromkeys(plan.rows, "no noise")
-    if plan.ledger.has_guarantee:
-        noise = {name: f"{row.noise_multiplier:.4f} ({shares[name]:.1%})" for name, row in plan.rows.items()}
-    cells = [noise.get(name, "-") for name in stages]
-    if plan.sampling is None or plan.step is None:
-        return [f"{plan.epsilon:.4f}", *cells]
-    return [
-        f"{plan.epsilon:.4f}",
-        *cells,
-        f"{plan.sampling.expected_batch_size:.1f}",
-        str(plan.step.steps),
-        f"{plan.signal_to_noise(num_parameters):.4f}" if num_parameters else "-",
-    ]
+    cells = {"epsilon": f"{plan.epsilon:.4f}"} | {
+        stage: f"{row.noise_multiplier:.4f} ({shares[stage]:.1%})" if shares else "no noise"
+        for stage, row in plan.rows.items()
+        if stage not in LEFT_OUT and not stage.startswith(AGAIN)
+    }
+    if plan.sampling is not None and plan.step is not None:
+        signal = f"{plan.signal_to_noise(num_parameters):.4f}" if num_parameters else "-"
+        cells |= {"batch": f"{plan.sampling.expected_batch_size:.1f}", "steps": str(plan.step.steps)}
+        cells["signal/noise"] = signal
+    if plan.noise_errors:
+        cells["noise"] = f"{plan.noise_against_independent:.1%}"
+    return cells
 
 
 def describe_images(facts: PublicFacts, unit_column: str | None, *, digits: bool, has_column: bool) -> str:
