@@ -32,6 +32,7 @@ from ..release.plain_words import claimed
 from ..sampling.drawing import Drawing, class_names, draw, pixels_of
 from ..verify import Damaged, Unreadable, read_receipt, settled_digest
 from .bounds import clopper_pearson
+from .flags import ReleaseAudit
 from .random_split import CONFIDENCE as BOUND_CONFIDENCE
 from .random_split import conclusion, fair_coins, lower_bound, stated_share
 
@@ -176,30 +177,9 @@ def _draw(pipeline: DPImagePipeline, count: int) -> np.ndarray:
         return pixels_of(draw(pipeline, Drawing(count, BATCH_SIZE, labels=labels, one_generator=True), bar=bar))
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReleaseAudit:
-    """Flags of `diffusers-dp audit release`; each field is the flag of its name."""
-
-    release: str
-    members: str
-    holdout: str | None
-    train_split: str
-    image_column: str
-    label_column: str | None
-    split: str
-    holdout_share: float | None
-    max_images: int
-    num_draws: int
-    num_samples: int
-    output_dir: Path | None
-
-
 @private_files()
 def main(args: ReleaseAudit) -> None:
     """Runs `diffusers-dp audit release`."""
-    for name in ("max_images", "num_draws", "num_samples"):
-        if getattr(args, name) < 1:
-            raise UsageError(f"--{name} is {getattr(args, name)}; give an integer of at least 1.")
     folder = fetch_release(args.release)
     receipt = _receipt(folder)
     share = stated_share(receipt, args.holdout_share) if args.split == "random" else None

@@ -4,12 +4,11 @@
 import argparse
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from importlib import import_module
 
-from ..errors import UsageError
 from ..methods.command_line import Help, add_flags
-from ..methods.flag import flag
+from ..methods.flag import flag, validate
 
 
 #: Module that serves the page; a name, because its room imports this one.
@@ -58,10 +57,9 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _flags(args: argparse.Namespace) -> PageFlags:
-    for limit in fields(Limits):
-        if getattr(args, limit.name) < 1:
-            raise UsageError(f"--{limit.name} is {getattr(args, limit.name)}; give an integer of at least 1.")
-    return PageFlags(**vars(args))
+    flags = PageFlags(**vars(args))
+    validate(flags)
+    return flags
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -11,8 +11,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..audit.flags import ReleaseAudit
 from ..errors import UsageError
-from ..methods.command_line import Help, OneSentence
+from ..methods.command_line import Help, OneSentence, add_flags
+from ..methods.flag import validate
 from ..methods.method import load
 from ..methods.registry import METHODS
 from ..release.hub import intact_receipt
@@ -45,10 +47,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Exits with 0 (VALID), 4 (INCONCLUSIVE), or 2 after one sentence (flags that cannot be)."""
     if args.tier == "release":
-        given = _release_parser().parse_args(args.flags)
-        from ..audit.release import ReleaseAudit, main
+        given = ReleaseAudit(**vars(_release_parser().parse_args(args.flags)))
+        validate(given)
+        from ..audit.release import main  # loads torch
 
-        return main(ReleaseAudit(**vars(given)))
+        return main(given)
     own, training = _parser(args.tier).parse_known_args(args.flags)
     if own.attach is not None:
         intact_receipt(own.attach, "--attach")  # before the audit, which takes long
@@ -77,33 +80,7 @@ def _release_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("release", help="Folder of a release, or Hub id.")
     parser.add_argument("--members", required=True, help="Dataset that was trained on (Hub id or folder).")
-    parser.add_argument(
-        "--holdout",
-        help="Dataset of the same kind that was not. Unset, with --split random: the images of --members that "
-        "--validation_size of the training held out.",
-    )
-    parser.add_argument(
-        "--split",
-        choices=("random", "other"),
-        default="other",
-        help="random: a coin decided for each image, before training, whether it was held out; only then is epsilon "
-        "bounded from below, and both data sets must be whole. other: the result measures a shift, too.",
-    )
-    parser.add_argument(
-        "--holdout_share",
-        type=float,
-        help="With --split random: probability with which the coin held an image out. Unset: that of the receipt's "
-        "--validation_size.",
-    )
-    parser.add_argument("--train_split", default="train", help="Split of both.")
-    parser.add_argument("--image_column", default="image", help="Column of the images.")
-    parser.add_argument("--label_column", help="Column of the classes; unset: 'label' if there is one.")
-    parser.add_argument("--max_images", type=int, default=2000, help="Of each dataset, from its start.")
-    parser.add_argument("--num_draws", type=int, default=10, help="Noises for each image and noise level.")
-    parser.add_argument(
-        "--num_samples", type=int, default=500, help="Images drawn for the comparison with neighbours."
-    )
-    parser.add_argument("--output_dir", type=Path, help="Unset: the folder that holds the release.")
+    add_flags(parser, ReleaseAudit)
     return parser
 
 
