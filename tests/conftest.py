@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from diffusers_dp.data.images import load_digits_split
+from diffusers_dp.data.sources import load_digits_split
 from diffusers_dp.privacy.kept_state import KeptState
 from diffusers_dp.privacy.sensitive import SensitiveImages
 from support.evaluating import NAMES

@@ -9,6 +9,7 @@ them.
 import errno
 import hashlib
 import json
+import math
 import os
 import shutil
 from collections.abc import Iterator
@@ -91,24 +92,36 @@ def new_cache(folder: Path, made_of: str, num_bytes: int) -> Iterator[Path]:
         UsageError: The disk cannot take it.
     """
     temporary = folder.with_name(f".{folder.name}.tmp")
+    with full_disk_is_said(folder.parent, f"decoded images ({num_bytes / 1e9:.3g} GB", "or choose another folder"):
+        try:
+            for stale in (folder, temporary):
+                if stale.exists():
+                    shutil.rmtree(stale)
+            temporary.mkdir(parents=True)
+            refuse_full_disk(temporary, num_bytes)
+            yield temporary
+            finish_cache(temporary, folder, made_of)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextmanager
+def full_disk_is_said(place: Path, what: str, remedy: str) -> Iterator[None]:
+    """Turns an `OSError` of a folder that is written into a `UsageError`."""
     try:
-        for stale in (folder, temporary):
-            if stale.exists():
-                shutil.rmtree(stale)
-        temporary.mkdir(parents=True)
-        if shutil.disk_usage(temporary).free < num_bytes:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        yield temporary
-        finish_cache(temporary, folder, made_of)
+        yield
     except BrokenPipeError:  # of who reads the bar
         raise
     except OSError as error:
         raise UsageError(
-            f"{folder.parent} cannot take the decoded images ({num_bytes / 1e9:.3g} GB: {error.strerror}); make room "
-            "on that disk, or choose another folder."
+            f"{place} cannot take the {what}: {error.strerror}); make room on that disk, {remedy}."
         ) from None
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def refuse_full_disk(folder: Path, num_bytes: int) -> None:
+    """Raises `OSError` where the disk has less room."""
+    if shutil.disk_usage(folder).free < num_bytes:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def finish_cache(temporary: Path, folder: Path, made_of: str) -> None:
@@ -119,9 +132,10 @@ def finish_cache(temporary: Path, folder: Path, made_of: str) -> None:
     put_in_place(temporary, folder)
 
 
-def new_npy(path: Path, dtype: str, length: int) -> BinaryIO:
-    """A new `.npy` file of one dimension, open, whose `length` values of `dtype` (as in `np.dtype.str`) are yet to be
-    written."""
-    file = open(path, "wb")
-    write_array_header_1_0(file, {"descr": dtype, "fortran_order": False, "shape": (length,)})
+def new_npy(path: Path, dtype: str, *shape: int, rows: int = 0) -> BinaryIO:
+    """A `.npy` file of this shape and `dtype` (as in `np.dtype.str`), open behind the first `rows` that it has."""
+    file = open(path, "r+b" if rows else "wb")
+    write_array_header_1_0(file, {"descr": dtype, "fortran_order": False, "shape": shape})
+    file.seek(rows * math.prod(shape[1:]) * np.dtype(dtype).itemsize, os.SEEK_CUR)
+    file.truncate()
     return file

@@ -13,18 +13,19 @@ from ..errors import UsageError, first_line
 from .folders import files_below, meant_split
 from .local_tables import check_tables, local_tables
 from .records import DatasetRecords, Records
-from .source import DataSource, MissingSplit
+from .source import DataSource, ImageSource, MissingSplit
 from .strange_tables import check_folder, check_kind, check_named_files
 from .values import ID_TYPE, LABEL_TYPE
 
 
-class DatasetSource:
+class DatasetSource(ImageSource):
     """A dataset that `datasets` can load and whose columns have declared types: a Hub id or a local folder of Parquet,
     or a `save_to_disk` folder."""
 
     def __init__(self, dataset_name: str, data: DataSource, loaded: Any = None):
         """`loaded` is the split `train`, a `datasets.Dataset`, where another reader read it."""
         self.data, self._loaded = data, loaded
+        self.ids = "row" if data.id_column is None else "column"
         self.path = Path(os.path.expanduser(dataset_name))
         self.dataset_name = str(self.path) if self.path.exists() else dataset_name
         self._saved = any((self.path / name).is_file() for name in ("dataset_dict.json", "state.json"))
@@ -83,10 +84,6 @@ class DatasetSource:
             str(self.data.dataset_name), self._roots(cache_dir),
         )  # fmt: skip
 
-    @property
-    def ids(self) -> str:
-        return "row" if self.data.id_column is None else "column"
-
     def _roots(self, cache_dir: Path) -> tuple[Path, ...] | None:
         """Where the data set's own files lie: in its folder, or in the caches of what comes from the Hub."""
         if not (self.data.own_files or self.data.is_strange):
@@ -102,9 +99,6 @@ class DatasetSource:
     def files(self) -> list[Path | str]:
         return [file if "://" in file else Path(file) for file in self._files]
 
-    def descriptions(self) -> list[Path]:
-        return []
-
     def labels(self, cache_dir: Path) -> Iterator[Any]:
         dataset = self._load(cache_dir)
         column = self._label_column(dataset.features)
@@ -114,9 +108,6 @@ class DatasetSource:
         for row in dataset.select_columns([column]):
             value = row[column]
             yield names[value] if names and isinstance(value, int) and 0 <= value < len(names) else value
-
-    def ignored(self) -> dict[str, int]:
-        return {}
 
     def _read_metadata(self) -> None:
         """Rows and features from the dataset's own metadata, or, for local parquet, from the footers of the files."""

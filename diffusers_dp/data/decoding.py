@@ -3,7 +3,7 @@
 import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -71,13 +71,12 @@ def decode_image(
         `np.ndarray` of shape `shape`, uint8, or `None` where the image is absent, unreadable, too large or not finite.
     """
     channels, height, width = shape
-    with _silence():
-        try:
-            image = _read(source, max_pixels, value_range).convert("L" if channels == 1 else "RGB")
-            image = ImageOps.fit(image, (width, height), method=Image.Resampling.LANCZOS)
-            return np.asarray(image, dtype=np.uint8).reshape(height, width, channels).transpose(2, 0, 1)
-        except Exception:  # a damaged file raises almost anything; whatever it is, this image contributes nothing
-            return None
+
+    def fitted(image: Image.Image) -> Image.Image:
+        image = image.convert("L" if channels == 1 else "RGB")
+        return ImageOps.fit(image, (width, height), method=Image.Resampling.LANCZOS)
+
+    return _decoded(source, max_pixels, value_range, fitted)
 
 
 def decode_as_it_is(
@@ -94,12 +93,23 @@ def decode_as_it_is(
         `np.ndarray` of shape `[C, H, W]`, uint8, or `None` where the image is absent, unreadable, too large or not
         finite.
     """
+    return _decoded(
+        source, max_pixels, value_range,
+        lambda image: image.convert("L" if image.mode in ("1", "L", "LA") else "RGB"),
+    )  # fmt: skip
+
+
+def _decoded(
+    source: Encoded,
+    max_pixels: int,
+    value_range: ValueRange | None,
+    finish: Callable[[Image.Image], Image.Image],
+) -> np.ndarray | None:
     with _silence():
         try:
-            image = _read(source, max_pixels, value_range)
-            image = image.convert("L" if image.mode in ("1", "L", "LA") else "RGB")
+            image = finish(_read(source, max_pixels, value_range))
             return np.asarray(image, dtype=np.uint8).reshape(image.height, image.width, -1).transpose(2, 0, 1)
-        except Exception:  # as in `decode_image`
+        except Exception:  # a damaged file raises almost anything; whatever it is, this image contributes nothing
             return None
 
 
@@ -140,7 +150,7 @@ def describe_file(source: Encoded, max_pixels: int, value_range: ValueRange | No
             return replace(found, reason=str(error))
         except Image.DecompressionBombError:  # by the limit that `_limit` sets
             return replace(found, reason=TOO_LARGE)
-        except Exception:  # as in `decode_image`
+        except Exception:  # as in `_decoded`
             return replace(found, reason=DAMAGED)
     return found
 

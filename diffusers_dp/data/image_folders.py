@@ -7,6 +7,7 @@ import posixpath
 import re
 from collections import Counter
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from ..files.strange_files import is_own
 from .decoding import is_image
 from .folders import files_below, meant_split, refuse_inner_splits, refuse_some_splits, splits_in, subfolders
 from .records import Id, ListedRecords, Record, Records
-from .source import DataSource, MissingSplit
+from .source import DataSource, ImageSource, MissingSplit
 from .strange_tables import check_folder, check_kind
 from .tables import TABLES, Row, class_labels, columns_of, rows_of, types_of
 from .values import ID_TYPE, LABEL_TYPE, TEXT, id_of, in_nfc, label_of
@@ -41,7 +42,7 @@ def holds_images(folder: Path) -> bool:
     return any(map(is_image, files)) and not any(tables)
 
 
-class ImageFolderSource:
+class ImageFolderSource(ImageSource):
     """
     Image files, and `metadata.csv`, `.jsonl` or `.parquet` in any folder among them, or one table that names them.
 
@@ -88,6 +89,7 @@ class ImageFolderSource:
         self._classes = [in_nfc(name) for name in data.class_names or ()]
         names = [in_nfc(path.name) for path in subfolders(inner)]
         self._folders_are_classes = bool(set(names) & set(self._classes))
+        self.ids = "path" if data.id_column is None else "column"
         self._check_tables()
         if not self._tables and data.class_names is None and len({path.parent for path in self._images.values()}) > 1:
             raise UsageError("must declare the classes of a folder of class folders.", field="class_names")
@@ -99,10 +101,7 @@ class ImageFolderSource:
             )
 
     def count(self) -> int:
-        if not self._tables:
-            return len(self._images)
-        lines = sum(self._named_alone or self._counts(name) for name, _ in self._lines())
-        return lines if self._named_alone else max(lines, len(self._images))
+        return len(self._lines) if self._named_alone else max(len(self._lines), len(self._images))
 
     def class_names(self) -> tuple[str, ...] | None:
         if self.data.label_column is not None and self.data.class_names is None:
@@ -112,15 +111,11 @@ class ImageFolderSource:
         return self.data.class_names
 
     def records(self, class_names: tuple[str, ...] | None, cache_dir: Path) -> Records:
-        if not self._tables:
-            return ListedRecords([
-                (self._own(path), self._folder_label(name), name) for name, path in self._images.items()
-            ])  # fmt: skip
         found: dict[str, Record] = {}
         missing = 0  # lines without a file
-        for name, row in self._lines():
+        for name, row in self._lines:
             if name is None or name not in self._images:
-                missing += self._named_alone or self._counts(name)
+                missing += 1
             elif name in found:
                 raise UsageError(
                     "The table names one file in two lines; let one line stay, and --unit_column say whose images "
@@ -135,26 +130,19 @@ class ImageFolderSource:
         listed = [found.get(name, damaged) for name in self._images]
         return ListedRecords(listed + [damaged] * max(0, len(found) + missing - len(self._images)))
 
-    @property
-    def ids(self) -> str:
-        return "path" if self.data.id_column is None else "column"
-
     def files(self) -> list[Path | str]:
         if not self._named_alone:
             return list(self._images.values())
-        named = {name for name, _ in self._lines()}
+        named = {name for name, _ in self._lines}
         return [path for name, path in self._images.items() if name in named]
 
     def descriptions(self) -> list[Path]:
         return list(self._tables)
 
     def labels(self, cache_dir: Path) -> Iterator[Any]:
-        column = self.data.label_column or "label"
         if not self._tables:
-            yield from (name.removeprefix(self._below).partition("/")[0] for name in self._images)
-        for name, row in self._lines():
-            if row is not None and column in row and (self._named_alone or self._counts(name)):
-                yield row[column]
+            return (name.removeprefix(self._below).partition("/")[0] for name in self._images)
+        return (row[self._label] for _, row in self._lines if row is not None and self._label in row)
 
     def ignored(self) -> dict[str, int]:
         others = (path for path in self._all.values() if not is_image(path) and path not in self._tables)
@@ -189,17 +177,17 @@ class ImageFolderSource:
         return folder == "." or f"{folder}/".startswith(self._below)
 
     def _check_tables(self) -> None:
-        """Columns are public: those of a CSV file or of Parquet are in its header."""
-        if not self._tables:
-            for flag in ("label_column", "unit_column", "key_column"):
-                if getattr(self.data, flag) is not None:
-                    raise UsageError(
-                        f"'{getattr(self.data, flag)}' does not exist: {self.data.dataset_name} has no metadata.csv, "
-                        "metadata.jsonl or metadata.parquet; add one.",
-                        field=flag,
-                    )
-        kinds = {path.parent: path for path in self._tables}
-        if len(kinds) < len(self._tables):
+        """Tables are of one format, at most one in a folder, and have the columns that the flags name."""
+        there = {"label_column": self.data.label_column, "unit_column": self.data.unit_column,
+                 "key_column": self.data.key_column}  # fmt: skip
+        for flag, column in there.items():
+            if column is not None and not self._tables:
+                raise UsageError(
+                    f"'{column}' does not exist: {self.data.dataset_name} has no metadata.csv, metadata.jsonl or "
+                    "metadata.parquet; add one.",
+                    field=flag,
+                )
+        if len({path.parent for path in self._tables}) < len(self._tables):
             raise UsageError(
                 f"{self.data.dataset_name} has two metadata files in one folder; keep one.", field="dataset_name"
             )
@@ -209,41 +197,41 @@ class ImageFolderSource:
                 "number; write all in one.",
                 field="dataset_name",
             )
+        if self.data.class_names is not None and not self._folders_are_classes:
+            there["label_column"] = self._label
         first: dict[str, str] = {}
         for table in self._tables:
             columns = columns_of(table, self.data.delimiter)
-            if columns is None:
-                continue
-            there = f"; there is: {', '.join(columns)}"
-            if len(columns) == 1 and re.search(r"[;|\t]", columns[0]):
-                there += ". If another character separates them, give --delimiter"
-            if not {self.data.image_column, FILE_NAME} & set(columns):
-                raise UsageError(
-                    f"'{self.data.image_column}' does not exist in {table.name}, nor {FILE_NAME}{there}.",
-                    field="image_column",
-                )
-            by_column = self.data.class_names is not None and not self._folders_are_classes
-            label = self.data.label_column or ("label" if by_column else None)
-            for flag, column in (
-                ("label_column", label), ("unit_column", self.data.unit_column), ("key_column", self.data.key_column)
-            ):  # fmt: skip
-                if column is not None and column not in columns:
-                    raise UsageError(f"'{column}' does not exist in {table.name}{there}.", field=flag)
-            own = class_labels(table, {label}).get(label or "")
-            if own is not None and not set(own) <= set(self.data.class_names or own):
-                raise UsageError(
-                    f"contradicts column '{label}' of {table.name}, which has: {', '.join(own)}; name these.",
-                    field="class_names",
-                )
-            self._check_types(table, types_of(table, self._wanted), first)
+            if columns is not None:
+                self._check_columns(table, columns, there)
+                self._check_types(table, types_of(table, self._wanted), first)
+
+    def _check_columns(self, table: Path, columns: tuple[str, ...], wanted: dict[str, str | None]) -> None:
+        """Columns are public: those of a CSV file or of Parquet are in its header."""
+        there = f"; there is: {', '.join(columns)}"
+        if len(columns) == 1 and re.search(r"[;|\t]", columns[0]):
+            there += ". If another character separates them, give --delimiter"
+        if not {self.data.image_column, FILE_NAME} & set(columns):
+            raise UsageError(
+                f"'{self.data.image_column}' does not exist in {table.name}, nor {FILE_NAME}{there}.",
+                field="image_column",
+            )
+        for flag, column in wanted.items():
+            if column is not None and column not in columns:
+                raise UsageError(f"'{column}' does not exist in {table.name}{there}.", field=flag)
+        label = wanted["label_column"]
+        own = class_labels(table, {label}).get(label or "")
+        if own is not None and not set(own) <= set(self.data.class_names or own):
+            raise UsageError(
+                f"contradicts column '{label}' of {table.name}, which has: {', '.join(own)}; name these.",
+                field="class_names",
+            )
 
     def _check_types(self, table: Path, types: dict[str, str], first: dict[str, str]) -> None:
         """The columns of a Parquet file can be read, and have the types of the first file."""
-        allowed = {
-            self.data.image_column if self.data.image_column in types else FILE_NAME: ("image_column", TEXT),
-        }
+        allowed = {self.data.image_column if self.data.image_column in types else FILE_NAME: ("image_column", TEXT)}
         if self.data.class_names is not None:
-            allowed[self.data.label_column or "label"] = "label_column", LABEL_TYPE
+            allowed[self._label] = "label_column", LABEL_TYPE
         if self.data.id_column is not None and self.data.id_column not in allowed:
             allowed[self.data.id_column] = "unit_column" if self.data.unit_column else "key_column", ID_TYPE
         for column, (flag, kinds) in allowed.items():
@@ -261,15 +249,26 @@ class ImageFolderSource:
                 )
 
     @property
+    def _label(self) -> str:
+        return self.data.label_column or "label"
+
+    @property
     def _wanted(self) -> set[str | None]:
         """The columns that are read: those that flags or their defaults name."""
-        label = None if self.data.class_names is None else self.data.label_column or "label"
+        label = None if self.data.class_names is None else self._label
         return {self.data.image_column, FILE_NAME, label, self.data.id_column}
 
-    def _lines(self) -> Iterator[tuple[str | None, Row]]:
-        """All lines of all tables, each with the file that it names."""
-        for table in self._tables:
-            yield from ((self._name(table, row), row) for row in rows_of(table, self._wanted, self.data.delimiter))
+    @cached_property
+    def _lines(self) -> list[tuple[str | None, Row]]:
+        """What is a record: each line of the tables, with the file that it names; each image where there is none."""
+        if not self._tables:
+            return [(name, {}) for name in self._images]
+        lines = (
+            (self._name(table, row), row)
+            for table in self._tables
+            for row in rows_of(table, self._wanted, self.data.delimiter)
+        )
+        return [(name, row) for name, row in lines if self._named_alone or self._counts(name)]
 
     def _name(self, table: Path, row: dict[str, Any] | None) -> str | None:
         """The file that a line names, relative to the root; `None` where it names none there."""
@@ -285,9 +284,9 @@ class ImageFolderSource:
         return name is not None and name.startswith(self._below) and (name in self._images or name not in self._all)
 
     def _record(self, name: str, row: dict[str, Any]) -> Record:
-        column, label = self.data.label_column or "label", None
-        if self.data.class_names is not None and column in row:
-            label = label_of(row[column], self.data.class_names)
+        label = None
+        if self.data.class_names is not None and self._label in row:
+            label = label_of(row[self._label], self.data.class_names)
         elif self.data.label_column is None:
             label = self._folder_label(name)
         identifier: Id = name if self.data.id_column is None else id_of(row.get(self.data.id_column))

@@ -18,19 +18,9 @@ from .cache import damaged, fingerprint, new_cache, new_npy, open_cache
 from .decoding_workers import map_in_processes
 from .parts import Decoder, part_length, parts_of
 from .records import Records
-from .source import DataSource
-from .sources import DigitsSource, ImageSource, holds_one_image, load_digits_split, open_source
+from .source import DataSource, ImageSource
+from .sources import DigitsSource, holds_one_image, open_source
 
-
-__all__ = [
-    "ImageArrays",
-    "PublicFacts",
-    "listing_of",
-    "load_digits_split",
-    "load_images",
-    "open_images",
-    "public_facts",
-]
 
 FOLDER, READING = "images", "reading.json"  # of the cache
 # A process needs a second to start; fewer parts of the images are decoded before it has.

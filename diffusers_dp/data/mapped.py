@@ -2,7 +2,6 @@
 """Images mapped one by one through a public function, as float16 on disk: what was done before an interruption stays,
 and no more than a batch is in memory."""
 
-import errno
 import json
 import math
 import os
@@ -14,13 +13,11 @@ from typing import BinaryIO
 import numpy as np
 import torch
 from accelerate.utils.memory import should_reduce_batch_size
-from numpy.lib.format import write_array_header_1_0
 from tqdm.auto import tqdm
 
 from ..distributed.memory import is_out_of_memory
-from ..errors import UsageError
 from ..files.journal import replace_file
-from .cache import damaged, finish_cache, open_cache
+from .cache import damaged, finish_cache, full_disk_is_said, new_npy, open_cache, refuse_full_disk
 from .picked_images import PickedImages
 
 
@@ -76,14 +73,14 @@ def map_images(
     kept = open_cache(folder, made_of)
     if kept is None:
         begun, num_bytes = folder.with_name(f".{folder.name}.begun"), len(images) * (2 * math.prod(shape) + 1)
-        try:
+        what = f"encoded images ({num_bytes / 1e9:.3g} GB"
+        with full_disk_is_said(folder.parent, what, "and start again: what is encoded stays"):
             done = _done(begun, made_of)
             hidden = {} if shown else {"disable": True}  # not `False`, which outvotes TQDM_DISABLE
-            if shutil.disk_usage(begun).free < num_bytes - done * (2 * math.prod(shape) + 1):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            refuse_full_disk(begun, num_bytes - done * (2 * math.prod(shape) + 1))
             with (
-                _opened(begun / "images.npy", "<f2", (len(images), *shape), done) as rows,
-                _opened(begun / "readable.npy", "|b1", (len(images),), done) as flags,
+                new_npy(begun / "images.npy", "<f2", len(images), *shape, rows=done) as rows,
+                new_npy(begun / "readable.npy", "|b1", len(images), rows=done) as flags,
                 tqdm(total=at_most, initial=min(done, at_most), desc="Encoding images", unit="image", **hidden) as bar,
             ):
                 for number, start in enumerate(range(done, len(images), batch_size), start=1):
@@ -103,13 +100,6 @@ def map_images(
                 bar.update(at_most - bar.n)  # the bar ends at the declared number, however many images there are
             (begun / PROGRESS).unlink(missing_ok=True)
             finish_cache(begun, folder, made_of)
-        except BrokenPipeError:  # of who reads the bar
-            raise
-        except OSError as error:
-            raise UsageError(
-                f"{folder.parent} cannot take the encoded images ({num_bytes / 1e9:.3g} GB: {error.strerror}); make "
-                "room on that disk, and start again: what is encoded stays."
-            ) from None
         kept = open_cache(folder, made_of) or {}
     for name, dtype, expected in (("images", "<f2", (len(images), *shape)), ("readable", "|b1", (len(images),))):
         if name not in kept or kept[name].dtype.str != dtype or kept[name].shape != expected:
@@ -161,15 +151,6 @@ def _done(begun: Path, made_of: str) -> int:
     shutil.rmtree(begun, ignore_errors=True)
     begun.mkdir(parents=True)
     return 0
-
-
-def _opened(path: Path, dtype: str, shape: tuple[int, ...], rows: int) -> BinaryIO:
-    """A `.npy` file of this shape, open behind its first rows."""
-    file = open(path, "r+b" if rows else "wb")
-    write_array_header_1_0(file, {"descr": dtype, "fortran_order": False, "shape": shape})
-    file.seek(rows * math.prod(shape[1:]) * np.dtype(dtype).itemsize, os.SEEK_CUR)
-    file.truncate()
-    return file
 
 
 def _note(begun: Path, made_of: str, rows: int, *files: BinaryIO) -> None:

@@ -56,6 +56,7 @@ def part_length(image_shape: tuple[int, int, int]) -> int:
     return max(1, min(PART_IMAGES, PART_BYTES // int(np.prod(image_shape))))
 
 
+@dataclass
 class Decoder:
     """Decodes parts of the records into their places in one `.npy` file; it may do so in another process.
 
@@ -69,21 +70,17 @@ class Decoder:
         value_range (`tuple[float, float]`, *optional*): As in `decode_image`.
     """
 
-    def __init__(
-        self,
-        records: Records,
-        path: Path,
-        num_images: int,
-        image_shape: tuple[int, int, int],
-        *,
-        labelled: bool,
-        max_pixels: int = MAX_IMAGE_PIXELS,
-        value_range: ValueRange | None = None,
-    ):
-        self.records, self.path, self.image_shape = records, path, image_shape
-        self.labelled, self.max_pixels, self.value_range = labelled, max_pixels, value_range
-        file = open_memmap(path, mode="w+", dtype=np.uint8, shape=(num_images, *image_shape))
-        self.offset = file.offset
+    records: Records
+    path: Path
+    num_images: int
+    image_shape: tuple[int, int, int]
+    labelled: bool
+    max_pixels: int = MAX_IMAGE_PIXELS
+    value_range: ValueRange | None = None
+
+    def __post_init__(self) -> None:
+        shape = (self.num_images, *self.image_shape)
+        self.offset = open_memmap(self.path, mode="w+", dtype=np.uint8, shape=shape).offset
 
     def __call__(self, part: Part) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """

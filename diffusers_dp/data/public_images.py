@@ -16,8 +16,8 @@ from tqdm.auto import tqdm
 from ..errors import UsageError, fields_named
 from ..files.hub_errors import one_sentence
 from .decoding import decode_image
-from .source import DataSource
-from .sources import ImageSource, holds_one_image, open_source
+from .source import DataSource, ImageSource
+from .sources import holds_one_image, open_source
 
 
 DIGITS, DIGITS_LICENCE = "scikit-learn's digits", "cc-by-4.0"  # of the UCI repository, which they come from

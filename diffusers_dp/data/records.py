@@ -39,23 +39,14 @@ class Records(Protocol):
         """The ids of all records, in order. No image is read."""
 
 
-@dataclass(frozen=True)
-class ListedRecords:
+class ListedRecords(list[Record]):
     """Records that are all known, such as the files of a folder."""
 
-    records: list[Record]
-
-    def __len__(self) -> int:
-        return len(self.records)
-
-    def __iter__(self) -> Iterator[Record]:
-        return iter(self.records)
-
     def read(self, start: int, stop: int) -> Iterator[Record]:
-        return iter(self.records[start:stop])
+        return iter(self[start:stop])
 
     def ids(self) -> Iterator[Id]:
-        return (record[2] for record in self.records)
+        return (record[2] for record in self)
 
 
 @dataclass(frozen=True)
@@ -92,9 +83,7 @@ class DatasetRecords:
         label_column = None if self.class_names is None else self.label_column
         columns = dict.fromkeys(name for name in (self.image_column, label_column, self.id_column) if name is not None)
         for number, row in self._rows(start, min(stop, len(self)), list(columns), ROWS_AT_ONCE):
-            label = None
-            if label_column is not None:
-                label = self._label(row[label_column])
+            label = None if label_column is None else self._label(row[label_column])
             image = _own(_encoded(row[self.image_column]), self.roots)
             yield image, label, self._id(number, row[self.id_column] if self.id_column else None)
 

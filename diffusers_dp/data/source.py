@@ -1,10 +1,14 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Which images are meant, as a person names them: sensitive ones, public ones, or real ones to compare with."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from ..errors import UsageError
 from .decoding import MAX_IMAGE_PIXELS, ValueRange
+from .records import Records
 
 
 class MissingSplit(UsageError):
@@ -67,3 +71,41 @@ class DataSource:
     def uses_digits(self) -> bool:
         """True where nothing names or describes other images: the embedded digits."""
         return self.dataset_name is None and self.train_data_dir is None and self.class_names is None
+
+
+class ImageSource:
+    """What is known of images without reading one, and the images.
+
+    Attributes:
+        ids (`str`): What the id of a record is: its `"path"`, the number of its `"row"`, or its value in a `"column"`.
+    """
+
+    ids: str = "row"
+
+    def count(self) -> int | None:
+        """Number of images, `None` where it cannot be known without reading them."""
+        raise NotImplementedError
+
+    def class_names(self) -> tuple[str, ...] | None:
+        """The public label set, `None` for unlabelled images."""
+        raise NotImplementedError
+
+    def records(self, class_names: tuple[str, ...] | None, cache_dir: Path) -> Records:
+        """The images in a fixed order, each with its class; none is read yet."""
+        raise NotImplementedError
+
+    def files(self) -> list[Path | str]:
+        """The data files: local ones as paths, others by their address; none of them is opened for it."""
+        return []
+
+    def descriptions(self) -> list[Path]:
+        """Local files that hold no image and say what the images are, such as their labels."""
+        return []
+
+    def labels(self, cache_dir: Path) -> Iterator[Any]:
+        """The labels as they are written, of a data set whose columns tell them; otherwise nothing. Private."""
+        return iter(())
+
+    def ignored(self) -> dict[str, int]:
+        """How many files beside the images are not read, by suffix. Private, as the number of images is."""
+        return {}

@@ -2,9 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Protocol
 
 import numpy as np
 from PIL import Image
@@ -16,37 +14,8 @@ from .folders import class_folders, files_below, is_service
 from .image_folders import ImageFolderSource, holds_images, is_table
 from .medical import PACKAGES, check_medical
 from .records import ListedRecords, Records
-from .source import DataSource
+from .source import DataSource, ImageSource
 from .values import in_nfc
-
-
-class ImageSource(Protocol):
-    """What is known of images without reading one, and the images."""
-
-    def count(self) -> int | None:
-        """Number of images, `None` where it cannot be known without reading them."""
-
-    def class_names(self) -> tuple[str, ...] | None:
-        """The public label set, `None` for unlabelled images."""
-
-    def records(self, class_names: tuple[str, ...] | None, cache_dir: Path) -> Records:
-        """The images in a fixed order, each with its class; none is read yet."""
-
-    def files(self) -> list[Path | str]:
-        """The data files: local ones as paths, others by their address; none of them is opened for it."""
-
-    def descriptions(self) -> list[Path]:
-        """Local files that hold no image and say what the images are, such as their labels."""
-
-    @property
-    def ids(self) -> str:
-        """What the id of a record is: its `"path"`, the number of its `"row"`, or its value in a `"column"`."""
-
-    def labels(self, cache_dir: Path) -> Iterator[Any]:
-        """The labels as they are written, of a data set whose columns tell them; otherwise nothing. Private."""
-
-    def ignored(self) -> dict[str, int]:
-        """How many files beside the images are not read, by suffix. Private, as the number of images is."""
 
 
 def open_source(data: DataSource) -> ImageSource:
@@ -60,6 +29,12 @@ def open_source(data: DataSource) -> ImageSource:
         folder = Path(os.path.expanduser(data.dataset_name))
         if is_table(data.dataset_name) or (os.path.isdir(folder) and holds_images(folder)):
             return ImageFolderSource(data)
+        if os.path.isfile(folder):
+            raise UsageError(
+                f"{data.dataset_name} is one file, and no table that is read (.csv, .jsonl): write it as one, with "
+                "--delimiter for tabs, or give the folder that holds the Parquet files.",
+                field="dataset_name",
+            )
         return DatasetSource(data.dataset_name, data)
     raise UsageError("is given but no images are; add --train_data_dir or --dataset_name.", field="class_names")
 
@@ -85,10 +60,8 @@ def load_digits_split(train: bool) -> tuple[np.ndarray, np.ndarray]:
     return (split[0], split[2]) if train else (split[1], split[3])
 
 
-class DigitsSource:
+class DigitsSource(ImageSource):
     """The embedded digits."""
-
-    ids = "row"
 
     def count(self) -> int:
         return 1437
@@ -102,20 +75,8 @@ class DigitsSource:
             (Image.fromarray(image[0]), int(label), row) for row, (image, label) in enumerate(zip(images, labels))
         ])  # fmt: skip
 
-    def files(self) -> list[Path | str]:
-        return []
 
-    def descriptions(self) -> list[Path]:
-        return []
-
-    def labels(self, cache_dir: Path) -> Iterator[Any]:
-        return iter(())
-
-    def ignored(self) -> dict[str, int]:
-        return {}
-
-
-class ClassFolderSource:
+class ClassFolderSource(ImageSource):
     """A folder with one folder per class; a declared class without a folder has no images."""
 
     ids = "path"
@@ -153,9 +114,6 @@ class ClassFolderSource:
     def class_names(self) -> tuple[str, ...]:
         return self.names
 
-    def labels(self, cache_dir: Path) -> Iterator[Any]:
-        return iter(())
-
     def ignored(self) -> dict[str, int]:
         return dict(self._ignored)
 
@@ -168,9 +126,6 @@ class ClassFolderSource:
 
     def files(self) -> list[Path | str]:
         return list(self._files)
-
-    def descriptions(self) -> list[Path]:
-        return []
 
 
 def holds_one_image(file: Path | str) -> bool:

@@ -86,7 +86,7 @@ def rows_of(path: Path, columns: Collection[str | None], delimiter: str = ",") -
 
     Args:
         path (`Path`): A file that ends in one of `TABLES`.
-        columns (collection of `str`): Those that are needed: of Parquet no other is read, whatever its values are.
+        columns (collection of `str`): Those that are needed: no other is kept, and of Parquet none is read.
         delimiter (`str`): One character between the fields of a CSV file. Within double quotes it is text. A field
             holds no line break.
 
@@ -107,7 +107,8 @@ def rows_of(path: Path, columns: Collection[str | None], delimiter: str = ",") -
                     line = line.removeprefix(b"\xef\xbb\xbf")
                 if (number == 0 and header is not None) or not line.strip():
                     continue
-                yield _object(line) if header is None else _record(line, header, delimiter)
+                row = _object(line) if header is None else _record(line, header, delimiter)
+                yield row and {name: value for name, value in row.items() if name in columns}
     except OSError:
         raise UsageError(f"{path} cannot be read; restore it.", field="dataset_name") from None
 

@@ -3,6 +3,7 @@
 discriminator's real rows are private, and only the door computes on them."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -115,6 +116,7 @@ class Adversaries(nn.Module):
         self.register_buffer("generator_steps_since", torch.tensor(0))  # since `discriminator_steps` changed
 
 
+@dataclass
 class AdversarialStep:
     """
     Completes a noisy gradient of real rows: sets the discriminator's whole gradient and, after enough of its steps,
@@ -138,28 +140,22 @@ class AdversarialStep:
         physical_batch_size (`int`): Number of fakes at a time, for memory.
     """
 
-    def __init__(
-        self,
-        gan: Adversaries,
-        draw: OneStepGenerator | FeatureGenerator,
-        num_classes: int | None,
-        processes: Processes,
-        *,
-        kind: str,
-        input_noise: float,
-        mode_seeking: float,
-        max_grad_norm: float,
-        normaliser: int,
-        generator_batch_size: int,
-        accuracy_floor: float | None,
-        physical_batch_size: int,
-    ):
-        self.gan, self.generator, self.num_classes, self.processes = gan, draw, num_classes, processes
-        self.kind, self.max_grad_norm, self.normaliser = kind, max_grad_norm, normaliser
-        self.input_noise, self.mode_seeking = input_noise, mode_seeking
-        self.generator_batch_size, self.accuracy_floor = generator_batch_size, accuracy_floor
-        self.physical_batch_size = physical_batch_size
-        self.real_loss, self.loss = (row_loss(kind, real=real, input_noise=input_noise) for real in (True, False))
+    gan: Adversaries
+    draw: OneStepGenerator | FeatureGenerator
+    num_classes: int | None
+    processes: Processes
+    kind: str
+    input_noise: float
+    mode_seeking: float
+    max_grad_norm: float
+    normaliser: int
+    generator_batch_size: int
+    accuracy_floor: float | None
+    physical_batch_size: int
+
+    def __post_init__(self) -> None:
+        self.real_loss = row_loss(self.kind, real=True, input_noise=self.input_noise)
+        self.loss = row_loss(self.kind, real=False, input_noise=self.input_noise)
         self.draws = PrivateGenerator()
         self.drawn: tuple[torch.Tensor, torch.Tensor | None] | None = None
 
@@ -235,7 +231,7 @@ class AdversarialStep:
         classes = torch.randint(self.num_classes or 1, (number,)).to(self.processes.device)
         if pairs:
             classes = classes[: (number + 1) // 2].repeat_interleave(2)
-        images = Clamped.apply(2 * self.generator.draw(classes) - 1)
+        images = Clamped.apply(2 * self.draw.draw(classes) - 1)
         return images, None if self.num_classes is None else classes
 
 

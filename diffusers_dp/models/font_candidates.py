@@ -5,9 +5,9 @@ images."""
 import importlib.util
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from ..errors import UsageError
 from ..files.strange_files import read_bounded
+from .variations import CandidateGenerator
 
 
 FINER = 4  # supersampling factor, for smooth edges
@@ -23,7 +24,8 @@ LARGEST_ANGLE, LEAST_SIZE = 25.0, 0.5  # degrees; share of the side
 NUM_NUMBERS = 7  # font, size, angle, slant, stroke, shift right and down, each in [0, 1]
 
 
-class FontCandidates:
+@dataclass
+class FontCandidates(CandidateGenerator):
     """
     Candidates of seven numbers in [0, 1]: font, size, angle, slant, stroke, and the position in both directions.
 
@@ -34,16 +36,9 @@ class FontCandidates:
         facts, public_inputs: See `CandidateGenerator`.
     """
 
-    def __init__(
-        self,
-        image_shape: Sequence[int],
-        class_names: Sequence[str],
-        fonts: Sequence[bytes],
-        facts: dict[str, Any],
-        public_inputs: list[dict[str, Any]],
-    ):
-        self.image_shape, self.class_names, self.fonts = tuple(image_shape), list(class_names), list(fonts)
-        self.facts, self.public_inputs = facts, public_inputs
+    image_shape: tuple[int, ...]
+    class_names: Sequence[str]
+    fonts: Sequence[bytes]
 
     def initial(self, labels: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         """Draws uniform candidates `[m, 7]`."""

@@ -3,38 +3,33 @@
 
 import copy
 import math
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from tqdm.auto import tqdm
 
 from ..pipelines import DPImagePipeline
+from .variations import CandidateGenerator
 
 
-class PipelineCandidates:
+@dataclass
+class PipelineCandidates(CandidateGenerator):
     """
     Images of a public model.
 
     Args:
         pipeline (`DPImagePipeline`): Pipeline of the public model.
         image_shape (`tuple[int, int, int]`): (C, H, W).
-        num_inference_steps (`int`): Number of steps from noise to an image.
+        num_steps (`int`): Number of steps from noise to an image.
         facts, public_inputs: See `CandidateGenerator`.
         batch_size (`int`, defaults to 250): Number of images at a time.
     """
 
-    def __init__(
-        self,
-        pipeline: DPImagePipeline,
-        image_shape: tuple[int, ...],
-        num_inference_steps: int,
-        facts: dict[str, Any],
-        public_inputs: list[dict[str, Any]],
-        batch_size: int = 250,
-    ):
-        self.pipeline, self.image_shape, self.num_steps = pipeline, tuple(image_shape), num_inference_steps
-        self.facts, self.public_inputs, self.batch_size = facts, public_inputs, batch_size
+    pipeline: DPImagePipeline
+    image_shape: tuple[int, ...]
+    num_steps: int
+    batch_size: int = 250
 
     def initial(self, labels: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         """Draws images from noise, of these classes if the model is conditional."""
@@ -47,9 +42,6 @@ class PipelineCandidates:
         """Adds the noise of the last `strength` share of the steps, and removes it by these steps."""
         start = self.num_steps - math.ceil(strength * self.num_steps)
         return candidates if start == self.num_steps else self._denoised(candidates, labels, start, generator)
-
-    def images(self, candidates: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        return candidates
 
     @torch.no_grad()
     def _denoised(

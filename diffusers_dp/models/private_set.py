@@ -5,6 +5,7 @@ et al. 2021, dataset condensation)."""
 import random
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -74,6 +75,7 @@ def classification_loss(
     return F.cross_entropy(model(images), labels, reduction="none")
 
 
+@dataclass
 class GradientMatching:
     """
     Uses a noisy gradient: takes steps of the synthetic images (the caller takes the last one), and some steps of the
@@ -93,25 +95,21 @@ class GradientMatching:
             network_learning_rate (`float`): See the flags.
     """
 
-    def __init__(
-        self,
-        images: SyntheticImages,
-        network: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        same_weights: Callable[[nn.Module], None],
-        seed: int,
-        *,
-        steps_per_network: int,
-        image_steps: int,
-        remembered_gradients: int,
-        network_steps: int,
-        network_learning_rate: float,
-    ):
-        self.images, self.network, self.optimizer, self.same_weights = images, network, optimizer, same_weights
-        self.steps_per_network, self.image_steps, self.network_steps = steps_per_network, image_steps, network_steps
-        self.learning_rate, self.taken, self.random = network_learning_rate, 0, random.Random(seed)
-        self.remembered: deque[tuple[Gradients, Gradients]] = deque(maxlen=remembered_gradients)
-        same_weights(network)
+    images: SyntheticImages
+    network: nn.Module
+    optimizer: torch.optim.Optimizer
+    same_weights: Callable[[nn.Module], None]
+    seed: int
+    steps_per_network: int
+    image_steps: int
+    remembered_gradients: int
+    network_steps: int
+    network_learning_rate: float
+
+    def __post_init__(self) -> None:
+        self.taken, self.random = 0, random.Random(self.seed)
+        self.remembered: deque[tuple[Gradients, Gradients]] = deque(maxlen=self.remembered_gradients)
+        self.same_weights(self.network)
 
     def __call__(self, gradients: Gradients) -> None:
         """Takes the network's noisy gradient, keyed by trained parameter name, and sets that of the synthetic
@@ -144,7 +142,7 @@ class GradientMatching:
                     layer.reset_parameters()
             self.same_weights(self.network)
             return
-        optimizer = torch.optim.SGD(self.network.parameters(), lr=self.learning_rate, momentum=0.5)
+        optimizer = torch.optim.SGD(self.network.parameters(), lr=self.network_learning_rate, momentum=0.5)
         pixels = self.images.pixels.detach()
         for _ in range(self.network_steps):
             optimizer.zero_grad()

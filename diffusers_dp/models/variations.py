@@ -6,17 +6,19 @@ proposes the same candidates again.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 
 
-class CandidateGenerator(Protocol):
+@dataclass(kw_only=True)
+class CandidateGenerator:
     """
     A public generator. A candidate is a tensor: an image, or the parameters of one, such as those of a drawn letter.
 
-    Attributes:
+    Args:
         facts (`dict`): JSON facts about the generator, for the receipt; no paths.
         public_inputs (`list[dict]`): Origins of external images and weights, for the receipt; no paths.
     """
@@ -26,36 +28,32 @@ class CandidateGenerator(Protocol):
 
     def initial(self, labels: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         """Draws candidates `[m, ...]` of these classes, int64 `[m]`."""
+        raise NotImplementedError
 
     def vary(
         self, candidates: torch.Tensor, labels: torch.Tensor, strength: float, generator: torch.Generator
     ) -> torch.Tensor:
         """Varies candidates: nearly the same for strength 0, as different as initial ones for 1."""
+        raise NotImplementedError
 
     def images(self, candidates: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Renders candidates as uint8 images, `[m, C, H, W]`."""
+        return candidates
 
 
-class PublicImageCandidates:
+@dataclass
+class PublicImageCandidates(CandidateGenerator):
     """
     Public images, varied by operations on their pixels.
 
     Args:
         by_class (sequence of `torch.Tensor` of uint8, shape `[n_c, C, H, W]`): Initial images of each class.
         operations (sequence of `str`): Names from `VARIATIONS`, in order.
-        facts (`dict`): See `CandidateGenerator`.
-        public_inputs (`list[dict]`): See `CandidateGenerator`.
+        facts, public_inputs: See `CandidateGenerator`.
     """
 
-    def __init__(
-        self,
-        by_class: Sequence[torch.Tensor],
-        operations: Sequence[str],
-        facts: dict[str, Any],
-        public_inputs: list[dict[str, Any]],
-    ):
-        self.by_class, self.operations = list(by_class), tuple(operations)
-        self.facts, self.public_inputs = facts, public_inputs
+    by_class: Sequence[torch.Tensor]
+    operations: Sequence[str]
 
     def initial(self, labels: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         """Draws images of the classes with replacement, and varies them a little so that none is published as it
@@ -73,9 +71,6 @@ class PublicImageCandidates:
         for name in self.operations:
             varied = VARIATIONS[name](varied, strength, generator)
         return (varied * 255).round().clamp(0, 255).byte()
-
-    def images(self, candidates: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        return candidates
 
 
 # Each function varies images `[m, C, H, W]` in [0, 1] with a strength in [0, 1]; each row has its own draws.

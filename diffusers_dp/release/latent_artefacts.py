@@ -5,6 +5,7 @@ import importlib.util
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from .components import WRONG, WrongModel, read_shapes
 from .latent_base import KINDS, LatentBase, drawing_pipeline
 
 
+@dataclass
 class LatentArtefact:
     """
     A latent model with its final weights.
@@ -35,26 +37,16 @@ class LatentArtefact:
         draw_samples (`Callable`): Draws the picture in `samples.png` from the finished pipeline.
     """
 
-    def __init__(
-        self,
-        base: LatentBase,
-        denoiser: LatentDenoiser,
-        *,
-        id2label: dict[int, str] | None,
-        prompts: Sequence[str] | None,
-        merge: bool,
-        draw_samples: Callable[[LatentImagePipeline], Image.Image],
-    ):
-        self.base, self.denoiser, self.merge = base, denoiser, merge
-        self.classes: dict[str, Any] = {
-            "id2label": id2label,
-            "class_prompts": None if prompts is None else list(prompts),
-        }
-        self.draw_samples = draw_samples
-        self.files: tuple[str, ...] = ADAPTER_FILES  # for a whole pipeline `save` replaces it by the saved files
+    base: LatentBase
+    denoiser: LatentDenoiser
+    id2label: dict[int, str] | None
+    prompts: Sequence[str] | None
+    merge: bool
+    draw_samples: Callable[[LatentImagePipeline], Image.Image]
+    files: tuple[str, ...] = ADAPTER_FILES  # for a whole pipeline `save` replaces it by the saved files
 
     def save(self, release: Path) -> None:
-        pipeline = drawing_pipeline(self.base, self.classes["id2label"], None, self.denoiser)
+        pipeline = drawing_pipeline(self.base, self.id2label, None, self.denoiser)
         samples = self.draw_samples(pipeline)
         pipeline.to("cpu")
         index: dict[str, Any] = {"_class_name": ADAPTERS, "base": self.base.reference}
@@ -71,7 +63,8 @@ class LatentArtefact:
 
             layers = {f"{self.base.network_name}_lora_layers": get_peft_model_state_dict(self.denoiser.network)}
             KINDS[self.base.kind][0].save_lora_weights(release, safe_serialization=True, **layers)
-        write_text(release / "model_index.json", canonical_json({**index, **self.classes}))
+        classes = {"id2label": self.id2label, "class_prompts": None if self.prompts is None else list(self.prompts)}
+        write_text(release / "model_index.json", canonical_json({**index, **classes}))
         samples.save(release / "samples.png")
         if self.merge:
             self.files = merged_files(release)
@@ -81,7 +74,7 @@ class LatentArtefact:
 
     def card(self, receipt: dict[str, Any]) -> ModelCard:
         """The guarantee is in the verifier's words, which looks for them."""
-        labels, base = self.classes["id2label"], self.base
+        labels, base = self.id2label, self.base
         tags = ["differential-privacy", "dp-sgd", "image-generation", "synthetic", *([] if self.merge else ["lora"])]
         named = None if self.merge or base.revision is None else base.name
         data = ModelCardData(library_name="diffusers", pipeline_tag="text-to-image", tags=tags, base_model=named)

@@ -148,7 +148,7 @@ def proposer_of(run: "Run") -> CandidateGenerator:
             raise UsageError("--generator text writes the names of classes, and there are none: give another.")
         fonts, called = find_fonts(config.font_dir)
         origin = {"kind": "fonts", "name": ", ".join(called), "licence": "not stated"}
-        return FontCandidates(facts.image_shape, names, fonts, {}, [origin])
+        return FontCandidates(facts.image_shape, names, fonts, facts={}, public_inputs=[origin])
     if config.proposer == "pipeline":
         return pipeline_candidates(run)
     source = config.public_images
@@ -162,7 +162,7 @@ def proposer_of(run: "Run") -> CandidateGenerator:
     operations = split_list(config.variations)
     said = {"variations": list(operations), "public_margin": config.public_margin}
     by_class = images_by_class(public, names, config.public_margin)
-    return PublicImageCandidates(by_class, operations, said, [public.origin])
+    return PublicImageCandidates(by_class, operations, facts=said, public_inputs=[public.origin])
 
 
 def pipeline_candidates(run: "Run") -> PipelineCandidates:
@@ -183,8 +183,9 @@ def pipeline_candidates(run: "Run") -> PipelineCandidates:
     pipeline.unet.eval()
     said = {"generator_inference_steps": GENERATOR_INFERENCE_STEPS}
     return PipelineCandidates(
-        pipeline, facts.image_shape, GENERATOR_INFERENCE_STEPS, said, [model.origin] if model.origin else []
-    )
+        pipeline, facts.image_shape, GENERATOR_INFERENCE_STEPS, facts=said,
+        public_inputs=[model.origin] if model.origin else [],
+    )  # fmt: skip
 
 
 def images_by_class(public: PublicImages, class_names: Any, margin: int) -> list[torch.Tensor]:

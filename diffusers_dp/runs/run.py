@@ -40,7 +40,6 @@ from ..words import RECEIPT_NAME
 from .bands import refuse_another_listing, refuse_other_groups
 from .checkpoints import find_checkpoint
 from .dp_sgd import WORDS, Trained, run_dp_sgd
-from .earlier_answers import take_answers
 from .folder import DERIVED, RunFolder
 from .identity import read_identity, save_identity
 from .kept_noise import noise_of
@@ -205,10 +204,6 @@ class TrainingRun(Generic[Config]):
         self._asked.add(query.name)
         self.done(query.title)
         return stored["answer"]
-
-    def take_answers(self, private: Path) -> None:
-        """Starts from the noisy answers of an earlier run, see `earlier_answers.take_answers`."""
-        take_answers(private, self.plan, self.ledger, self.answers)
 
     def _door(self, images: AnyDoor | None) -> SensitiveImages | AnyDoor:
         """The run's own, unless a mapped one is given. Raises `UsageError` where its answers would be charged to

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from diffusers_dp import verify
-from diffusers_dp.data.images import load_digits_split
+from diffusers_dp.data.sources import load_digits_split
 from diffusers_dp.evaluation import evaluator
 from diffusers_dp.pipelines import DPImagePipeline
 from support.evaluating import FAST, NAMES, PRIVATE, read, refused, run

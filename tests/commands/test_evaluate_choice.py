@@ -4,7 +4,7 @@
 import pytest
 
 from diffusers_dp import verify
-from diffusers_dp.data.images import load_digits_split
+from diffusers_dp.data.sources import load_digits_split
 from diffusers_dp.evaluation import classifier_features, evaluator, judging
 from support.evaluating import NAMES, refused
 from support.images import write_dataset

@@ -9,7 +9,8 @@ import pytest
 from PIL import Image, ImageFile
 
 from diffusers_dp.data.decoding import decode_as_it_is, decode_image
-from diffusers_dp.data.images import load_digits_split, load_images, public_facts
+from diffusers_dp.data.images import load_images, public_facts
+from diffusers_dp.data.sources import load_digits_split
 from diffusers_dp.errors import UsageError
 from diffusers_dp.methods.feta_pro import FETAProConfig
 from diffusers_dp.randomness.keyed_hash import digests_of, is_held_out

@@ -11,7 +11,7 @@ from diffusers import EDMDPMSolverMultistepScheduler
 from sklearn.metrics import confusion_matrix
 
 from diffusers_dp.accounting.ledger import LedgerRow, PrivacyLedger
-from diffusers_dp.data.images import load_digits_split
+from diffusers_dp.data.sources import load_digits_split
 from diffusers_dp.errors import BudgetExceeded, UsageError
 from diffusers_dp.evaluation import charged, networks
 from diffusers_dp.evaluation.charged import Judge, charged_evaluation, drawn_images

@@ -10,7 +10,7 @@ import torch
 from sklearn.linear_model import LogisticRegression
 from torch import nn
 
-from diffusers_dp.data.images import load_digits_split
+from diffusers_dp.data.sources import load_digits_split
 from diffusers_dp.evaluation.classifiers import (
     LogisticRegressionClassifier,
     NetworkClassifier,

@@ -10,7 +10,7 @@ import torch
 from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
 from dp_accounting.pld import PLDAccountant
 
-from diffusers_dp.data.images import load_digits_split
+from diffusers_dp.data.sources import load_digits_split
 from diffusers_dp.evaluation import dp_classifier
 from diffusers_dp.evaluation.dp_classifier import DPNetwork, classification_loss, reference_dp
 from diffusers_dp.evaluation.images import ImageSet

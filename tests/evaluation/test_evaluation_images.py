@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from diffusers_dp.data.images import load_digits_split, load_images, public_facts
+from diffusers_dp.data.images import load_images, public_facts
+from diffusers_dp.data.sources import load_digits_split
 from diffusers_dp.errors import UsageError
 from diffusers_dp.evaluation.images import (
     ImageSet,

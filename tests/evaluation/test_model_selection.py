@@ -3,7 +3,7 @@
 
 import pytest
 
-from diffusers_dp.data.images import load_digits_split
+from diffusers_dp.data.sources import load_digits_split
 from diffusers_dp.evaluation.images import ImageSet
 from diffusers_dp.evaluation.model_selection import Ranking
 

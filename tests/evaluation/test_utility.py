@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import precision_recall_fscore_support
 
-from diffusers_dp.data.images import load_digits_split
+from diffusers_dp.data.sources import load_digits_split
 from diffusers_dp.evaluation.classifiers import build_classifier
 from diffusers_dp.evaluation.images import ImageSet
 from diffusers_dp.evaluation.selection import split_for_training

@@ -37,7 +37,9 @@ def test_a_variation_grows_with_its_strength(name):
 def test_candidates_of_a_seed_stay_the_same():
     """A run that goes on, with a later version too, proposes what was voted for."""
     by_class = [(IMAGES * 255).byte(), (255 - IMAGES * 255).byte()]
-    proposer = PublicImageCandidates(by_class, ("affine", "elastic", "stroke", "brightness"), {}, [])
+    proposer = PublicImageCandidates(
+        by_class, ("affine", "elastic", "stroke", "brightness"), facts={}, public_inputs=[]
+    )
     first = proposer.initial(LABELS, seeded())
     assert first.dtype == torch.uint8 and torch.equal(first, proposer.initial(LABELS, seeded()))
     assert [first[LABELS == label].float().mean().item() < 128 for label in (0, 1)] == [True, False]
@@ -51,7 +53,7 @@ def test_text_is_drawn_and_varied(tmp_path):
     """White on black inside the frame; numbers stay in [0, 1]; a word fits; other strengths, other distances."""
     fonts, names = find_fonts(None)
     assert "Pillow's own font" in names and len(fonts) == len(names)
-    proposer = FontCandidates((3, 20, 20), ["7", "a long name"], fonts, {}, [])
+    proposer = FontCandidates((3, 20, 20), ["7", "a long name"], fonts, facts={}, public_inputs=[])
     first = proposer.initial(LABELS, seeded())
     images = proposer.images(first, LABELS)
     assert images.shape == (6, 3, 20, 20) and images.dtype == torch.uint8 and torch.equal(images[:, 0], images[:, 2])

@@ -8,7 +8,6 @@ RUN, LAUNCH, PLAN, LOOP = (f"diffusers_dp/runs/{name}.py" for name in ("run", "l
 BASE, COMPONENTS, VERIFY = (
     "diffusers_dp/release/latent_base.py", "diffusers_dp/release/components.py", "diffusers_dp/verify.py",
 )  # fmt: skip
-EARLIER, TAKEN = "diffusers_dp/runs/earlier_answers.py", "runs/test_earlier_answers.py::test_"
 DRAWS, SOURCE = "diffusers_dp/models/draws.py", "diffusers_dp/randomness/private_generator.py"
 EVOLVED = "training/train_private_evolution.py"
 LEDGERS, OWN, OF_A_BASE, OF_A_RUN = (
@@ -88,20 +87,6 @@ ONE_DOOR = (
         "for query in self.plan.queries if query.name not in asked]",
         "for query in self.plan.queries if query.name not in asked and False]",
         (f"{OWN}a_planned_question_that_was_never_asked_is_an_error_at_the_release",),
-    ),
-    Fault(
-        "an answer of an earlier run is taken without being charged",
-        EARLIER,
-        '            ledger.executed(ledger.reserve(paid), row["steps_executed"])\n',
-        "            del paid\n",
-        (f"{TAKEN}the_answer_is_taken_and_charged_as_it_was_asked",),
-    ),
-    Fault(
-        "an answer of an earlier run is taken whatever its images were",
-        EARLIER,
-        "        if there.get(name) != here.get(name):",
-        "        if False:",
-        (f"{TAKEN}an_answer_about_other_images_or_another_question_is_refused",),
     ),
     Fault(
         "DP-SGD of a model that no pre-flight tried",

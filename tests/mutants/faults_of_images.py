@@ -233,7 +233,7 @@ IMAGES = (
     Fault(
         "a line whose file is missing does not count",
         IMAGE_FOLDERS,
-        "max(lines, len(self._images))",
+        "max(len(self._lines), len(self._images))",
         "len(self._images)",
         ("data/test_one_record.py::test_lines_without_a_file_count_as_damaged_records",),
     ),

@@ -17,8 +17,9 @@ from torch import nn
 from diffusers_dp.accounting.ledger import LedgerRow, PrivacyLedger
 from diffusers_dp.accounting.ledger_row import STEPS
 from diffusers_dp.data.cache import new_cache
-from diffusers_dp.data.images import ImageArrays, load_digits_split, open_images
+from diffusers_dp.data.images import ImageArrays, open_images
 from diffusers_dp.data.shares import load_share, share_of
+from diffusers_dp.data.sources import load_digits_split
 from diffusers_dp.distributed import processes as library
 from diffusers_dp.distributed.processes import Processes
 from diffusers_dp.distributed.shared_ledger import shared_ledger

@@ -224,6 +224,6 @@ def test_it_learns_two_patterns(script):
         parts = torch.autograd.grad(losses.mean(), list(trained.model.parameters()))
         step(dict(zip((name for name, _ in trained.model.named_parameters()), parts, strict=True)))
         trained.optimizer.step()
-    drawn = step.generator.draw(labels).detach().mean(3).squeeze(1)
+    drawn = step.draw.draw(labels).detach().mean(3).squeeze(1)
     difference = drawn[:, :4].mean(1) - drawn[:, 4:].mean(1)
     assert (difference[labels == 0] > 0.5).all() and (difference[labels == 1] < -0.5).all()

@@ -279,7 +279,8 @@ def test_a_public_model_proposes_and_varies(scheduler, script, flags, tmp_path, 
     receipt = receipt_of(tmp_path / "run" / "release")
     assert receipt["public_inputs"][0]["licence"] == "apache-2.0" and verify.report(tmp_path / "run" / "release") == 0
     loaded = load_pretrained(model, image_shape=(1, 8, 8), num_classes=None)
-    proposer = PipelineCandidates(DPImagePipeline(loaded.unet, loaded.scheduler), (1, 8, 8), 10, {}, [], 4)
+    pipeline = DPImagePipeline(loaded.unet, loaded.scheduler)
+    proposer = PipelineCandidates(pipeline, (1, 8, 8), 10, 4, facts={}, public_inputs=[])
     labels, draws = torch.zeros(6, dtype=torch.long), torch.Generator().manual_seed(0)
     first = proposer.initial(labels, draws)
     assert first.dtype == torch.uint8 and first.shape == (6, 1, 8, 8) and not torch.equal(first[0], first[1])
