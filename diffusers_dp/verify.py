@@ -12,6 +12,7 @@ Exit codes: 0 consistent, 2 nothing to check, 4 something does not match or is d
 each mismatch is one line.
 """
 
+import base64
 import hashlib
 import itertools
 import json
@@ -20,11 +21,13 @@ import math
 import os
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from datetime import date
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 
 RECEIPT_NAME, CARD_NAME, SIGNATURE_NAME = "privacy_receipt.json", "README.md", "privacy_receipt.json.sig"
@@ -36,9 +39,12 @@ FOLDERS_OUTSIDE = (".cache", ".git")
 MOST_BYTES, MOST_EVENTS, MOST_STEPS, MOST_ORDERS = 10_000_000, 2_000, 6_000_000, 200
 MOST_FILES, MOST_HASHED, MOST_DEPTH, MOST_COUNTED = 10_000, 20_000_000_000, 50, 10_000_000
 MOST_KINDS, LARGEST_ORDER, LARGEST_CLAIM = 50, 1_024, 1e9  # kinds: events that differ in more than their steps
+LONGEST_TEXT = 10_000  # letters of a prompt, a name or a sentence
 BANDED, MOST_BANDS, SUM_OF_SQUARES = "banded_gaussian", 1_000, 1 + 1e-9
 IDS = ("path", "row", "column")
+DP_SGD, TEACHERS = "dp_sgd", "teachers"  # stages of many steps
 NOISE, INTERVALS = (0.02, 1e7), (5e-6, 1e-2)
+SIZES = (9.99e-31, LARGEST_CLAIM)  # of clip norms and divisors; squares of smaller ones vanish in float32
 ACCOUNTANTS = ("pld", "rdp", "prv")
 # Epsilon by RDP beyond which its low orders size PLD's grid, and beyond which PLD is not computed. Points of that grid
 # over epsilon: more take GiB.
@@ -57,8 +63,9 @@ PICKLED = ", and pickled weights are never loaded"
 EXACT_RNG = "the operating system's generator for noise and samples; numpy Philox 4x64, 128-bit key, for losses"
 RNG_KINDS = ("numpy Philox 4x64, 128-bit key; on CUDA torch's Philox 4x32, a fresh 64-bit seed per draw", EXACT_RNG)
 CLIP_STEPS, COIN = 2**18, 2**53  # of `--noise exact`: steps of a clip norm, and of a probability
-RNG_FIELDS = {"kind", "os_entropy", "seed_published"}
 RELEASED = "release of diffusers_dp"  # kind of a public input
+#: Words in names of what the noise may follow from, which no question states.
+SECRETS = {"key", "keys", "secret", "secrets", "seed", "seeds", "salt", "entropy", "password", "token"}
 VERSION, LEAST_ASSUMPTIONS = r"[\w.+-]{1,100}", 5
 EVALUATION_STAGE = "evaluation_reserve"
 MOST_OUTPUTS, LONGEST_OUTPUT, MOST_BOUNDS = 100, 2_000, 20
@@ -80,27 +87,7 @@ EDITED = (
 )
 
 
-def _asked(receipt: dict[str, Any]) -> list[dict[str, Any]]:
-    """The events of a release and of those before it, which it counts."""
-    return [event for release in (receipt, *receipt.get("prior_releases", [])) for event in release["events"]]
-
-
-ADAPTERS, LONGEST_TEXT = "DPLatentAdapters", 10_000  # a class of `model_index.json`, letters of a prompt or a name
-#: Fields of `model_index.json` that this library writes, and whether a value can be one.
-INDEX_FIELDS: dict[str, Callable[[Any], bool]] = {
-    "base": lambda value: isinstance(value, dict),
-    "class_prompts": lambda value: value is None or are_texts(value),
-    "class_names": lambda value: value is None or are_texts(value),
-    "id2label": lambda value: value is None or isinstance(value, dict) and are_texts(list(value.values())),
-    "image_shape": lambda value: isinstance(value, list) and len(value) == 3 and all(_whole(n, 1) for n in value),
-    **{name: lambda value: _whole(value, 1) for name in ("num_images", "num_shards", "patch_size")},
-}
-
-
-def _inputs(receipt: dict[str, Any]) -> list[dict[str, Any]]:
-    """Public inputs, also of a receipt that was not checked yet."""
-    inputs = receipt.get("public_inputs")
-    return [origin for origin in inputs if isinstance(origin, dict)] if isinstance(inputs, list) else []
+ADAPTERS = "DPLatentAdapters"  # a class of `model_index.json`
 
 
 def priced_inputs(receipt: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -156,7 +143,8 @@ def verify(folder: str | Path) -> tuple[dict[str, Any], list[str]]:
 
 def check_guarantee(receipt: dict[str, Any]) -> list[str]:
     """All that is checked of a receipt by itself, without the files of its release."""
-    wrong = list(check_statement(receipt)) + list(check_numbers(receipt))
+    wrong = list(check_fields(receipt, FIELDS))
+    wrong = wrong or [*check_statement(receipt), *check_numbers(receipt)] or list(check_method(receipt))
     absl = logging.getLogger("absl")
     level, quiet = absl.level, max(absl.level, logging.ERROR)
     try:
@@ -236,11 +224,8 @@ def _object(pairs: Any) -> dict[str, Any]:
 def check_files(folder: Path, receipt: dict[str, Any]) -> Iterator[str]:
     """Every file but the card and the receipt has the hash that the receipt states, and no file is there that it does
     not know."""
-    listed = receipt.get("files")
-    if not isinstance(listed, list) or not all(
-        isinstance(file, dict) and isinstance(file.get("name"), str) and isinstance(file.get("sha256"), str)
-        for file in listed
-    ):
+    listed = receipt.get("files", [None])
+    if list(check_fields(listed, FIELDS["files"])):
         yield "The receipt lists no files."
         return
     stated = {file["name"]: file["sha256"] for file in listed}
@@ -293,18 +278,17 @@ def check_index(folder: str | Path) -> Iterator[str]:
         index = _json(Path(folder, "model_index.json"))
     except (OSError, ValueError):
         return
-    if not isinstance(index, dict):
-        return
-    wrong = [name for name, is_right in INDEX_FIELDS.items() if name in index and not is_right(index[name])]
-    if index.get("_class_name") == ADAPTERS and "base" not in index:
-        wrong.append("base")
-    if wrong:
-        yield f"model_index.json says {', '.join(wrong)} in a way that no release does."
+    if isinstance(index, dict):
+        needs_base = index.get("_class_name") == ADAPTERS and "base" not in index
+        wrong = ["base must be there"] * needs_base + [
+            f"{place[1:]} must {must}" for place, must in _misfits(index, INDEX, "", index)
+        ]
+        yield from (f"model_index.json says what no release does: {problem}." for problem in wrong)
 
 
 def are_texts(value: Any) -> bool:
     """Whether it is a list of texts of bounded length."""
-    return isinstance(value, list) and all(isinstance(text, str) and len(text) <= LONGEST_TEXT for text in value)
+    return not list(_misfits(value, [TEXT, PLACE], "", value))
 
 
 def base_of(folder: str | Path) -> dict[str, Any] | None:
@@ -335,17 +319,9 @@ def check_base(folder: str | Path, base: dict[str, Any]) -> Iterator[str]:
 
 def check_reference(base: dict[str, Any]) -> Iterator[str]:
     """The base is named by a whole commit, not by a branch or tag that may move, and holds no program."""
-    files, revision = base.get("files"), base.get("revision")
-    if not isinstance(base.get("name"), str) or not (
-        revision is None or isinstance(revision, str) and re.fullmatch(r"[0-9a-f]{40}", revision)
-    ):
-        yield "The base is not named by a whole commit."
-    if not isinstance(files, list) or not 0 < len(files) <= MOST_FILES or not all(
-        isinstance(file, dict) and isinstance(file.get("name"), str) and isinstance(file.get("sha256"), str)
-        and BASE_FILE.fullmatch(file["name"]) and re.fullmatch(r"[0-9a-f]{64}", file["sha256"])
-        for file in files
-    ):  # fmt: skip
-        yield "The base is not named by the hashes of safetensors and configurations."
+    for place, must in _misfits(base, BASE, "", base):
+        what = "a whole commit" if "revision" in place else "the hashes of safetensors and configurations"
+        yield f"The base is not named by {what}: {place[1:]} must {must}."
 
 
 def _entries(folder: Path) -> Iterator[tuple[str, Path]]:
@@ -419,481 +395,634 @@ def _canonical(value: Any) -> bytes:
     return bytes(content + b"\n")
 
 
+# What a receipt may say: a table of its fields, and a function that walks it.
+
+
+def anything(value: Any) -> bool:
+    """anything"""
+    return True
+
+
+def left_out(value: Any) -> bool:
+    """left out: this library writes no such field"""
+    return False
+
+
+def words(value: Any) -> bool:
+    """words without stray spaces"""
+    return isinstance(value, str) and 0 < len(value) <= LONGEST_TEXT and value == value.strip()
+
+
+def a_day(value: Any) -> bool:
+    """a day"""
+    with suppress(ValueError):
+        return isinstance(value, str) and date.fromisoformat(value).isoformat() == value
+    return False
+
+
+def zero_to_one(value: Any) -> bool:
+    """[0, 1]"""
+    return json.dumps(value) == "[0, 1]"
+
+
+def a_range(value: Any) -> bool:
+    """two numbers, the second above the first"""
+    ends = value if isinstance(value, list) and len(value) == 2 else [0, 0]
+    return all(_between(end, -1e300, 1e300) for end in ends) and ends[0] < ends[1]
+
+
+def a_float(value: Any) -> bool:
+    """a number with a decimal point"""
+    return isinstance(value, float) and math.isfinite(value)
+
+
+def a_fact(value: Any) -> bool:
+    """a number, a short word, or a list of them"""
+    if isinstance(value, list):
+        return len(value) <= MOST_BANDS and not any(isinstance(each, list) or not a_fact(each) for each in value)
+    is_word = isinstance(value, str) and re.fullmatch(r"[\w .,:/+-]{0,31}", value, re.ASCII) is not None
+    return value is None or isinstance(value, bool) or is_word or _between(value, -LARGEST_CLAIM, LARGEST_CLAIM)
+
+
+def _between(value: Any, low: float, high: float) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and low < value < high
+
+
+def _has_shares(event: dict[str, Any]) -> bool:
+    return event.get("stage") == TEACHERS or isinstance(event.get("query"), dict) and "shares" in event["query"]
+
+
+#: By the word after `@` in the name of a field: in which events it must be. In others it must not.
+WHERE: dict[str, Callable[[dict[str, Any]], bool]] = {
+    "bands": lambda event: bool(event.get("mechanism") == BANDED),
+    "shares": _has_shares,
+    "groups": lambda event: event.get("mechanism") == BANDED or _has_shares(event),
+}
+COUNT, PLACE, SHARE, EPSILON = range(1, MOST_COUNTED + 1), range(MOST_COUNTED + 1), (0, 1), (0, LARGEST_CLAIM)
+TEXT, DIGEST, KEY = re.compile(r"(?s:.{0,10000})"), re.compile(r"[0-9a-f]{64}"), re.compile(r"[0-9a-f]{32}")
+NAME, VERSIONED = re.compile(UNIT, re.ASCII), re.compile(r"[\w.+-]{1,100}", re.ASCII)
+#: Fields of an event. Its form is known here and in `Asked.read` alone. In these tables a set has all values, a range
+#: whole numbers, a pair what a number lies between, a pattern texts; a function says itself what fits. A list is an
+#: element and how many there are. A field with `?` may be missing, one with `~` may be null; `...` is all others.
+EVENT = {
+    "id": PLACE,
+    "stage": words,
+    "mechanism": {"gaussian", "poisson_gaussian", BANDED},
+    "noise_multiplier": NOISE,
+    "sampling_probability": (0, math.nextafter(1, 2)),
+    "steps_reserved": COUNT,
+    "steps_executed": PLACE,
+    "dataset_size": COUNT,
+    "partition": {None, "label"},
+    "bands@bands": range(2, MOST_BANDS + 1),
+    "first_step@bands": PLACE,
+    "query": {
+        "sensitivity": SIZES, "clip_norm": SIZES, "normaliser?": SIZES,
+        "noise_multiplicity?": COUNT, "max_images_per_unit?": COUNT, "grid?": {CLIP_STEPS},
+        "coefficients@bands": [(-2, 2), range(2, MOST_BANDS + 1)], "sample_rate@bands": SHARE,
+        "group_key@groups": KEY, "ids@groups": {*IDS}, "shares@shares": COUNT, "votes?": COUNT,
+        ...: a_fact,
+    },
+}  # fmt: skip
+EVENTS, CLASSES = [EVENT, range(1, MOST_EVENTS + 1)], [TEXT, COUNT]
+#: Fields of what training began with, where that has an epsilon of its own.
+PRICED = {
+    "epsilon": EPSILON, "delta": SHARE, "receipt_sha256": DIGEST, "num_units?~": COUNT, "unit_of_privacy?~": NAME,
+    "dataset_id?~": NAME, ...: anything,
+}  # fmt: skip
+#: Fields that the accounting reads, also of a plan.
+ACCOUNTED = {
+    "adjacency": {"zero_out"},
+    "unit_of_privacy": NAME,
+    "delta": SHARE,
+    "public_facts": {
+        "num_images?": COUNT, "num_units?": COUNT, "max_images_per_unit?": COUNT, "normaliser?": SIZES,
+        "class_names?~": CLASSES, "image_shape?": [COUNT, range(3, 4)], "evaluation_reserve?": SHARE,
+        "value_range?": zero_to_one, "grey_range?": a_range,
+        "held_out?": {"images": COUNT, "ids": {*IDS}, "column~": TEXT},
+        "reading?": {"image_column?": TEXT, "label_column?": TEXT, "image_suffixes?": TEXT, "delimiter?": TEXT},
+    },
+    "events": EVENTS,
+    "prior_releases": [{"unit_of_privacy": NAME, "num_images": COUNT, "events": EVENTS}, range(MOST_EVENTS + 1)],
+}  # fmt: skip
+#: Fields of `model_index.json` that this library writes, and of the base of adapters there.
+INDEX = {
+    "base?": {...: anything}, "class_prompts?~": [TEXT, PLACE], "class_names?~": [TEXT, PLACE],
+    "id2label?~": {...: TEXT}, "image_shape?": [COUNT, range(3, 4)], "num_images?": COUNT, "num_shards?": COUNT,
+    "patch_size?": COUNT, ...: anything,
+}  # fmt: skip
+BASE = {
+    "name": TEXT, "revision~": re.compile(r"[0-9a-f]{40}"), ...: anything,
+    "files": [{"name": BASE_FILE, "sha256": DIGEST, ...: anything}, range(1, MOST_FILES + 1)],
+}  # fmt: skip
+#: Fields of a receipt.
+FIELDS = {
+    **ACCOUNTED,
+    "format": {FORMAT},
+    "library": {"name": {"diffusers_dp"}, "version": VERSIONED, "source_sha256": DIGEST},
+    "versions": {"dp_accounting": VERSIONED, "opacus": VERSIONED, "torch": VERSIONED, ...: VERSIONED},
+    "created_utc": a_day,
+    "method": {"name": words, "paper": TEXT, "status": {*STATUSES}},
+    "curriculum": {...: anything},
+    "status": {*STATUSES},
+    "assumptions": [words, range(LEAST_ASSUMPTIONS, MOST_COUNTED)],
+    "composition": words,
+    "rng": {"kind": {*RNG_KINDS}, "os_entropy": {True}, "seed_published": {False}},
+    "resumes": [{"step": PLACE, "fresh_entropy": {True}}, PLACE],
+    "processes": [COUNT, COUNT],
+    "public_inputs": [
+        {"kind": words, "name": words, "licence?~": words, "release_id?~": words, "class_names?~": CLASSES,
+         ...: anything},
+        PLACE,
+    ],
+    "accountant": {*ACCOUNTANTS},
+    "target_epsilon": EPSILON,
+    "claimed_epsilon": {
+        "pld": {"epsilon": EPSILON, "value_discretization_interval": INTERVALS},
+        "rdp": {"epsilon": EPSILON, "orders": [(1, LARGEST_ORDER + 1), range(1, MOST_ORDERS + 1)]},
+        "prv?": {"epsilon": EPSILON},
+    },
+    "dataset~": {
+        "id": re.compile(r"[A-Za-z0-9][\w.-]{0,99}", re.ASCII), "release_id": words, "target_epsilon~": EPSILON,
+        "bounds": [{"delta": SHARE, "target_epsilon": EPSILON}, range(MOST_BOUNDS + 1)],
+        "epsilon_of_all_releases": {"pld": EPSILON}, "value_discretization_interval": INTERVALS,
+    },
+    "private_evaluations": PLACE,
+    "evaluation": [
+        {"metric": words, "value": a_float, "standard_error": a_float, "protocol": {...: anything}},
+        range(MOST_EVENTS + 1),
+    ],
+    "leaky_outputs": [re.compile(r"(?s:.{0,2000})"), range(MOST_OUTPUTS + 1)],
+    "derived_from?": DIGEST,
+    "files": [{"name": TEXT, "sha256": TEXT}, PLACE],
+    "audit?": anything,
+}  # fmt: skip
+
+
+def check_fields(value: Any, table: Any) -> Iterator[str]:
+    """Each field is there or not, and is what it must be, as the table says; and there are no others."""
+    wrong: dict[tuple[str, str], list[str]] = {}
+    for place, must in _misfits(value, table, "", value):
+        wrong.setdefault((re.sub(r"\.\d+", ".*", place), must), []).append(place[1:])
+    for (_, must), places in wrong.items():
+        more = f" and {len(places) - 1} more" if len(places) > 1 else ""
+        hint = ": this is no guarantee" if places[0].endswith(("status", "epsilon")) else ""
+        yield f"The receipt's field {places[0]}{more} must {must}{hint}."
+
+
+def _misfits(value: Any, table: Any, place: str, event: Any) -> Iterator[tuple[str, str]]:
+    """Places where a value does not fit, and what must be there; `event` is the innermost one that it lies in."""
+    match table:
+        case dict() if isinstance(value, dict):
+            yield from _misfits_of_object(value, table, place, event)
+        case [each, numbers] if isinstance(table, list) and isinstance(value, list) and len(value) in numbers:
+            for number, inner in enumerate(value):
+                yield from _misfits(inner, each, f"{place}.{number}", inner if each is EVENT else event)
+        case _:
+            fits, what = _fits(value, table)
+            yield from () if fits else [(place, f"be {what}")]
+
+
+def _misfits_of_object(value: dict[str, Any], table: Any, place: str, event: Any) -> Iterator[tuple[str, str]]:
+    others = dict(value)
+    for name, inner in table.items():
+        if name is ...:
+            continue
+        key, _, where = name.partition("@")
+        needed, null, key = WHERE[where](event) if where else "?" not in key, "~" in key, key.rstrip("?~")
+        others.pop(key, None)
+        if key in value and (needed or not where):
+            yield from () if null and value[key] is None else _misfits(value[key], inner, f"{place}.{key}", event)
+        elif key in value or needed:
+            yield f"{place}.{key}", "be there" if needed else "not be there"
+    for key, each in others.items():
+        yield from _misfits(each, table.get(..., left_out), f"{place}.{key}", event)
+
+
+def _fits(value: Any, table: Any) -> tuple[bool, str]:
+    """Whether a value fits what is no object, and what it must be."""
+    match table:
+        case dict():
+            return False, "an object"
+        case list():
+            return False, f"a list of {table[1][0]} to {table[1][-1]}"
+        case set():
+            known = " or ".join(sorted(map(json.dumps, table)))
+            return any(type(each) is type(value) and each == value for each in table), known
+        case range():
+            whole = isinstance(value, int) and not isinstance(value, bool)
+            return whole and value in table, f"a whole number from {table[0]} to {table[-1]}"
+        case (low, high):
+            return _between(value, low, high), f"a number between {low:g} and {high:g}"
+        case re.Pattern():
+            return isinstance(value, str) and table.fullmatch(value) is not None, f"a text of the form {table.pattern}"
+    return table(value), table.__doc__
+
+
+# What the fields say together.
+
+
+class Asked(NamedTuple):
+    """An event, read. Its `kind` is `everyone`, `poisson`, `banded` or `shares`: who is in a sum. It is sampled with
+    this probability, of a unit whose turn it is; `facts` are what its question says."""
+
+    id: int
+    stage: str
+    kind: str
+    noise_multiplier: float
+    sampled: float
+    steps: int
+    executed: int
+    units: int
+    by_label: bool
+    bands: int
+    first_step: int
+    facts: dict[str, Any]
+
+    @classmethod
+    def read(cls, event: dict[str, Any]) -> "Asked":
+        """Of an event whose fields fit."""
+        kind = {"gaussian": "everyone", "poisson_gaussian": "poisson", BANDED: "banded"}[event["mechanism"]]
+        return cls(
+            event["id"], event["stage"], "shares" if kind == "everyone" and _has_shares(event) else kind,
+            event["noise_multiplier"], event["sampling_probability"], event["steps_reserved"], event["steps_executed"],
+            event["dataset_size"], event["partition"] == "label", event["bands"] if kind == "banded" else 1,
+            event.get("first_step", 0), event["query"],
+        )  # fmt: skip
+
+
+class Counted(NamedTuple):
+    """Poisson-sampled Gaussians of one kind."""
+
+    noise_multiplier: float
+    sampling_probability: float
+    steps: int
+
+
 def check_statement(receipt: dict[str, Any]) -> Iterator[str]:
-    """The receipt claims a guarantee at all, and says nothing that would be the end of one."""
-    if receipt.get("status") not in STATUSES:
-        yield f"The receipt's status is {ascii(receipt.get('status'))}: this is no guarantee."
-    unit, dataset, rng = receipt.get("unit_of_privacy"), receipt.get("dataset"), receipt.get("rng")
-    rng_kind = rng.get("kind") if isinstance(rng, dict) else None
-    if not isinstance(unit, str) or not re.fullmatch(UNIT, unit, re.ASCII):
-        yield "The receipt names no unit of privacy."
-    if not isinstance(rng, dict) or rng.get("os_entropy") is not True or rng.get("seed_published") is not False:
-        yield "The noise does not come from a secret source, or the receipt does not say so."
-    elif rng.get("kind") not in RNG_KINDS or set(rng) != RNG_FIELDS:
-        yield "The receipt names another source of noise than this library has, or publishes something of it."
-    resumes = receipt.get("resumes", [])
-    if not isinstance(resumes, list) or not all(
-        isinstance(resume, dict) and resume.get("fresh_entropy") is True and _whole(resume.get("step"), 0)
-        for resume in resumes
-    ):
-        yield "A resumed run drew its noise again, or the receipt does not say that it did not."
-    evaluations, name = receipt.get("private_evaluations"), dataset.get("id") if isinstance(dataset, dict) else None
-    if not _whole(evaluations, 0):
-        yield "The number of private evaluations is no number."
-    parent = receipt.get("derived_from", "0" * 64)
-    if not _is_digest(parent):
-        yield "The receipt does not say which release it is derived from by the digest of a receipt."
-    elif _is_derived_from_itself(receipt):
-        yield "The receipt says that its release is derived from itself."
-    outputs = receipt.get("leaky_outputs", [])
-    if (
-        not isinstance(outputs, list)
-        or len(outputs) > MOST_OUTPUTS
-        or not all(isinstance(output, str) and len(output) <= LONGEST_OUTPUT for output in outputs)
-    ):
-        yield "The outputs that the guarantee does not cover are no list of words."
-    elif bool(outputs) != (receipt.get("status") == LOWERED_STATUS):
-        yield (
-            f"The status must be {LOWERED_STATUS} where the receipt lists outputs that the guarantee does not cover, "
-            "and only there."
-        )
-    if (_says_proven(receipt) or rng_kind == EXACT_RNG) and not _is_exact(receipt):
+    """The receipt claims no more than it can, and says nothing that would be the end of a guarantee."""
+    status, kind, inputs = receipt["status"], receipt["rng"]["kind"], receipt["public_inputs"]
+    releases = [map(Asked.read, release["events"]) for release in (receipt, *receipt["prior_releases"])]
+    exact = kind == EXACT_RNG and all("grid" in event.facts for asked in releases for event in asked)
+    evaluated = any(event.stage == EVALUATION_STAGE and event.executed for event in map(Asked.read, receipt["events"]))
+    proven = "proven" in (status, receipt["method"]["status"])
+    if status not in (receipt["method"]["status"], LOWERED_STATUS):
+        yield "The receipt's status is not that of its method."
+    if bool(receipt["leaky_outputs"]) != (status == LOWERED_STATUS):
+        yield f"The status must be {LOWERED_STATUS} where some outputs are not covered by it, and only there."
+    if (proven or kind == EXACT_RNG) and not exact:
         yield "The receipt says that its noise is proven to the bit, and lists events whose noise is not."
-    if _says_proven(receipt) and any(origin.get("kind") == "latent pipeline" for origin in _inputs(receipt)):
+    if proven and any(origin["kind"] == "latent pipeline" for origin in inputs):
         yield "The receipt says that its noise is proven to the bit, which no encoder of latents was."
-    yield from _check_fields(receipt)
-    yield from _check_evaluation(receipt)
-    yield from _check_priced_inputs(receipt)
-    if dataset is not None and not (isinstance(name, str) and re.fullmatch(DATASET_ID, name, re.ASCII)):
-        yield "The receipt's data set has no name."
-
-
-def _says_proven(receipt: dict[str, Any]) -> bool:
-    method = receipt.get("method")
-    return "proven" in (receipt.get("status"), method.get("status") if isinstance(method, dict) else None)
-
-
-def _is_exact(receipt: dict[str, Any]) -> bool:
-    """Whether every event, also of the releases before this one, was asked with `--noise exact`, and noise and samples
-    come from the operating system."""
-    try:
-        return receipt["rng"]["kind"] == EXACT_RNG and all("grid" in event["query"] for event in _asked(receipt))
-    except (KeyError, TypeError, AttributeError):
-        return False
+    if _is_derived_from_itself(receipt):
+        yield "The receipt says that its release is derived from itself."
+    if receipt["evaluation"] and not evaluated:
+        yield f"The receipt carries numbers of an evaluation, and no event {EVALUATION_STAGE} paid for them."
+    if receipt["prior_releases"] and receipt["dataset"] is None:
+        yield "The receipt lists prior releases of no data set."
+    if receipt["accountant"] not in receipt["claimed_epsilon"]:
+        yield "The receipt claims no epsilon by its accountant."
+    if _publishes_a_key(receipt):
+        yield "The receipt states a hash, and elsewhere what it is the hash of, as if that were a key."
+    yield from _check_inputs(receipt)
 
 
 def _is_derived_from_itself(receipt: dict[str, Any]) -> bool:
-    if "derived_from" not in receipt:
-        return False
     parent = {name: value for name, value in receipt.items() if name != "derived_from"}
     try:
-        return bool(receipt["derived_from"] == settled_digest(parent))
+        return "derived_from" in receipt and bool(receipt["derived_from"] == settled_digest(parent))
     except ValueError:  # larger than the library writes, which is said elsewhere
         return False
 
 
-def _check_fields(receipt: dict[str, Any]) -> Iterator[str]:
-    """No field is missing, and each is of the kind that the library writes."""
-    for name, fits in FIELDS.items():
-        if name not in receipt:
-            yield f"The receipt lacks its field {name}."
-        elif not fits(receipt[name]):
-            yield f"The receipt's field {name} holds what this library does not write."
-    method = receipt.get("method")
-    if isinstance(method, dict) and receipt.get("status") not in (method.get("status"), LOWERED_STATUS):
-        yield "The receipt's status is not that of its method."
+def _publishes_a_key(receipt: dict[str, Any]) -> bool:
+    spelled = {spelling for text in _texts(receipt) for spelling in _spellings(text)}
+    return any(hashlib.sha256(spelling).digest() in spelled for spelling in spelled)
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and value != "" and value == value.strip()
+def _texts(value: Any) -> Iterator[str]:
+    """All texts in a JSON value, and those of one list or object put together."""
+    inner = [*value, *value.values()] if isinstance(value, dict) else value if isinstance(value, list) else []
+    texts = [each for each in inner if isinstance(each, str)]
+    yield from (*texts, "".join(texts), "".join(each for each in texts if re.fullmatch(r"[0-9A-Fa-f]{8,}", each)))
+    for each in inner:
+        yield from _texts(each)
 
 
-def _are_texts(value: Any, names: tuple[str, ...], pattern: str) -> bool:
-    """An object of at least these names, and of texts alone that fit the pattern."""
-    return (
-        isinstance(value, dict)
-        and set(names) <= set(value)
-        and all(_is_text(text) and re.fullmatch(pattern, text) for text in value.values())
-    )
+def _spellings(text: str) -> Iterator[bytes]:
+    """What a text may stand for: its letters, or bytes in hexadecimal or base64."""
+    yield from (each.encode("utf-8", "surrogatepass") for each in (text, text.lower(), text.upper()))
+    with suppress(ValueError):
+        yield bytes.fromhex(text)
+    with suppress(ValueError):
+        standard = text.replace("-", "+").replace("_", "/").rstrip("=")
+        yield base64.b64decode(standard + "=" * (-len(standard) % 4), validate=True)
 
 
-def _is_digest(value: Any) -> bool:
-    return isinstance(value, str) and re.fullmatch(r"[0-9a-f]{64}", value) is not None
-
-
-def _are_class_names(value: Any) -> bool:
-    return value is None or isinstance(value, list) and value != [] and all(isinstance(name, str) for name in value)
-
-
-def _is_origin(value: Any) -> bool:
-    """A public input: it is named, and what is a release says what it cost."""
-    if not isinstance(value, dict) or not all(_is_text(value.get(name)) for name in ("kind", "name")):
-        return False
-    digests = [value[name] for name in value if str(name).endswith("sha256")]
-    words = [value[name] for name in ("licence", "release_id") if value.get(name) is not None]
-    return (
-        all(map(_is_digest, digests))
-        and all(map(_is_text, words))
-        and _are_class_names(value.get("class_names"))
-        and ("epsilon" in value or value["kind"] != RELEASED and "receipt_sha256" not in value)
-    )
-
-
-def _is_list_of(fits: Callable[[Any], bool], least: int = 0) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, list) and least <= len(value) and all(map(fits, value))
-
-
-def _is_day(value: Any) -> bool:
-    try:
-        return isinstance(value, str) and date.fromisoformat(value).isoformat() == value
-    except ValueError:
-        return False
-
-
-def _is_grey(value: Any) -> bool:
-    return _between(value, -1e300, 1e300)
-
-
-def _are_public_facts(value: Any) -> bool:
-    """Those that a reader has to rely on; others may stand beside them."""
-    if not isinstance(value, dict):
-        return False
-    fits: dict[str, Callable[[Any], bool]] = {
-        "class_names": _are_class_names,
-        "image_shape": lambda shape: _is_list_of(lambda side: _whole(side, 1), 3)(shape) and len(shape) == 3,
-        "value_range": lambda ends: ends == [0, 1] and not any(isinstance(end, bool) for end in ends),
-        "grey_range": lambda ends: _is_list_of(_is_grey, 2)(ends) and len(ends) == 2 and ends[0] < ends[1],
-        "normaliser": lambda number: _between(number, 0, LARGEST_CLAIM),
-        "evaluation_reserve": lambda share: _between(share, 0, 1),
-        **{name: lambda number: _whole(number, 1) for name in ("num_images", "num_units", "max_images_per_unit")},
-    }
-    return all(fit(value[name]) for name, fit in fits.items() if name in value)
-
-
-#: What no other check reads of a receipt.
-FIELDS: dict[str, Callable[[Any], bool]] = {
-    "assumptions": _is_list_of(_is_text, LEAST_ASSUMPTIONS),
-    "composition": _is_text,
-    "created_utc": _is_day,
-    "curriculum": lambda value: isinstance(value, dict),
-    "dataset": lambda value: value is None or isinstance(value, dict),
-    "evaluation": lambda value: isinstance(value, list),
-    "leaky_outputs": lambda value: isinstance(value, list),
-    "library": lambda value: (
-        _are_texts(value, ("name", "version", "source_sha256"), VERSION)
-        and value["name"] == "diffusers_dp"
-        and _is_digest(value["source_sha256"])
-    ),
-    "method": lambda value: (
-        isinstance(value, dict)
-        and all(isinstance(value.get(name), str) for name in ("name", "paper", "status"))
-        and _is_text(value["name"])
-    ),
-    "prior_releases": lambda value: isinstance(value, list),
-    "processes": _is_list_of(lambda number: _whole(number, 1), 1),
-    "public_facts": _are_public_facts,
-    "public_inputs": _is_list_of(_is_origin),
-    "resumes": lambda value: isinstance(value, list),
-    "versions": lambda value: _are_texts(value, ("dp_accounting", "opacus", "torch"), VERSION),
-}
-
-
-def _check_evaluation(receipt: dict[str, Any]) -> Iterator[str]:
-    """Numbers that the training images answered were paid for by an event."""
-    found, events = receipt.get("evaluation", []), receipt.get("events")
-    asked = [
-        event
-        for event in (events if isinstance(events, list) else [])
-        if isinstance(event, dict) and event.get("stage") == EVALUATION_STAGE and event.get("steps_executed") == 1
-    ]
-    if not isinstance(found, list) or len(found) > MOST_EVENTS or not all(map(_is_number_with_protocol, found)):
-        yield "The numbers of the evaluation are no list of them."
-    elif found and not asked:
-        yield f"The receipt carries numbers of an evaluation, and no event {EVALUATION_STAGE} paid for them."
-
-
-def _is_number_with_protocol(found: Any) -> bool:
-    kinds = {"metric": str, "value": float, "standard_error": float, "protocol": dict}
-    if not isinstance(found, dict) or found.keys() != kinds.keys():
-        return False
-    return (
-        all(isinstance(found[name], kind) for name, kind in kinds.items()) and len(found["metric"]) <= LONGEST_OUTPUT
-    )
-
-
-def _check_priced_inputs(receipt: dict[str, Any]) -> Iterator[str]:
+def _check_inputs(receipt: dict[str, Any]) -> Iterator[str]:
     """What training began with that has an epsilon says how much, and is not forgotten in the sum of its data set."""
-    dataset = receipt.get("dataset")
+    for origin in receipt["public_inputs"]:
+        hashes = [value for name, value in origin.items() if name.endswith("sha256")]
+        priced = origin["kind"] == RELEASED or "receipt_sha256" in origin
+        if priced and "epsilon" not in origin or not all(_fits(value, DIGEST)[0] for value in hashes):
+            yield "A public input does not say what it cost, or has another kind of hash."
     try:
         for origin in priced_inputs(receipt):
-            words = [origin.get(name) or "none" for name in ("unit_of_privacy", "dataset_id")]
-            if not (
-                _between(origin["epsilon"], 0, LARGEST_CLAIM)
-                and _between(origin.get("delta"), 0, 1)
-                and _is_digest(origin.get("receipt_sha256"))
-                and (origin.get("num_units") is None or _whole(origin["num_units"], 1))
-                and all(isinstance(word, str) and re.fullmatch(UNIT, word, re.ASCII) for word in words)
-            ):
-                raise TypeError
-            same = isinstance(dataset, dict) and dataset.get("id") == origin.get("dataset_id")
-            if same and not receipt.get("prior_releases"):
+            yield from check_fields(origin, PRICED)
+            ours = (receipt["dataset"] or {}).get("id", ...) == origin.get("dataset_id")
+            if ours and not receipt["prior_releases"]:
                 yield "The receipt began with a release of its data set, and lists no prior release."
-    except (TypeError, AttributeError):
-        yield "The public inputs are no list of them, or one does not say what it cost."
+    except TypeError:
+        yield "What the public inputs began with is no list of objects."
 
 
 def check_numbers(receipt: dict[str, Any]) -> Iterator[str]:
-    """Everything that the accounting reads is there, of the right kind, and within bounds."""
-    if receipt.get("adjacency") != "zero_out":
-        yield f"Adjacency {receipt.get('adjacency')!r} is unknown; this program computes epsilon for 'zero_out'."
-    if not _between(receipt.get("delta"), 0, 1):
-        yield "delta does not lie between 0 and 1."
-    facts, unit = receipt.get("public_facts"), receipt.get("unit_of_privacy")
-    facts, parallel = facts if isinstance(facts, dict) else {}, unit == "image"
-    if ("num_units" in facts) == parallel:
-        counted = "units of several images" if parallel else "images"
-        yield f"The unit of privacy is {ascii(unit)}, but the public facts count {counted}: one of the two was edited."
-    count = facts.get("num_units", facts.get("num_images"))
-    yield from _check_events(receipt.get("events"), count, parallel, facts)
-    prior = receipt.get("prior_releases", [])
-    if not isinstance(prior, list) or len(prior) > MOST_EVENTS or not all(isinstance(other, dict) for other in prior):
-        yield "The receipt's prior releases are not a list of them."
+    """Everything that the accounting reads is there, of the right kind, and within bounds; also of a plan."""
+    wrong = list(check_fields({name: receipt[name] for name in ACCOUNTED if name in receipt}, ACCOUNTED))
+    yield from wrong
+    if wrong:
         return
-    events = sum(len(other["events"]) for other in prior if isinstance(other.get("events"), list))
-    if events > MOST_EVENTS:
+    facts, unit = receipt["public_facts"], receipt["unit_of_privacy"]
+    if ("num_units" in facts) == (unit == "image"):
+        said = "units of several images" if unit == "image" else "images"
+        yield f"The unit of privacy is {ascii(unit)}, but the public facts count {said}: one of the two was edited."
+    yield from _check_events(receipt["events"], facts.get("num_units", facts.get("num_images")), unit, facts)
+    if sum(len(other["events"]) for other in receipt["prior_releases"]) > MOST_EVENTS:
         yield f"The prior releases have more than {MOST_EVENTS} events."
         return
-    for other in prior:
-        if other.get("unit_of_privacy") != receipt.get("unit_of_privacy"):
+    for other in receipt["prior_releases"]:
+        if other["unit_of_privacy"] != unit:
             yield "A prior release protects another unit: these do not add up."
-        yield from (
-            f"A prior release: {problem}"
-            for problem in _check_events(other.get("events"), other.get("num_images"), parallel, {})
-        )
-    if prior and not isinstance(receipt.get("dataset"), dict):
-        yield "The receipt lists prior releases of no data set."
+        problems = _check_events(other["events"], other["num_images"], unit, {})
+        yield from (f"A prior release: {problem}" for problem in problems)
 
 
-def _check_events(events: Any, num_images: Any, parallel: bool, facts: dict[str, Any]) -> Iterator[str]:
-    if not isinstance(events, list) or not events or len(events) > MOST_EVENTS:
-        yield f"The receipt needs from 1 to {MOST_EVENTS} events."
-        return
-    if not _whole(num_images, 1):
-        yield "The number of units is no whole number above 0."
-    total = 0
+def _check_events(events: list[dict[str, Any]], units: Any, unit: str, facts: dict[str, Any]) -> Iterator[str]:
+    asked = list(map(Asked.read, events))
+    wrong = list(_grouped(asked, lambda event: _problems(event, units, unit, facts)))
+    yield from wrong or _check_turns([event for event in asked if event.kind == "banded"])
+    if any(after.id <= before.id for before, after in itertools.pairwise(asked)):
+        yield "The events are not numbered in the order in which they were asked."
+    if len({(event.noise_multiplier, event.sampled) for event in asked}) > MOST_KINDS:
+        yield f"The events are of more than {MOST_KINDS} kinds."
+    if sum(event.steps for event in asked) > MOST_STEPS:
+        yield f"The events have more than {MOST_STEPS} steps."
+
+
+def _grouped(asked: list[Asked], problems: Callable[[Asked], Iterator[str]]) -> Iterator[str]:
+    """The first problem of each event; of equal ones the number of the first event."""
     wrong: dict[str, list[int]] = {}
-    for number, event in enumerate(events):
-        problem = "it is not an object" if not isinstance(event, dict) else _wrong(event, num_images)
-        if problem is None:
-            total += event["steps_reserved"]
-            if event.get("partition") not in ((None, "label") if parallel else (None,)):
-                problem = "it calls parts parallel that one unit can lie in together"
-            problem = problem or _wrong_query(event, facts)
-        if problem is not None:
+    for number, event in enumerate(asked):
+        for problem in itertools.islice(problems(event), 1):
             wrong.setdefault(problem, []).append(number)
     for problem, numbers in wrong.items():
         more = f" and {len(numbers) - 1} more" if len(numbers) > 1 else ""
         yield f"Event {numbers[0]}{more} cannot be accounted: {problem}."
-    if not wrong:
-        yield from _check_turns([event for event in events if event["mechanism"] == BANDED])
-        numbers = [event.get("id") for event in events]
-        if any(after <= before for before, after in itertools.pairwise(numbers)):
-            yield "The events are not numbered in the order in which they were asked."
-    if len(_kinds([event for event in events if isinstance(event, dict)])) > MOST_KINDS:
-        yield f"The events are of more than {MOST_KINDS} kinds."
-    if total > MOST_STEPS:
-        yield f"The events have more than {MOST_STEPS} steps."
 
 
-def _wrong_query(event: dict[str, Any], facts: dict[str, Any]) -> str | None:
-    """Noise is counted against a question's sensitivity, which nothing that is clipped may exceed; and what an event
-    says of the release, the public facts say.
-
-    Args:
-        facts (`dict`): The public facts, as far as they are known.
-    """
-    query = event.get("query")
-    if not isinstance(query, dict) or not {"sensitivity", "clip_norm"} <= set(query):
-        return "it does not say its sensitivity, and what is clipped to which norm"
-    if "partition" not in event:
-        return "it does not say whether classes are parallel"
-    if not _whole(query.get("noise_multiplicity", 1), 1):
-        return "its noise multiplicity is no whole number above 0"
-    sizes = [query[name] for name in ("sensitivity", "clip_norm", "normaliser") if name in query]
-    if not all(_between(size, 0, LARGEST_CLAIM) for size in sizes):
-        return "a sensitivity, clip norm or divisor must be a number above 0"
-    if query["sensitivity"] < query["clip_norm"]:
-        return "its sensitivity lies below its clip norm, so that its noise is less than it says"
-    shared = "shares" in query or event.get("stage") == "teachers"
-    if shared and (wrong := _wrong_shares(event, query)):
-        return wrong
-    names = ("max_images_per_unit", *(("normaliser",) if event.get("stage") == "dp_sgd" else ()))
-    if any(query.get(name) != facts[name] for name in names if name in facts):
-        return "it contradicts the public facts"
-    if "grid" in query and (wrong := _wrong_grid(event, query, facts)):
-        return wrong
-    if event.get("partition") is not None and facts.get("class_names", ()) is None:
-        return "it calls classes parallel, and there are none"
-    if not (_whole(event.get("id"), 0) and _is_text(event.get("stage")) and event["stage"]):
-        return "it has no number or no name"
-    return None
+def _problems(event: Asked, units: Any, unit: str, facts: dict[str, Any]) -> Iterator[str]:
+    """Noise is counted against a sensitivity, which nothing that is clipped may exceed; and what an event says of the
+    release, the public facts say, as far as they are known."""
+    if event.kind != "banded" and (event.sampled == 1) != (event.kind in ("everyone", "shares")):
+        yield "its mechanism does not fit its sampling probability"
+    if event.executed > event.steps:
+        yield "more steps were executed than reserved"
+    if event.units != units:
+        yield "its data set has another size than the public facts say"
+    if event.by_label and (unit != "image" or event.kind in ("banded", "shares")):
+        yield "it calls parts parallel that one unit can lie in together"
+    if event.by_label and facts.get("class_names", ()) is None:
+        yield "it calls classes parallel, and there are none"
+    if event.facts["sensitivity"] < event.facts["clip_norm"]:
+        yield "its sensitivity lies below its clip norm, so that its noise is less than it says"
+    names = ("max_images_per_unit", *(("normaliser",) if event.stage == DP_SGD else ()))
+    if any(event.facts.get(name) != facts[name] for name in names if name in facts):
+        yield "it contradicts the public facts"
+    if any(SECRETS & {*name.lower().split("_")} for name in event.facts if name != "group_key"):
+        yield "it states a key, or what is called one"
+    if event.kind == "banded":
+        yield from _problems_of_bands(event)
+    if "shares" in event.facts:
+        yield from _problems_of_shares(event)
+    if "grid" in event.facts:
+        yield from _problems_of_grid(event, facts)
 
 
-def _wrong_shares(event: dict[str, Any], query: dict[str, Any]) -> str | None:
+def _problems_of_bands(event: Asked) -> Iterator[str]:
+    """Columns of the matrix that correlates the noise have norm 1 at most, and those of one unit do not overlap."""
+    c, bands, rate = event.facts["coefficients"], event.bands, event.facts["sample_rate"]
+    if bands > event.units:
+        yield "there are more bands than units"
+    if len(c) != bands or not c[0] > 0:
+        yield "it needs as many coefficients as bands, the first above 0"
+    if not math.fsum(value**2 for value in c) <= SUM_OF_SQUARES:
+        yield "the squares of its coefficients have a sum above 1, so that its noise is less than it says"
+    if not math.isclose(bands * rate, event.sampled, rel_tol=1e-9):
+        yield "its sampling probability is not the rate of all units times its bands"
+
+
+def _problems_of_shares(event: Asked) -> Iterator[str]:
     """One unit changes what the teacher of its share says from anything to anything: by two clip norms, or sqrt(2) for
     each vote. Every share answers in each round, so nothing is sampled."""
-    key = query.get("group_key")
-    if not _whole(query.get("shares"), 1) or query["shares"] > event.get("dataset_size", 0):
-        return "its shares are no whole number from 1 to the number of units"
-    if not (isinstance(key, str) and re.fullmatch(r"[0-9a-f]{32}", key) and query.get("ids") in IDS):
-        return "it does not say by which public key ids are assigned to shares"
-    if event.get("mechanism") != "gaussian" or event.get("partition") is not None or "coefficients" in query:
-        return "teachers answer for all shares together, without samples and parallel classes"
-    least, votes = 2 * query.get("clip_norm", math.inf), query.get("votes")
-    if votes is not None:
-        fits = _whole(votes, 1) and math.isclose(query.get("clip_norm", 0), math.sqrt(votes))
-        least = math.sqrt(2 * votes) if fits else math.inf
-    if not query.get("sensitivity", 0) >= least * (1 - EXACT):
-        return "a teacher may say anything, so that its sensitivity is two clip norms, or sqrt(2) a vote"
-    return None
+    votes, clip_norm = event.facts.get("votes"), event.facts["clip_norm"]
+    least = 2 * clip_norm if votes is None else math.sqrt(2 * votes)
+    if event.kind != "shares":
+        yield "teachers answer for all shares together, without samples"
+    if event.facts["shares"] > event.units:
+        yield "its shares are more than the number of units"
+    right = votes is None or math.isclose(clip_norm, math.sqrt(votes))
+    if not right or event.facts["sensitivity"] < (1 - EXACT) * least:
+        yield "a teacher may say anything, so that its sensitivity is two clip norms, or sqrt(2) a vote"
 
 
-def _wrong_grid(event: dict[str, Any], query: dict[str, Any], facts: dict[str, Any]) -> str | None:
+def _problems_of_grid(event: Asked, facts: dict[str, Any]) -> Iterator[str]:
     """What `--noise exact` rests on: vectors of whole numbers, no longer than the sensitivity; a probability that a
     coin of 53 bits has; and batches of a public shape."""
-    if query["grid"] != CLIP_STEPS or "clip_norm" not in query or query.get("sensitivity") != query["clip_norm"]:
-        return f"with whole numbers its clip norm is its sensitivity, of {CLIP_STEPS} steps"
-    if event.get("sampling_probability", 1) * COIN % 1:
-        return "no coin of 53 bits falls with its sampling probability"
-    gradient = event.get("stage") == "dp_sgd" or "noise_multiplicity" in query
-    if gradient and ("max_images_per_unit" in query or "num_units" in facts):
-        return "the proof with whole numbers has no gradients of units of several images"
-    return None
+    if event.facts["sensitivity"] != event.facts["clip_norm"]:
+        yield f"with whole numbers its clip norm is its sensitivity, of {CLIP_STEPS} steps"
+    if event.sampled * COIN % 1:
+        yield "no coin of 53 bits falls with its sampling probability"
+    of_units = "max_images_per_unit" in event.facts or "num_units" in facts
+    if of_units and (event.stage == DP_SGD or "noise_multiplicity" in event.facts):
+        yield "the proof with whole numbers has no gradients of units of several images"
 
 
-def _check_turns(events: list[dict[str, Any]]) -> Iterator[str]:
+def _check_turns(asked: list[Asked]) -> Iterator[str]:
     """The steps of a release whose groups take turns are one stream, without gaps: a group that was skipped, or a step
     that is counted twice, would give another number of turns."""
     reached = 0
-    for event in sorted(events, key=lambda event: event["first_step"]):
-        if event["first_step"] != reached:
-            what = "overlap" if event["first_step"] < reached else "leave a gap"
-            yield f"The steps of groups that take turns {what} at step {event['first_step']}."
+    for event in sorted(asked, key=lambda event: event.first_step):
+        if event.first_step != reached:
+            what = "overlap" if event.first_step < reached else "leave a gap"
+            yield f"The steps of groups that take turns {what} at step {event.first_step}."
             return
-        reached += event["steps_reserved"]
-    same = ("noise_multiplier", "sampling_probability", "bands", "query")
-    if any(event[key] != events[0][key] for event in events for key in same):
+        reached += event.steps
+    if any((each.noise_multiplier, each.facts) != (asked[0].noise_multiplier, asked[0].facts) for each in asked):
         yield "The groups that take turns, or their noise, change between events."
 
 
-def counted(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def counted(events: list[dict[str, Any]]) -> list[Counted]:
     """The events of one release as the accountant counts them.
 
     Of `n` steps in which `b` groups take turns, a unit takes part in at most `ceil(n / b)`, each a Poisson-sampled
     Gaussian (Choquette-Choo et al. 2023, arXiv 2306.08153, Theorem 4). Steps of one kind are added up first. The
     groups of another release are other groups: it is counted by itself.
     """
-    plain, turns = [], dict[tuple[Any, ...], dict[str, Any]]()
-    for event in events:
-        if event.get("mechanism") != BANDED:
-            plain.append(event)
-            continue
-        kind = (event["noise_multiplier"], event["sampling_probability"], event["bands"])
-        first = turns.setdefault(kind, {**event, "steps_reserved": 0})
-        first["steps_reserved"] += event["steps_reserved"]
-    for event in turns.values():
-        steps = -(-event["steps_reserved"] // event["bands"])
-        plain.append({**event, "mechanism": "poisson_gaussian", "steps_reserved": steps})
-    return plain
+    steps: Counter[tuple[float, float, int]] = Counter()
+    for event in map(Asked.read, events):
+        steps[event.noise_multiplier, event.sampled, event.bands] += event.steps
+    return [Counted(sigma, q, -(-number // bands)) for (sigma, q, bands), number in steps.items()]
 
 
-def _wrong_bands(event: dict[str, Any]) -> str | None:
-    """Columns of the matrix that correlates the noise have norm 1 at most, and those of one unit do not overlap."""
-    bands, first, query = event.get("bands"), event.get("first_step"), event.get("query")
-    if not _whole(bands, 2) or not _whole(first, 0) or not isinstance(query, dict):
-        return "steps of groups that take turns lack their bands, first step or query"
-    if bands > min(MOST_BANDS, event["dataset_size"]):
-        return f"there are more than {MOST_BANDS} bands, or more bands than units"
-    c, rate = query.get("coefficients"), query.get("sample_rate")
-    if not isinstance(c, list) or len(c) != bands or not all(_between(value, -2, 2) for value in c) or not c[0] > 0:
-        return "it needs as many coefficients as bands, numbers, the first above 0"
-    if not math.fsum(value**2 for value in c) <= SUM_OF_SQUARES:
-        return "the squares of its coefficients have a sum above 1, so that its noise is less than it says"
-    if not _between(rate, 0, 1) or not math.isclose(bands * rate, event["sampling_probability"], rel_tol=1e-9):
-        return "its sampling probability is not the rate of all units times its bands"
-    key = query.get("group_key")
-    if not (isinstance(key, str) and re.fullmatch(r"[0-9a-f]{32}", key) and query.get("ids") in IDS):
-        return "it does not say by which public key ids are assigned to groups"
-    return "groups that take turns are not parallel" if event.get("partition") is not None else None
+# What each method asks.
 
 
-def _wrong(event: dict[str, Any], num_images: Any) -> str | None:
-    keys = ("noise_multiplier", "sampling_probability", "steps_reserved", "steps_executed")
-    values: list[Any] = [event.get(key) for key in keys]
-    sigma, q, steps, executed = values
-    if not _between(sigma, *NOISE):
-        return f"a noise multiplier must lie between {NOISE[0]:g} and {NOISE[1]:g}"
-    if not (_between(q, 0, 1) or q == 1 and not isinstance(q, bool)):
-        return "a sampling probability must lie above 0 and not above 1"
-    if not _whole(steps, 1) or not _whole(executed, 0) or executed > steps:
-        return "steps must be whole, and no more executed than reserved"
-    known = {"gaussian": q == 1, "poisson_gaussian": q < 1, BANDED: True}
-    if not known.get(str(event.get("mechanism")), False):
-        return "its mechanism does not fit its sampling probability"
-    if not _whole(event.get("dataset_size"), 1) or event["dataset_size"] != num_images:
-        return "its data set has another size than the public facts say"
-    if event["mechanism"] == BANDED:
-        return _wrong_bands(event)
-    return "it has bands, and its mechanism has none" if {"bands", "first_step"} & set(event) else None
+class Asks(NamedTuple):
+    """What the events of a method are.
+
+    Args:
+        stages (`str` or `Callable`): The stages, or a function of `curriculum` that returns them. A flag adds those
+            with `?`. One of those with `|` between them is asked.
+        says (`str`): Facts of `curriculum` that make the method: names, or names with `=` and values.
+        votes (`bool`): Whether teachers vote.
+        norm (`str`): Facts of `curriculum` whose product is the square of the clip norm.
+        never (`str`): Mechanism and noise that the method refuses.
+    """
+
+    stages: str | Callable[[Any], str]
+    says: str = ""
+    votes: bool = False
+    norm: str = ""
+    never: str = ""
 
 
-def _between(value: Any, low: float, high: float) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and low < value < high
+def _feta_pro(said: Any) -> str:
+    wanted = said["curriculum"].replace("mix", "spatial,frequency")
+    features = _moments(said) if "num_parts" in said else "frequency_features|mean_features"
+    asked = ("central_images " if "spatial" in wanted else "") + (features if "frequency" in wanted else "")
+    return f"semantic_query? class_counts? {asked} dp_sgd"
 
 
-def _whole(value: Any, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= MOST_COUNTED
+def _moments(said: Any) -> str:
+    rounds = said["part_rounds"] if said["num_parts"] > 1 else 0
+    return f"grey_levels class_moments {_numbered('part_means', rounds)} covariances"
+
+
+def _numbered(name: str, number: int) -> str:
+    return " ".join(f"{name}_{place}" for place in range(1, min(number, MOST_EVENTS) + 1))
+
+
+KERNEL = "class_counts? mean_features"
+#: By their titles. A method that is not here is counted all the same, and `notes` says that nobody checked its kinds.
+METHODS = {
+    "FETA-Pro": Asks(_feta_pro, "curriculum"),
+    "DP-FETA": Asks(
+        lambda said: f"{said['central_images'].replace('mean', 'central')}_images dp_sgd", "mix_public_images"
+    ),
+    "DPDM": Asks("dp_sgd"),
+    "DP-Diffusion": Asks("semantic_query? dp_sgd"),
+    "PGE with DP-SGD": Asks("dp_sgd", "sampler"),
+    "PSG": Asks("dp_sgd", "matched_layers", never="banded"),
+    "DP-GAN": Asks("dp_sgd", "gan_loss"),
+    "DP-LDM": Asks("central_images? dp_sgd", "train=attention|all", never="exact"),
+    "DP-LoRA": Asks("dp_sgd", "train=lora", never="exact"),
+    "DP-SAPF": Asks("saliency dp_sgd", "train=salient", never="exact"),
+    "DP-MERF": Asks("class_counts? frequency_features", "features=rff"),
+    "DP-Kernel (random features)": Asks(KERNEL, "features=rff_mixture"),
+    "DP-NTK": Asks(KERNEL, "features=ntk"),
+    "DP-HP": Asks(KERNEL, "features=hermite"),
+    "DP-Scattering": Asks(KERNEL, "features=scattering"),
+    "DP-MEPF": Asks(f"{KERNEL} second_moments? stopping_features_1? stopping_features_2?", "features=perceptual"),
+    "Moments": Asks(lambda said: _moments(said) + " network_means" * ("matched_networks" in said), "class_balance"),
+    "Private Evolution": Asks(lambda said: _numbered("votes", len(said["variation_strengths"])), "lookahead"),
+    "GS-WGAN": Asks("teachers", "aggregation=gradients"),
+    "PATE-GAN": Asks("teachers", "aggregation=votes", True, "generated_per_round"),
+    "DataLens": Asks("teachers", "aggregation=signs", False, "generated_per_round signs_per_image"),
+    "G-PATE": Asks("teachers", "aggregation=bins", True, "generated_per_round projected_values"),
+}
+#: Of a stage: who is in its sums, whether classes are apart, and whether an event may have many steps. Other stages
+#: ask everyone, by class, once.
+STAGES = {
+    "dp_sgd": ("everyone poisson banded", False, True),
+    "teachers": ("shares", False, True),
+    "central_images": ("everyone poisson", True, True),
+    "mode_images": ("everyone poisson", True, True),
+    "saliency": ("everyone", False, False),
+}
+#: What `curriculum` calls some facts of questions.
+CALLED = {"shares": "num_teachers", "num_candidates": "candidates_per_class", "num_networks": "matched_networks"}
+
+
+def check_method(receipt: dict[str, Any]) -> Iterator[str]:
+    """The events are those of the method that the receipt names, as its `curriculum` describes it."""
+    title, said, facts = receipt["method"]["name"], receipt["curriculum"], receipt["public_facts"]
+    asked, method = list(map(Asked.read, receipt["events"])), METHODS.get(title)
+    if method is None:
+        return
+    try:
+        stages = method.stages if isinstance(method.stages, str) else method.stages(said)
+        norm = math.sqrt(math.prod(said[name] for name in method.norm.split()))
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+        yield f"The receipt's curriculum does not say what {title} asks."
+        return
+    for name, _, values in (each.partition("=") for each in method.says.split()):
+        if name not in said or values and said[name] not in values.split("|"):
+            yield f"The receipt's curriculum is not that of {title}: {name} must be {values or 'there'}."
+    found, known = {event.stage for event in asked}, {EVALUATION_STAGE} & {*facts}
+    for stage in stages.split():
+        either = {*stage.rstrip("?").split("|")}
+        known |= either
+        if len(found & either) > 1 or not (found & either or stage.endswith("?")):
+            yield f"{title} asks {stage.replace('|', ' or ')}, and the receipt does not list it so."
+    for stage in sorted(found - known):
+        yield f"{title} asks nothing called {ascii(stage)[:60]}: this is an event of another method."
+    reserved = sum(event.steps for event in asked if event.stage in (DP_SGD, TEACHERS))
+    if any(resume["step"] > reserved for resume in receipt["resumes"]):
+        yield "The run was resumed after more steps than its events have."
+    parallel = len(facts.get("class_names") or ()) > 1 and receipt["unit_of_privacy"] == "image"
+    yield from _grouped(asked, lambda event: _problems_of_method(event, method, said, parallel, norm))
+
+
+def _problems_of_method(
+    event: Asked, method: Asks, said: dict[str, Any], parallel: bool, norm: float
+) -> Iterator[str]:
+    (kinds, by_label, repeated), facts = STAGES.get(event.stage, ("everyone", True, False)), event.facts
+    if event.kind not in kinds.split() or event.kind == method.never:
+        yield f"{event.stage} is a question to {kinds.replace(' ', ' or ')}, and not to {event.kind}"
+    if "grid" in facts and method.never == "exact":
+        yield "its method has no exact noise"
+    if event.by_label != (by_label and parallel):
+        yield f"{event.stage} asks {'each class' if by_label and parallel else 'no class'} apart"
+    if event.steps > 1 and not repeated:
+        yield f"{event.stage} is asked once, and where its answer is lost in another event"
+    least = math.sqrt(2) if method.votes else 2 if event.kind == "shares" else 1
+    if not math.isclose(facts["sensitivity"], least * facts["clip_norm"], rel_tol=EXACT):
+        yield f"its sensitivity is {least:.4g} clip norms"
+    if ("votes" in facts) != method.votes or method.norm and not math.isclose(facts["clip_norm"], norm):
+        yield "its votes or its clip norm are not those of the curriculum"
+    for name, value in facts.items():
+        if not isinstance(value, int | float) and name not in ("coefficients", "group_key", "ids"):
+            yield f"its {name} is no number"
+        if said.get(CALLED.get(name, name), value) != value:
+            yield f"its {name} is not that of the curriculum"
+    expected = facts.get("sample_rate", event.sampled) * event.units
+    if event.stage == DP_SGD and not -EXACT < expected - facts.get("normaliser", 0) < 1:
+        yield "its divisor is not the expected number of units in a step"
 
 
 def check_claims(receipt: dict[str, Any]) -> Iterator[str]:
     """Epsilon computed again is the epsilon that is claimed, and meets the target."""
-    claims: Any = receipt.get("claimed_epsilon")
-    orders: list[float] = []
-    try:
-        pld, accountant, target = claims["pld"], receipt["accountant"], receipt["target_epsilon"]
-        interval, main = pld["value_discretization_interval"], claims[accountant]["epsilon"]
-        stated = {name: claims[name]["epsilon"] for name in claims}
-        if "rdp" in claims:
-            orders = claims["rdp"]["orders"]
-    except (KeyError, TypeError):
-        yield "The receipt claims no epsilon by its accountant and by PLD."
-        return
-    if not all(_between(value, 0, LARGEST_CLAIM) for value in (*stated.values(), target)):
-        yield "A claimed epsilon is not a finite number above 0: this is no guarantee."
-        return
-    if accountant not in ACCOUNTANTS or not set(stated) <= set(ACCOUNTANTS):
-        yield f"The receipt claims epsilon by an accountant other than {', '.join(ACCOUNTANTS)}."
-        return
-    if not _between(interval, *INTERVALS):
-        yield f"PLD's interval must lie between {INTERVALS[0]:g} and {INTERVALS[1]:g}."
-        return
-    if not {"pld", "rdp", accountant} <= set(stated):
-        yield "The receipt does not claim epsilon by the accountants that its version claims it by."
-        return
-    numbers = isinstance(orders, list) and all(_between(order, 1, LARGEST_ORDER + 1) for order in orders)
-    if "rdp" in stated and not (numbers and 0 < len(orders) <= MOST_ORDERS):
-        yield f"RDP's orders must be from 1 to {MOST_ORDERS} numbers above 1, and none above {LARGEST_ORDER}."
-        return
-    slack = slack_of(receipt, counted(receipt["events"]), interval)
-    computed = {"pld": epsilon(receipt, interval=interval)}
-    if "rdp" in stated:
-        computed["rdp"] = epsilon(receipt, orders=orders)
-    for name, value in computed.items():
+    claims, delta, events = receipt["claimed_epsilon"], receipt["delta"], counted(receipt["events"])
+    stated, target = {name: claims[name]["epsilon"] for name in claims}, receipt["target_epsilon"]
+    interval, main = claims["pld"]["value_discretization_interval"], stated[receipt["accountant"]]
+    slack = slack_of(receipt, events, interval)
+    by_pld, by_rdp = epsilon(events, delta, interval=interval), epsilon(events, delta, orders=claims["rdp"]["orders"])
+    for name, value in (("pld", by_pld), ("rdp", by_rdp)):
         found = f"The events cost epsilon {value:.8g} by {name.upper()}"
         yield from _compare(found, value, stated[name], interval, slack)
     # PRV needs Opacus. It is an estimate, so that no claim by it may lie below PLD's bound.
-    if "prv" in stated and stated["prv"] < computed["pld"] - slack:
-        yield f"The receipt claims {stated['prv']:.8g} by PRV, less than PLD's {computed['pld']:.8g}."
+    if "prv" in stated and stated["prv"] < by_pld - slack:
+        yield f"The receipt claims {stated['prv']:.8g} by PRV, less than PLD's {by_pld:.8g}."
     if main > target + EXACT:
         yield f"The claimed epsilon {main:.8g} exceeds the receipt's own target {target:.8g}."
     yield from _check_dataset(receipt)
@@ -907,7 +1036,7 @@ def _compare(found: str, computed: float, claim: float, interval: float, slack: 
         yield f"{found}, but the receipt claims {claim:.8g}: {harmless}."
 
 
-def slack_of(receipt: dict[str, Any], events: list[dict[str, Any]], interval: float) -> float:
+def slack_of(receipt: dict[str, Any], events: list[Counted], interval: float) -> float:
     """How far below the computed epsilon a claim may lie; of events as they are counted, at PLD's interval.
 
     Raises:
@@ -919,7 +1048,7 @@ def slack_of(receipt: dict[str, Any], events: list[dict[str, Any]], interval: fl
     return _slack(receipt, interval)
 
 
-def rough_epsilon(delta: float, events: list[dict[str, Any]]) -> float:
+def rough_epsilon(delta: float, events: list[Counted]) -> float:
     """Epsilon by RDP at few orders, as a scale. Raises `ValueError` where it is no guarantee."""
     rough = _rough(events, delta)
     if not rough <= MOST_BY_RDP:
@@ -927,17 +1056,17 @@ def rough_epsilon(delta: float, events: list[dict[str, Any]]) -> float:
     return rough
 
 
-def refuse_dear(events: list[dict[str, Any]], interval: float) -> None:
+def refuse_dear(events: list[Counted], interval: float) -> None:
     """Raises `ValueError` where PLD would take too long, or more memory than there is."""
     widest = 2 * _rough(events, 1e-15)
     if not _work(events, widest, interval) < MOST_WORK:
         raise ValueError(f"it takes too much computing at PLD's interval {interval:.3g}")
 
 
-def _rough(events: list[dict[str, Any]], delta: float) -> float:
+def _rough(events: list[Counted], delta: float) -> float:
     """Epsilon by RDP at few orders, as a scale."""
-    rough = epsilon({"delta": delta, "events": events})
-    return rough if rough <= MOST_EPSILON else scale(((*kind, n) for kind, n in _kinds(events).items()), delta)
+    rough = epsilon(events, delta)
+    return rough if rough <= MOST_EPSILON else scale(_kinds(events), delta)
 
 
 def scale(questions: Iterable[tuple[float, float, int]], delta: float) -> float:
@@ -982,10 +1111,10 @@ def _versions(receipt: dict[str, Any]) -> tuple[str, str]:
         return ascii(theirs)[:40], "an unknown one"
 
 
-def _work(events: list[dict[str, Any]], widest: float, interval: float) -> float:
+def _work(events: list[Counted], widest: float, interval: float) -> float:
     """What PLD costs, measured with dp_accounting 0.6: the grid of each kind of event, and the convolution of all."""
     work, most = 0.0, 0.0
-    for sigma, _ in _kinds(events):
+    for sigma, _, _ in _kinds(events):
         points = (20 / sigma + 1 / sigma**2) / interval  # losses within ten standard deviations
         most = max(most, points)
         work += 15_000 + 2 * points
@@ -994,74 +1123,38 @@ def _work(events: list[dict[str, Any]], widest: float, interval: float) -> float
 
 def _check_dataset(receipt: dict[str, Any]) -> Iterator[str]:
     """The sum over all releases of the data set, computed again, is the one that is claimed, and within its bound."""
-    if receipt.get("dataset") is None:
+    dataset, delta, together = receipt["dataset"], receipt["delta"], counted_together(receipt)
+    if dataset is None:
         return
-    try:
-        dataset = receipt["dataset"]
-        claim, target = dataset["epsilon_of_all_releases"]["pld"], dataset["target_epsilon"]
-        interval = dataset["value_discretization_interval"]
-    except (KeyError, TypeError):
-        claim = target = interval = None
-    numbers = _between(claim, 0, LARGEST_CLAIM) and _between(interval, *INTERVALS)
-    if not numbers or not (target is None or _between(target, 0, LARGEST_CLAIM)):
-        yield "The receipt names a data set, but claims no epsilon for all its releases."
-        return
-    together = {"delta": receipt["delta"], "events": counted_together(receipt)}
-    slack = slack_of(receipt, together["events"], interval)
-    computed = epsilon(together, interval=interval)
+    claim, target = dataset["epsilon_of_all_releases"]["pld"], dataset["target_epsilon"]
+    interval = dataset["value_discretization_interval"]
+    slack = slack_of(receipt, together, interval)
+    computed = epsilon(together, delta, interval=interval)
     yield from _compare(f"All releases together cost epsilon {computed:.8g}", computed, claim, interval, slack)
-    yield from _check_promises(receipt, dataset, target)
-    if target is not None and claim > target + EXACT:
-        yield f"Epsilon of all releases, {claim:.8g}, exceeds the data set's own bound {target:.8g}."
-    yield from _check_bounds(dataset.get("bounds"), together, interval, computed)
-
-
-def _check_promises(receipt: dict[str, Any], dataset: dict[str, Any], target: Any) -> Iterator[str]:
-    """The bound that is named is the smallest of those that hold at the release's delta, and the release has a
-    name."""
-    if not _is_text(dataset.get("release_id")) or not isinstance(dataset.get("bounds"), list):
-        yield "The receipt does not name its release of the data set, or the bounds that were promised."
-        return
-    here = [bound["target_epsilon"] for bound in dataset["bounds"]
-            if isinstance(bound, dict) and _between(bound.get("delta"), 0, 1) and bound["delta"] <= receipt["delta"]
-            and _between(bound.get("target_epsilon"), 0, LARGEST_CLAIM)]  # fmt: skip
+    here = [bound["target_epsilon"] for bound in dataset["bounds"] if bound["delta"] <= delta]
     if target != min(here, default=None):
         yield "The data set's own bound is not the smallest of those that were promised."
+    if target is not None and claim > target + EXACT:
+        yield f"Epsilon of all releases, {claim:.8g}, exceeds the data set's own bound {target:.8g}."
+    for bound in dataset["bounds"]:  # each promise about the sum holds at its own delta
+        cost = computed if bound["delta"] == delta else epsilon(together, bound["delta"], interval=interval)
+        if not cost <= bound["target_epsilon"] + EXACT:
+            where = f"at delta {bound['delta']:.4g}"
+            over = f"over the data set's bound {bound['target_epsilon']:.6g}"
+            yield f"All releases together cost epsilon {cost:.6g} {where}, {over}."
 
 
-def counted_together(receipt: dict[str, Any]) -> list[dict[str, Any]]:
+def counted_together(receipt: dict[str, Any]) -> list[Counted]:
     """The events of all releases, each release counted by itself."""
     releases = [receipt, *receipt.get("prior_releases", [])]
     return [event for release in releases for event in counted(release["events"])]
 
 
-def _check_bounds(bounds: Any, together: dict[str, Any], interval: float, computed: float) -> Iterator[str]:
-    """Each promise about the sum, which costs `computed` at the receipt's delta, holds at its own delta."""
-    if (
-        not isinstance(bounds, list)
-        or len(bounds) > MOST_BOUNDS
-        or not all(
-            isinstance(bound, dict)
-            and _between(bound.get("delta"), 0, 1)
-            and _between(bound.get("target_epsilon"), 0, LARGEST_CLAIM)
-            for bound in bounds
-        )
-    ):
-        yield f"The data set's bounds are no list of up to {MOST_BOUNDS}."
-        return
-    for bound in bounds:
-        at_delta, target = {**together, "delta": bound["delta"]}, bound["target_epsilon"]
-        cost = computed if at_delta == together else epsilon(at_delta, interval=interval)
-        if not cost <= target + EXACT:
-            where = f"at delta {bound['delta']:.4g}"
-            yield f"All releases together cost epsilon {cost:.6g} {where}, over the data set's bound {target:.6g}."
-
-
 def epsilon(
-    receipt: dict[str, Any], *, interval: float | None = None, orders: Sequence[float] = QUICK_ORDERS
+    events: list[Counted], delta: float, *, interval: float | None = None, orders: Sequence[float] = QUICK_ORDERS
 ) -> float:
-    """What the receipt's events, of one release or as they are counted, cost together, by PLD at this interval or else
-    by RDP; every reserved step counts, executed or not."""
+    """What events, as they are counted, cost together, by PLD at this interval or else by RDP; every reserved step
+    counts, executed or not."""
     import dp_accounting as dp  # it brings scipy, a second or two that a reader of words need not wait for
     from dp_accounting.pld import PLDAccountant
     from dp_accounting.rdp import RdpAccountant, compute_epsilon
@@ -1069,16 +1162,16 @@ def epsilon(
     adjacency = dp.NeighboringRelation.REPLACE_SPECIAL
     accountant: Any = RdpAccountant(orders, adjacency) if interval is None else PLDAccountant(adjacency, interval)
     # In the ledger's order, for sums of floats depend on it.
-    for (sigma, q), steps in sorted(_kinds(counted(receipt["events"])).items()):
+    for sigma, q, steps in _kinds(events):
         question: dp.DpEvent = dp.GaussianDpEvent(sigma)
         if q < 1:
             question = dp.PoissonSampledDpEvent(q, question)
         accountant.compose(question, steps)
     if interval is not None:
-        return epsilon_by_pld(accountant, receipt["delta"])
+        return epsilon_by_pld(accountant, delta)
     # At 0 and below there is only rounding, from which dp_accounting would conclude that epsilon is 0.
     values = [value if value > 0 else math.inf for value in accountant.rdp]
-    return float(compute_epsilon(orders, values, receipt["delta"])[0])
+    return float(compute_epsilon(orders, values, delta)[0])
 
 
 def epsilon_by_pld(accountant: Any, delta: float) -> float:
@@ -1181,15 +1274,12 @@ def _printable(text: str) -> str:
     )
 
 
-def _kinds(events: list[dict[str, Any]]) -> dict[tuple[Any, ...], int]:
-    """Steps of equal questions together: the cost does not depend on how they were reserved."""
-    kinds: dict[tuple[Any, ...], int] = {}
+def _kinds(events: list[Counted]) -> list[Counted]:
+    """Steps of equal questions together, in order: the cost does not depend on how they were reserved."""
+    steps: Counter[tuple[float, float]] = Counter()
     for event in events:
-        parts = (event.get("noise_multiplier"), event.get("sampling_probability"))
-        kind = tuple(part if isinstance(part, (int, float)) else None for part in parts)
-        steps = event.get("steps_reserved")
-        kinds[kind] = kinds.get(kind, 0) + (steps if isinstance(steps, int) else 0)
-    return kinds
+        steps[event.noise_multiplier, event.sampling_probability] += event.steps
+    return [Counted(*kind, number) for kind, number in sorted(steps.items())]
 
 
 def consistency(folder: str | Path) -> str:
@@ -1207,6 +1297,9 @@ def notes(receipt: dict[str, Any]) -> Iterator[str]:
         yield f"No claim lies more than {slack:.2g} below what the events cost."
     else:
         yield f"Consistent within {slack:.2g}: dp_accounting {theirs} computed the claims, and {here} is here."
+    if receipt["method"]["name"] not in METHODS:
+        name = _printable(receipt["method"]["name"])
+        yield f"{name} is no method that this program knows: its events were counted, and their kinds not checked."
     yield from (f"KNOWN FAULT: {fault}" for fault in known_faults(receipt))
     yield from _about_others(receipt)
     if "derived_from" in receipt:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from ..verify import counted, counted_together, slack_of
+from ..verify import Counted, counted, counted_together, slack_of
 from .epsilon import Composition, Question, composed, merge, quiet_absl
 
 
@@ -59,13 +59,9 @@ def attack_bounds_of(receipt: dict[str, Any], *, all_releases: bool = False) -> 
     return attack_bounds(composition_of(events), grid["value_discretization_interval"])
 
 
-def composition_of(events: Iterable[dict[str, Any]]) -> Composition:
+def composition_of(events: Iterable[Counted]) -> Composition:
     """Returns the composition of events, as `verify.counted` returns them."""
-    return merge(map(_question, events))
-
-
-def _question(event: dict[str, Any]) -> Question:
-    return Question(event["noise_multiplier"], event["sampling_probability"], event["steps_reserved"])
+    return merge(Question(*event) for event in events)
 
 
 @lru_cache(maxsize=256)

@@ -51,7 +51,7 @@ def _check_claims(ledger: PrivacyLedger, facts: dict[str, Any]) -> None:
     delta = f"--target_delta {ledger.target_delta:g}"
     claims = {ledger.accountant: ledger.epsilon(), "rdp": ledger.epsilon("rdp")}
     own = verify.counted(facts["events"])
-    distances = [(_distance(event), event["steps_reserved"]) for event in own]
+    distances = [(_distance(event), event.steps) for event in own]
     if sum(distance * steps for distance, steps in distances) <= ledger.target_delta:
         claims["pld"] = 0.0
     elif max(distances)[0] <= ledger.target_delta:
@@ -74,12 +74,12 @@ def _check_claims(ledger: PrivacyLedger, facts: dict[str, Any]) -> None:
             raise _refusal(f"Epsilon cannot be computed at {delta}: {error}.", remedy) from None
 
 
-def _distance(event: dict[str, Any]) -> float:
+def _distance(event: verify.Counted) -> float:
     """Total variation distance of one Poisson-sampled Gaussian, `q erf(1 / (2 sqrt(2) sigma))`.
 
     Epsilon of a question is above 0 where delta is below this. It is 0 where delta is not below the sum over all.
     """
-    return float(event["sampling_probability"]) * math.erf(1 / (math.sqrt(8) * event["noise_multiplier"]))
+    return event.sampling_probability * math.erf(1 / (math.sqrt(8) * event.noise_multiplier))
 
 
 def _remedy(ledger: PrivacyLedger, queries: Sequence[Query], event: dict[str, Any]) -> str:

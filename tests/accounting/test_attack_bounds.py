@@ -3,6 +3,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 from scipy import optimize
@@ -17,7 +18,10 @@ from diffusers_dp.accounting.attack_bounds import (
     largest_success,
 )
 from diffusers_dp.accounting.epsilon import Question, composed, merge
-from diffusers_dp.verify import counted
+from diffusers_dp.accounting.ledger import PrivacyLedger
+from diffusers_dp.verify import Counted, counted
+from support.bands import banded_row
+from support.ledgers import row
 from support.releases import RECEIPT, make_release
 
 
@@ -102,15 +106,14 @@ def test_a_receipt_is_recomputed_from_all_its_events(tmp_path):
 
 
 def test_events_become_questions():
-    sampled = {"noise_multiplier": 2.0, "sampling_probability": 0.1, "steps_reserved": 3, "dataset_size": 50}
-    plain = {**sampled, "sampling_probability": 1}
+    sampled, plain = Counted(2.0, 0.1, 3), Counted(2.0, 1, 3)
     assert composition_of([plain, sampled, plain]) == (Question(2.0, 0.1, 3), Question(2.0, 1, 6))
 
 
 def test_groups_that_take_turns_and_earlier_releases_count(banded_receipt):
     one, both = attack_bounds_of(banded_receipt), attack_bounds_of(banded_receipt, all_releases=True)
     assert one.advantage < both.advantage
-    steps = sum(event["steps_reserved"] for event in counted(banded_receipt["events"]))
+    steps = sum(event.steps for event in counted(banded_receipt["events"]))
     assert steps == 4  # of 13 in which 4 groups take turns
     plain = [{**event, "mechanism": "poisson_gaussian"} for event in banded_receipt["events"]]
     assert attack_bounds_of({**banded_receipt, "events": plain}).advantage > one.advantage
@@ -118,10 +121,11 @@ def test_groups_that_take_turns_and_earlier_releases_count(banded_receipt):
 
 @pytest.fixture
 def banded_receipt():
-    event = {"mechanism": "banded_gaussian", "noise_multiplier": 1.0, "sampling_probability": 0.2, "bands": 4,
-             "steps_reserved": 13, "dataset_size": 1000}  # fmt: skip
-    prior = {"events": [{"mechanism": "gaussian", "noise_multiplier": 2.0, "sampling_probability": 1,
-                         "steps_reserved": 1, "dataset_size": 1000}]}  # fmt: skip
+    facts = {"target_epsilon": 50.0, "target_delta": 1e-5, "num_images": 1000}
+    ledger, other = PrivacyLedger(None, **facts), PrivacyLedger(None, **facts)
+    ledger.reserve(replace(banded_row(4, sigma=1.0, sample_rate=0.05), steps=13))
+    other.reserve(row(2.0))
+    (event,), prior = ledger.rows, {"events": other.rows}
     grid = {"value_discretization_interval": FINE}
     return {
         "delta": 1e-5, "events": [event], "prior_releases": [prior], "dataset": grid,

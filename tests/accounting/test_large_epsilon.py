@@ -88,8 +88,9 @@ def test_the_verifier_computes_the_same_large_epsilon(target, bands):
     ledger.reserve(sampled_row("dp_sgd", sigma, 0.05 * bands, steps))
     facts, interval = accounting_facts(ledger), ledger.pld_interval()
     assert 0.999 * target < ledger.epsilon() <= target
-    slack = verify.slack_of(facts, facts["events"], interval)
-    assert verify.epsilon(facts, interval=interval) == pytest.approx(ledger.epsilon(), abs=1e-9) and slack < 0.1
+    counted = verify.counted(facts["events"])
+    assert verify.slack_of(facts, counted, interval) < 0.1
+    assert verify.epsilon(counted, DELTA, interval=interval) == pytest.approx(ledger.epsilon(), abs=1e-9)
 
 
 def test_where_pld_is_not_computed_epsilon_is_infinite_and_the_gate_is_shut():
@@ -99,9 +100,8 @@ def test_where_pld_is_not_computed_epsilon_is_infinite_and_the_gate_is_shut():
         assert ledger.epsilon(extra=[row]) == math.inf
         with pytest.raises(BudgetExceeded):
             ledger.reserve(row)
-    event = {"noise_multiplier": 0.3, "sampling_probability": 0.5, "steps_reserved": 100_000}
     with pytest.raises(ValueError, match="no guarantee"):
-        verify.slack_of({"delta": DELTA}, [event], 1e-3)
+        verify.slack_of({"delta": DELTA}, [verify.Counted(0.3, 0.5, 100_000)], 1e-3)
 
 
 @pytest.mark.parametrize(

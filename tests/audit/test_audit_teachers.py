@@ -5,9 +5,11 @@ import pytest
 import torch
 
 from diffusers_dp import verify
+from diffusers_dp.accounting.ledger import PrivacyLedger
 from diffusers_dp.accounting.ledger_row import teachers_row
 from diffusers_dp.audit.mechanism import AuditedModel
 from diffusers_dp.audit.teachers import SHARES, own_teacher_checks, teacher_runs
+from diffusers_dp.release.receipt import accounting_facts
 from support.doors import CLASSES, SHAPE
 from support.teachers import Student, teaching
 
@@ -34,16 +36,21 @@ def test_the_own_teaching_is_tried():
 
 
 @pytest.mark.parametrize("changes, words", [
-    ({"sensitivity": C}, "two clip norms"), ({"sensitivity": 2 * C, "shares": 1000}, "number of units"),
-    ({"sensitivity": 2 * C, "group_key": None}, "public key"),
+    ({"sensitivity": C}, "two clip norms"), ({"sensitivity": 1e-9, "clip_norm": 1e-9}, "two clip norms"),
+    ({"sensitivity": 2 * C, "shares": 1000}, "number of units"),
+    ({"sensitivity": 2 * C, "group_key": None}, "group_key must be a text of the form"),
     ({"sensitivity": 2 * C, "shares": None}, "whole number"),
     ({"sensitivity": 2.5, "clip_norm": 2.0, "votes": 4}, "sqrt"),
     ({"sensitivity": 10.0, "clip_norm": 10.0, "votes": 1}, "sqrt"),
 ])  # fmt: skip
 def test_a_forged_receipt_is_named(changes, words):
-    honest = teachers_row(SHARES, clip_norm=C, noise_multiplier=1.0, normaliser=2).query
-    event = {"stage": "teachers", "mechanism": "gaussian", "partition": None, "id": 0,
-             "dataset_size": 12, "query": honest}  # fmt: skip
-    assert verify._wrong_query(event, {}) is None
-    assert words in str(verify._wrong_query({**event, "query": honest | changes}, {}))
-    assert "samples" in str(verify._wrong_query({**event, "mechanism": "poisson_gaussian"}, {}))
+    ledger = PrivacyLedger(None, target_epsilon=9.0, target_delta=1e-5, num_images=12)
+    ledger.reserve(teachers_row(SHARES, clip_norm=C, noise_multiplier=1.0, normaliser=2))
+    facts = accounting_facts(ledger)
+    (event,) = facts["events"]
+
+    def said(**changed):
+        return " ".join(verify.check_numbers({**facts, "events": [{**event, **changed}]}))
+
+    assert said() == "" and words in said(query=event["query"] | changes)
+    assert "samples" in said(mechanism="poisson_gaussian", sampling_probability=0.5)

@@ -15,7 +15,6 @@ from diffusers_dp.data.source import DataSource
 from diffusers_dp.errors import DiffusersDPError, IntegrityError, UsageError
 from diffusers_dp.evaluation.images import Source
 from diffusers_dp.methods.config import load_config
-from diffusers_dp.methods.registry import METHODS
 from diffusers_dp.release.build import build_release
 from diffusers_dp.release.dataset_release import DatasetArtefact
 from diffusers_dp.release.receipt import RunRecord
@@ -23,7 +22,7 @@ from support.evaluating import run
 from support.hub_stand_in import OWNER
 from support.images import write_dataset
 from support.latent_releases import seal_again
-from support.releases import make_ledger
+from support.releases import made_up, make_ledger
 from support.strange_images import (
     MANY,
     SHARD,
@@ -55,7 +54,7 @@ def release(tmp_path):
     folder.mkdir()
     images = torch.arange(4, dtype=torch.uint8).view(4, 1, 1, 1).expand(4, 1, 8, 8).contiguous()
     artefact = DatasetArtefact(images, torch.arange(4) % 2, ["left", "right"], "A test.")
-    return build_release(folder, artefact, RunRecord(ledger=make_ledger(folder), method=METHODS["pe"]))
+    return build_release(folder, artefact, RunRecord(ledger=make_ledger(folder), method=made_up("pe")))
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from .faults_of_rows import PUBLIC_INPUTS, ROWS
 from .faults_of_strangers import STRANGERS
 from .faults_of_sums import CLIPPING, DIVISORS, ENGINE_FAULTS, LARGE_SUMS
 from .faults_of_teachers import TEACHERS
-from .faults_of_totals import FORGED, RESUMED, TOTALS
+from .faults_of_totals import FORGED, METHODS, RESUMED, TOTALS
 from .faults_of_units import RELEASES, UNITS
 from .faults_of_votes import EVOLVED
 
@@ -59,6 +59,7 @@ FAULTS = (
     *TOTALS,
     *RESUMED,
     *FORGED,
+    *METHODS,
     *UNITS,
     *RELEASES,
     *EVALUATION,

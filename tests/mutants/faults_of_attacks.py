@@ -37,10 +37,10 @@ ATTACKS = (
     ),
     Fault(
         "bounds on attacks: executed steps count, reserved ones do not",
-        BOUNDS,
-        'event["sampling_probability"], event["steps_reserved"])',
-        'event["sampling_probability"], event.get("steps_executed", 1))',
-        (f"{TESTS}test_events_become_questions",),
+        "diffusers_dp/verify.py",
+        "event.sampled, event.bands] += event.steps",
+        "event.sampled, event.bands] += event.executed",
+        (f"{TESTS}test_groups_that_take_turns_and_earlier_releases_count",),
     ),
 )
 

@@ -124,8 +124,8 @@ BANDS = (
     Fault(
         "bands: the verifier believes any rate",
         VERIFY,
-        "or not math.isclose(bands * rate,",
-        'or not math.isclose(event["sampling_probability"],',
+        "if not math.isclose(bands * rate,",
+        "if not math.isclose(event.sampled,",
         ("release/test_verify_bands.py::test_a_forged_receipt_is_named",),
     ),
     Fault(
@@ -152,8 +152,8 @@ BANDS = (
     Fault(
         "bands: the verifier rounds turns down",
         VERIFY,
-        '-(-event["steps_reserved"] // event["bands"])',
-        'event["steps_reserved"] // event["bands"]',
+        "-(-number // bands)",
+        "number // bands",
         ("release/test_verify_bands.py::test_a_stranger_finds_the_same_epsilon",),
     ),
     Fault(
@@ -173,8 +173,8 @@ BANDS = (
     Fault(
         "bands: the verifier accepts a gap",
         VERIFY,
-        '        if event["first_step"] != reached:\n',
-        '        if event["first_step"] < reached:\n',
+        "        if event.first_step != reached:\n",
+        "        if event.first_step < reached:\n",
         ("release/test_verify_bands.py::test_a_forged_receipt_is_named",),
     ),
     Fault(

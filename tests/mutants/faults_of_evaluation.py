@@ -65,8 +65,8 @@ EVALUATION = (
     Fault(
         "the verifier takes a leaky output under a whole status",
         "diffusers_dp/verify.py",
-        "    elif bool(outputs) != (receipt.get(",
-        "    elif False and (receipt.get(",
+        '    if bool(receipt["leaky_outputs"]) != (status',
+        "    if False and (status",
         ("release/test_forgeries.py::test_a_lie_is_refused",),
     ),
     Fault(
@@ -107,8 +107,8 @@ EVALUATION = (
     Fault(
         "the verifier takes numbers of an evaluation that nobody paid for",
         "diffusers_dp/verify.py",
-        "    elif found and not asked:",
-        "    elif False and not asked:",
+        '    if receipt["evaluation"] and not evaluated:',
+        "    if False and not evaluated:",
         ("release/test_forgeries.py::test_a_lie_is_refused",),
     ),
     Fault(

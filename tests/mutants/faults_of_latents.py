@@ -151,15 +151,15 @@ LATENT_RELEASES = (
     Fault(
         "a branch is a commit",
         VERIFY,
-        're.fullmatch(r"[0-9a-f]{40}", revision)',
-        're.fullmatch(r"[0-9a-z]+", revision)',
+        're.compile(r"[0-9a-f]{40}")',
+        're.compile(r"[0-9a-z]+")',
         (f"{SCRIPT}a_base_without_commit_or_hashes_is_refused",),
     ),
     Fault(
         "a base may lie anywhere, and be pickled",
         VERIFY,
-        'BASE_FILE.fullmatch(file["name"])',
-        'file["name"]',
+        '{"name": BASE_FILE, "sha256"',
+        '{"name": TEXT, "sha256"',
         (f"{SCRIPT}a_base_without_commit_or_hashes_is_refused",),
     ),
     Fault(

@@ -31,8 +31,8 @@ TEACHERS = (
     Fault(
         "teachers: the verifier takes a sensitivity of one clip norm",
         VERIFY,
-        '    least, votes = 2 * query.get("clip_norm", math.inf), query.get("votes")\n',
-        '    least, votes = query.get("clip_norm", math.inf), query.get("votes")\n',
+        "    least = 2 * clip_norm if votes is None",
+        "    least = clip_norm if votes is None",
         (AUDIT + "test_a_forged_receipt_is_named",),
     ),
     Fault(
@@ -169,8 +169,8 @@ TEACHERS = (
     Fault(
         "teachers: the verifier takes votes of any norm",
         VERIFY,
-        '        fits = _whole(votes, 1) and math.isclose(query.get("clip_norm", 0), math.sqrt(votes))\n',
-        "        fits = _whole(votes, 1)\n",
+        "    right = votes is None or math.isclose(clip_norm, math.sqrt(votes))\n",
+        "    right = True\n",
         (AUDIT + "test_a_forged_receipt_is_named",),
     ),
     Fault(

@@ -19,7 +19,6 @@ from diffusers_dp.app.drawing import read_order
 from diffusers_dp.app.shelf import Shelf
 from diffusers_dp.commands.app import Limits
 from diffusers_dp.errors import IntegrityError
-from diffusers_dp.methods.registry import METHODS
 from diffusers_dp.release import dataset_release
 from diffusers_dp.release.allow_list import dataset_files, dataset_index
 from diffusers_dp.release.build import build_release
@@ -28,7 +27,7 @@ from diffusers_dp.release.image_tables import to_png
 from diffusers_dp.release.push import files_to_push, push_release
 from diffusers_dp.release.receipt import RunRecord
 from support.hub_stand_in import OWNER, hub  # noqa: F401 (a fixture)
-from support.releases import make_ledger
+from support.releases import made_up, make_ledger
 from support.runs import files
 from support.strange_images import MANY, png, write_index, write_repeated
 
@@ -39,7 +38,7 @@ LIMITS = Limits(max_images=8, max_steps=6, max_model_mb=10)
 
 def make(folder, images, labels=None, names=None, ledger=None):
     folder.mkdir(parents=True, exist_ok=True)
-    record = RunRecord(ledger=ledger or make_ledger(folder), method=METHODS["pe"])
+    record = RunRecord(ledger=ledger or make_ledger(folder), method=made_up("pe"))
     return build_release(folder, DatasetArtefact(images, labels, names, "They are a test."), record)
 
 

@@ -93,7 +93,7 @@ LIES = {
     "latents": (
         lambda r: r.update(public_inputs=[{"kind": "latent pipeline", "name": "a/b", "revision": None}]), "no encoder"
     ),
-    "another grid": (lambda r: event(r)["query"].update(grid=STEPS // 2), "of 262144 steps"),
+    "another grid": (lambda r: event(r)["query"].update(grid=STEPS // 2), "query.grid must be 262144"),
     "a sensitivity above the clip norm": (lambda r: event(r)["query"].update(sensitivity=1.5), "of 262144 steps"),
     "a probability that no coin has": (lambda r: event(r).update(sampling_probability=0.1), "no coin"),
     "units of several images": (lambda r: event(r)["query"].update(max_images_per_unit=3), "no gradients of units"),

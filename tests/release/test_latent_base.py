@@ -14,7 +14,6 @@ from transformers import CLIPTextModel
 from diffusers_dp import load_verified, verify
 from diffusers_dp.cli import main as cli
 from diffusers_dp.errors import UsageError
-from diffusers_dp.methods.registry import METHODS
 from diffusers_dp.models.adapters import choose_trained
 from diffusers_dp.release.build import build_release
 from diffusers_dp.release.latent_artefacts import LatentArtefact
@@ -22,7 +21,7 @@ from diffusers_dp.release.latent_base import load_base
 from diffusers_dp.release.receipt import RunRecord
 from support.latent_releases import draw_samples
 from support.latents import stable_diffusion
-from support.releases import make_ledger
+from support.releases import made_up, make_ledger
 
 
 NAMES = {0: "a", 1: "b"}
@@ -46,7 +45,7 @@ def release(base, tmp_path_factory):
     return build_release(
         folder,
         artefact,
-        RunRecord(ledger=make_ledger(folder), method=METHODS["dp_lora"], public_inputs=origins),
+        RunRecord(ledger=make_ledger(folder), method=made_up("dp_lora"), public_inputs=origins),
     )
 
 

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from diffusers_dp.errors import IntegrityError
-from diffusers_dp.methods.registry import METHODS
 from diffusers_dp.release.allow_list import ADAPTER_FILES
 from diffusers_dp.release.build import build_release
 from diffusers_dp.release.dataset_release import DatasetArtefact
@@ -22,7 +21,7 @@ from diffusers_dp.release.loading import (
 from diffusers_dp.release.receipt import RunRecord
 from support.latent_releases import change_index, latent_release
 from support.latents import stable_diffusion
-from support.releases import make_ledger, make_release
+from support.releases import made_up, make_ledger, make_release
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +30,7 @@ def places(tmp_path_factory):
     base = stable_diffusion(folder / "base")
     (folder / "images").mkdir()
     images = DatasetArtefact(torch.zeros(4, 1, 8, 8, dtype=torch.uint8), torch.tensor([0, 1, 0, 1]), ["a", "b"])
-    record = RunRecord(ledger=make_ledger(folder / "images"), method=METHODS["feta_pro"])
+    record = RunRecord(ledger=make_ledger(folder / "images"), method=made_up())
     return {
         "model": make_release(folder / "model", patch_size=2),
         "adapters": latent_release(folder / "adapters", base),

@@ -22,7 +22,6 @@ from diffusers_dp.commands.app import Limits
 from diffusers_dp.errors import DiffusersDPError
 from diffusers_dp.evaluation.images import Source
 from diffusers_dp.methods.config import CONFIGS
-from diffusers_dp.methods.registry import METHODS
 from diffusers_dp.release.build import build_release
 from diffusers_dp.release.dataset_release import DatasetArtefact
 from diffusers_dp.release.receipt import RunRecord
@@ -31,7 +30,7 @@ from support.hostile_latents import ADAPTER_TRAPS, MERGED_TRAPS
 from support.images import encode
 from support.latent_releases import latent_release
 from support.latents import stable_diffusion
-from support.releases import make_ledger, make_release, reseal
+from support.releases import made_up, make_ledger, make_release, reseal
 from support.strange_images import (
     MANY,
     SHARD,
@@ -78,7 +77,7 @@ class Honest:
         images = torch.arange(4, dtype=torch.uint8).view(4, 1, 1, 1).expand(4, 1, 8, 8).contiguous()
         artefact = DatasetArtefact(images, torch.arange(4) % 2, ["left", "right"], "A test.")
         folder = self._new("images")
-        return build_release(folder, artefact, RunRecord(ledger=make_ledger(folder), method=METHODS["pe"]))
+        return build_release(folder, artefact, RunRecord(ledger=make_ledger(folder), method=made_up("pe")))
 
     @cached_property
     def sampled(self):

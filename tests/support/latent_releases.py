@@ -4,7 +4,6 @@
 import json
 
 from diffusers_dp.files.canonical import canonical_json
-from diffusers_dp.methods.registry import METHODS
 from diffusers_dp.models.adapters import choose_trained
 from diffusers_dp.release.build import build_release
 from diffusers_dp.release.latent_artefacts import LatentArtefact
@@ -12,7 +11,7 @@ from diffusers_dp.release.latent_base import load_base
 from diffusers_dp.release.receipt import RunRecord, hash_release
 from diffusers_dp.sampling.drawing import sample_grid
 from diffusers_dp.verify import settled_digest
-from support.releases import RECEIPT, make_ledger
+from support.releases import RECEIPT, made_up, make_ledger
 
 
 NAMES = {0: "cat", 1: "dog"}
@@ -30,7 +29,7 @@ def latent_release(folder, base, merge=False):
     choose_trained(denoiser.network, "all" if merge else "lora", rank=2)
     artefact = LatentArtefact(found, denoiser, id2label=NAMES, prompts=None, merge=merge, draw_samples=draw_samples)
     inputs = [{**found.origin, "saw_training_images": "unknown"}]
-    record = RunRecord(ledger=make_ledger(folder), method=METHODS["dp_lora"], public_inputs=inputs)
+    record = RunRecord(ledger=make_ledger(folder), method=made_up("dp_lora"), public_inputs=inputs)
     return build_release(folder, artefact, record)
 
 
