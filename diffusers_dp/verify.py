@@ -965,9 +965,13 @@ def check_method(receipt: dict[str, Any]) -> Iterator[str]:
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         yield f"The receipt's curriculum does not say what {title} asks."
         return
-    for name, _, values in (each.partition("=") for each in method.says.split()):
+    makes = dict(each.partition("=")[::2] for each in method.says.split())
+    for name, values in makes.items():
         if name not in said or values and said[name] not in values.split("|"):
             yield f"The receipt's curriculum is not that of {title}: {name} must be {values or 'there'}."
+    others = {each.partition("=")[0] for other in METHODS.values() for each in other.says.split()} - {*makes}
+    for name in sorted(others & {*said}):
+        yield f"The receipt's curriculum is not that of {title}: {name} is another method's."
     found, known = {event.stage for event in asked}, {EVALUATION_STAGE} & {*facts}
     for stage in stages.split():
         either = {*stage.rstrip("?").split("|")}

@@ -132,6 +132,8 @@ FORGERIES = {
                          "Moments asks nothing called 'votes_1'"),
     "a set of images as DP-SGD": ("psg", called("pge_dpsgd"), "sampler must be there"),
     "a network as a set of images": ("dpdm", called("psg"), "matched_layers must be there"),
+    "a set of images as DPDM": ("psg", called("dpdm"), "matched_layers is another method's"),
+    "adapters as a diffusion model": ("dp_lora", called("dp_diffusion"), "train is another method's"),
     "attention as adapters": ("dp_ldm", called("dp_lora"), "train must be lora"),
     "FETA-Pro's events in DPDM": ("dpdm", as_of("feta_pro"), "asks nothing called 'central_images'"),
     "central images left out": ("feta_pro", without(0), "FETA-Pro asks central_images"),
