@@ -37,7 +37,7 @@ WAYS = {
     "feta_pro": (
         (), ("--curriculum", "frequency"), ("--curriculum", "mix"), ("--curriculum", "none"),
         ("--curriculum", "spatial", "--noise", "exact", *BANDS), ("--auxiliary_features", "scattering"),
-        ("--auxiliary_features", "moments", *MOMENTS), ("--class_counts_noise_multiplier", "30"), UNITS,
+        ("--auxiliary_features", "moments", *MOMENTS), ("--noise_multiplier", "class_counts=30"), UNITS,
     ),
     "dp_feta": ((), ("--central_images", "mode", "--spatial_sample_rate", "1")),
     "dpdm": ((), ("--evaluation_reserve", "0.1"), ("--train_batch_size", "90"), BANDS),
