@@ -114,14 +114,12 @@ class Evaluator:
         return {name: hash_images(images) for name, images in self.sets.items() if name != "real validation"}
 
     def fill(self, evaluation: Evaluation) -> None:
-        """Adds all numbers and the warnings about them to a report."""
+        """Adds all numbers to a report."""
         found = {}
         # Classifiers are first because a private choice may be refused.
         for job in sorted(self.choice.jobs, key=lambda job: job[0] != "classifiers"):
             found[job] = [replace(each, analysis=job[0]) for each in self.measure(*job, evaluation)]
         evaluation.measurements += [each for job in self.choice.jobs for each in found[job]]
-        cautions = dict.fromkeys(each.protocol.get("warning") for each in evaluation.measurements)
-        evaluation.warnings += [caution for caution in cautions if caution and caution not in evaluation.warnings]
 
     def measure(self, name: str, extractor: str, evaluation: Evaluation) -> list[Measurement]:
         """Measures one analysis, in a feature space if it needs one."""

@@ -13,7 +13,7 @@ from .classifiers import required_labels
 from .extractors import FeatureExtractor
 from .feature_cache import FeatureCache
 from .feature_likelihood import LIKELIHOOD_IMAGES, feature_likelihood_divergence
-from .images import ImageSet, copies_warning
+from .images import ImageSet
 from .measurement import OF_HALVES, Measurement
 
 
@@ -61,10 +61,6 @@ class FeatureSpace:
     def synthetic(self) -> np.ndarray:
         return self.features("synthetic")
 
-    @cached_property
-    def warning(self) -> str | None:
-        return copies_warning(self.sets["synthetic"], self.sets["real training"], "training")
-
     @property
     def published(self) -> bool:
         """Whether the features are those of the published tables, so that their names and counts apply."""
@@ -80,7 +76,7 @@ class FeatureSpace:
     def protocol(self, real: np.ndarray, synthetic: np.ndarray, **more: Any) -> dict[str, Any]:
         counts = {"real_images": len(real), "synthetic_images": len(synthetic), "seed": self.seed}
         facts = {"extractor": self.extractor.name, "features": self.extractor.facts}
-        return facts | counts | more | ({"warning": self.warning} if self.warning else {})
+        return facts | counts | more
 
 
 def measure_fid(space: FeatureSpace) -> list[Measurement]:
@@ -136,8 +132,6 @@ def measure_class_fid(space: FeatureSpace) -> list[Measurement]:
     real_labels, labels = map(required_labels, sets)
     found = fidelity.class_frechet_distances(space.real, real_labels, space.synthetic, labels, names)
     counts = {name: (int((real_labels == i).sum()), int((labels == i).sum())) for i, name in enumerate(names)}
-    left_out = [name for name in names if name not in found]
-    never = [name for name in names if counts[name][1] == 0]
     return [
         Measurement(
             f"{space.extractor.frechet_name} of class {name}",
@@ -146,10 +140,4 @@ def measure_class_fid(space: FeatureSpace) -> list[Measurement]:
             | {"class": name, "real_images": counts[name][0], "synthetic_images": counts[name][1]},
         )
         for name, distance in found.items()
-    ] + [
-        Measurement(
-            f"classes that cannot be compared ({space.extractor.name})",
-            float(len(left_out)),
-            space.protocol(space.real, space.synthetic, needed_of_both=2, classes=left_out, never_generated=never),
-        )
-    ] * bool(left_out)
+    ]

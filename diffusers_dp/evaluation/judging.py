@@ -122,27 +122,24 @@ def _folder(flags: EvaluationFlags) -> Iterator[tuple[Path, Callable[[], None]]]
         root = Path(flags.model or "").resolve().parent if local else Path("runs", "evaluation")
     parts = ("evaluation",) if flags.real_is_public else ("private", "unprotected", "evaluation")
     folder = root.joinpath(*parts)
-    made, lock = None, None
+    made = next((path for path in (*reversed(folder.parents), folder) if not path.exists()), None)
     begun: list[bool] = []
     try:
-        try:
-            made = next((path for path in (*reversed(folder.parents), folder) if not path.exists()), None)
-            with public_files():
-                root.mkdir(parents=True, exist_ok=True)
-            folder.mkdir(parents=True, exist_ok=True)
-            lock = os.open(folder, os.O_RDONLY)
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            outer = [] if flags.real_is_public else [folder.parent, folder.parent.parent]
-            for path in (*outer, folder, *(folder / name for name in CACHES)):
-                path.mkdir(exist_ok=True)
-                path.chmod(0o700)
-        except BlockingIOError:
-            made = None  # the other's
-            raise UsageError(
-                f"--output_dir {root} is in use by another evaluation; wait for it, or give another folder."
-            ) from None
-        except OSError as error:
-            raise UsageError(f"--output_dir {root} cannot be used ({error.strerror}); give another folder.") from None
+        with public_files():
+            root.mkdir(parents=True, exist_ok=True)
+        outer = [] if flags.real_is_public else [folder.parent.parent, folder.parent]
+        for path in (*outer, folder, *(folder / name for name in CACHES)):
+            path.mkdir(parents=True, exist_ok=True)
+            path.chmod(0o700)
+        lock = os.open(folder, os.O_RDONLY)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise UsageError(
+            f"--output_dir {root} is in use by another evaluation; wait for it, or give another folder."
+        ) from None
+    except OSError as error:
+        raise UsageError(f"--output_dir {root} cannot be used ({error.strerror}); give another folder.") from None
+    try:
         if not flags.real_is_public:
             print(f"This reads private data: everything stays in {folder}.")
         yield folder, lambda: begun.append(True)
@@ -151,8 +148,7 @@ def _folder(flags: EvaluationFlags) -> Iterator[tuple[Path, Callable[[], None]]]
             shutil.rmtree(made, ignore_errors=True)
         raise
     finally:
-        if lock is not None:
-            os.close(lock)
+        os.close(lock)
 
 
 def _count(flags: EvaluationFlags, release: Drawer | None) -> list[str]:

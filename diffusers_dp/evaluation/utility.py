@@ -195,21 +195,18 @@ class _Candidate:
 
 def _score(fitted: Iterable[_Fit], real_test: ImageSet, common: dict[str, Any]) -> Iterator[UtilityDetails]:
     """Averages the members of an ensemble and counts over seeds. Scores each fit at once, to release its memory."""
-    class_names = real_test.class_names or ()
     scores: dict[tuple[str, int], dict[int, np.ndarray]] = {}
     protocols: dict[tuple[str, int], dict[str, Any]] = {}
     for fit in fitted:
         key = fit.classifier.name, len(fit.train) + fit.num_held_out
         of_seed = scores.setdefault(key, {})
         of_seed[fit.seed] = of_seed.get(fit.seed, 0.0) + fit.classifier.scores(real_test.images)
-        missing = np.setdiff1d(np.arange(len(class_names)), required_labels(fit.train))
         of_fit = dict(fit.classifier.protocol)
         epoch = of_fit.pop("chosen_epoch", None)
         protocol = protocols.setdefault(key, {**common, **of_fit, "chosen_epochs": []})
         protocol["chosen_epochs"] += [] if epoch is None else [epoch]
         protocol |= {
             "num_train": len(fit.train), "num_validation": fit.num_held_out, "seeds": list(of_seed),
-            "classes_never_generated": [class_names[index] for index in missing],
         }  # fmt: skip
     for key, of_seed in scores.items():
         yield score_predictions([total.argmax(1) for total in of_seed.values()], real_test, protocols[key])

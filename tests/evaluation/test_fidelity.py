@@ -174,7 +174,6 @@ class TestMeasure:
         ]
         for measurement in found:
             assert {"extractor", "features", "real_images", "synthetic_images", "seed"} <= set(measurement.protocol)
-            assert "warning" not in measurement.protocol
         pixels = [x.images.reshape(len(x), -1).astype(np.float32) / 255 for x in sets]
         assert found[0].value == pytest.approx(frechet_distance(pixels[0], pixels[1]).value, rel=1e-6)
         assert found[0].protocol["covariance"] == "unbiased"
