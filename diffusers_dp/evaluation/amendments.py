@@ -33,7 +33,7 @@ METRICS_IN_CARD = {title for each in ANALYSES.values() for title in each.titles}
 READ_SYNTHETIC_IMAGES_ALONE = {title for each in ANALYSES.values() if not each.reads_real for title in each.titles}
 #: Protocol fields that a card may contain: no hash that depends on private images, and no count of these.
 PROTOCOL_IN_CARD = (
-    "extractor features synthetic_images seed covariance kernel subsets classes splits k neighbours judged_on "
+    "extractor features synthetic_images seed covariance classes splits k neighbours judged_on "
     "num_images levels origin classifier trained_on tested_on num_train num_validation ensemble selection "
     "private_selection seeds epochs chosen_epochs"
 ).split()
@@ -43,8 +43,8 @@ WITHIN_IN_CARD = {
     "private_selection": "epsilon delta candidates".split(),
 }
 FITTED_ON_REAL_IMAGES = "classifier"  # feature space whose weights depend on the real images
-COUNTS_OF_REAL_IMAGES = ("real_images", "real_test_images", "subset_size", "num_test")
-ERRORS_WITHOUT_A_COUNT = ("seeds", "the draw of the subsets")  # other errors of a share reveal the number of images
+COUNTS_OF_REAL_IMAGES = ("real_images", "real_test_images", "num_test")
+WITHOUT_A_COUNT = "seeds"  # end of what an error is of; other errors of a share reveal the number of images
 
 
 def count_evaluation(release: str | Path) -> int:
@@ -137,7 +137,7 @@ def _for_card(found: Measurement, read_private_data: bool) -> Measurement:
                 protocol[key].pop("weights_sha256", None)
     error, error_of = found.standard_error, str(found.protocol.get("standard_error_of", ""))
     if read_private_data and found.metric not in READ_SYNTHETIC_IMAGES_ALONE:
-        if not error_of.endswith(ERRORS_WITHOUT_A_COUNT):
+        if not error_of.endswith(WITHOUT_A_COUNT):
             error, error_of = None, ""
     return Measurement(found.metric, found.value, {**protocol, "standard_error_of": error_of}, error)
 

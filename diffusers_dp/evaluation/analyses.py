@@ -104,10 +104,6 @@ _FIDELITY = (
         titles={"FID": LOWER, "FD-DINOv2": LOWER, "Fréchet distance": LOWER},
     ),
     Analysis(
-        "kid", "fidelity_report:measure_kid", lambda known, _: known.too_few(real=2, synthetic=2), by_features=True,
-        titles={"KID": LOWER, "kernel distance": LOWER},
-    ),
-    Analysis(
         "inception_score", "fidelity_report:measure_inception_score",
         lambda known, extractor: None if extractor in WITH_PROBABILITIES else NO_PROBABILITIES, by_features=True,
         titles={"Inception Score": HIGHER, "score": HIGHER},

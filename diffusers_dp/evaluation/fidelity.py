@@ -13,14 +13,11 @@ import numpy as np
 import torch
 from scipy import linalg, special
 from sklearn.covariance import ledoit_wolf
-from sklearn.metrics.pairwise import polynomial_kernel
 
 from ..errors import UsageError
 
 
 NEIGHBOURS = 3
-KERNEL_SUBSETS = 100
-KERNEL_SUBSET_SIZE = 1000
 ROWS_AT_A_TIME = 1000  # rows of a matrix of distances: 40 MB against 10,000 images
 ROWS_OF_A_COVARIANCE = 10_000
 #: A squared distance below this share of both squared lengths is rounding error of 0. A single pixel that differs by
@@ -34,15 +31,6 @@ class FrechetDistance:
 
     value: float
     covariance: str
-
-
-@dataclass(frozen=True)
-class KernelDistance:
-    """A squared kernel distance, averaged over subsets, and its standard error from the choice of the subsets."""
-
-    value: float
-    standard_error: float
-    subset_size: int
 
 
 def check_features(features: np.ndarray, whose: str) -> None:
@@ -111,45 +99,6 @@ def class_frechet_distances(
     pairs = {name: pair for name, pair in pairs.items() if min(map(len, pair)) >= 2}
     shrink = any(min(map(len, pair)) <= real.shape[1] for pair in pairs.values())
     return {name: frechet_distance(*pair, shrink=shrink) for name, pair in pairs.items()}
-
-
-def kernel_distance(
-    real: np.ndarray,
-    synthetic: np.ndarray,
-    *,
-    seed: int,
-    subsets: int = KERNEL_SUBSETS,
-    subset_size: int = KERNEL_SUBSET_SIZE,
-) -> KernelDistance:
-    """Computes the Kernel Inception Distance (Binkowski et al. 2018, Section 4).
-
-    It is the unbiased squared maximum mean discrepancy (Gretton et al. 2012, Equation 3) under `k(x, y) = (x.y / D +
-    1)^3`, averaged over random subsets without repetition.
-
-    Args:
-        real, synthetic (`np.ndarray`, shapes `[n, D]` and `[m, D]`): Features.
-        seed (`int`): Seed of the subsets.
-        subsets, subset_size (`int`, default to 100 and 1000): Number and size of subsets; a smaller set is used whole.
-
-    Returns:
-        `KernelDistance`: Unbiased distance, which can be negative for similar sets. Its standard error treats the
-        images as fixed and the overlapping subsets as independent.
-    """
-    size = min(subset_size, len(real), len(synthetic))
-    draws = np.random.default_rng(seed)
-    values = np.empty(subsets)
-    for i in range(subsets):
-        x, y = (
-            features[draws.choice(len(features), size, replace=False)].astype(np.float64)
-            for features in (real, synthetic)
-        )
-        within = sum(_off_diagonal_sum(polynomial_kernel(z)) for z in (x, y)) / (size * (size - 1))
-        values[i] = within - 2 * polynomial_kernel(x, y).mean()
-    return KernelDistance(float(values.mean()), float(values.std(ddof=1) / np.sqrt(subsets)), size)
-
-
-def _off_diagonal_sum(kernel: np.ndarray) -> float:
-    return float(kernel.sum() - np.trace(kernel))
 
 
 def inception_score(probabilities: np.ndarray) -> float:

@@ -92,13 +92,6 @@ def measure_fid(space: FeatureSpace) -> list[Measurement]:
     return [Measurement(space.extractor.frechet_name, distance.value, protocol)]
 
 
-def measure_kid(space: FeatureSpace) -> list[Measurement]:
-    distance = fidelity.kernel_distance(space.real, space.synthetic, seed=space.seed)
-    more = {"kernel": "(x.y / D + 1)^3", "subsets": fidelity.KERNEL_SUBSETS, "subset_size": distance.subset_size}
-    protocol = space.protocol(space.real, space.synthetic, **more, standard_error_of="the draw of the subsets")
-    return [Measurement(space.name("KID", "kernel distance"), distance.value, protocol, distance.standard_error)]
-
-
 def measure_inception_score(space: FeatureSpace) -> list[Measurement]:
     probabilities = space.cache.probabilities(space.extractor, space.sets["synthetic"].images)
     if probabilities is None:

@@ -32,7 +32,7 @@ def flags_of(release, data, out):
     """Without the pixels, which no process sends to another."""
     return [
         "evaluate", "--model", release, "--real", data / "real", "--output_dir", out, "--num_images", "30",
-        "--num_inference_steps", "2", "--extractors", "classifier", "--metrics", "kid", "inception_score",
+        "--num_inference_steps", "2", "--extractors", "classifier", "--metrics", "precision_recall", "inception_score",
         "--classifiers", "logreg", "cnn", "--utility_sizes", "20",
     ]  # fmt: skip
 

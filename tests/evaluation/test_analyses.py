@@ -20,7 +20,7 @@ KNOWN = Known(300, True, True, {"classifier": 128}, test=300, real=real(300))
 @pytest.mark.parametrize(
     ("name", "fewest"),
     [
-        ("fid", {"real": 129, "synthetic": 129}), ("kid", {"real": 2, "synthetic": 2}),
+        ("fid", {"real": 129, "synthetic": 129}),
         ("precision_recall", {"real": 4, "synthetic": 4}), ("fld", {"real": 4, "test": 2}),
         ("training_curve", {"real": 129, "synthetic": 129}),
         ("classifiers", {"real": 2, "synthetic": 2, "test": 1}),

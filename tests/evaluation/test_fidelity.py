@@ -16,7 +16,6 @@ from diffusers_dp.evaluation.fidelity import (
     class_frechet_distances,
     frechet_distance,
     inception_score,
-    kernel_distance,
     precision_recall,
 )
 from diffusers_dp.evaluation.fidelity_report import FeatureSpace
@@ -53,32 +52,6 @@ class TestClasses:
             "a": frechet_distance(real[::2], synthetic[:30]),
             "b": frechet_distance(real[1::2], synthetic[30:]),
         }
-
-
-class TestKernel:
-    def test_equals_a_brute_force_sum(self):
-        real, synthetic = gaussian(30) / 4, gaussian(30, seed=1, shift=2.0) / 4
-
-        def kernel(x, y):
-            return (sum(float(a) * float(b) for a, b in zip(x, y, strict=True)) / 6 + 1) ** 3
-
-        pairs = [(i, j) for i in range(30) for j in range(30)]
-        within = sum(kernel(real[i], real[j]) + kernel(synthetic[i], synthetic[j]) for i, j in pairs if i != j) / (
-            30 * 29
-        )
-        between = sum(kernel(real[i], synthetic[j]) for i, j in pairs) / 30**2
-        found = kernel_distance(real, synthetic, seed=0)
-        assert found.value == pytest.approx(within - 2 * between, rel=1e-4)
-        assert found.standard_error == pytest.approx(0, abs=1e-6)  # every subset is the whole set
-        assert found.subset_size == 30
-
-    def test_features_far_from_0_are_summed_in_float64(self):
-        real, synthetic = (100 + gaussian(200, seed=seed) / 10 for seed in (0, 1))
-        first, second = real.astype(np.float64), synthetic.astype(np.float64)
-        kernel = [(x @ y.T / 6 + 1) ** 3 for x, y in ((first, first), (second, second), (first, second))]
-        within = sum(each.sum() - np.trace(each) for each in kernel[:2]) / (200 * 199)
-        found = kernel_distance(real, synthetic, seed=0, subsets=2)
-        assert found.value == pytest.approx(within - 2 * kernel[2].mean(), rel=1e-4)
 
 
 class TestInceptionScore:
@@ -165,7 +138,6 @@ class TestMeasure:
         found = self.measure(tmp_path, *sets)
         assert [m.metric for m in found] == [
             "Fréchet distance (pixels)",
-            "kernel distance (pixels)",
             "precision (pixels)",
             "recall (pixels)",
             "feature likelihood divergence (pixels)",
@@ -177,8 +149,8 @@ class TestMeasure:
         pixels = [x.images.reshape(len(x), -1).astype(np.float32) / 255 for x in sets]
         assert found[0].value == pytest.approx(frechet_distance(pixels[0], pixels[1]).value, rel=1e-6)
         assert found[0].protocol["covariance"] == "unbiased"
-        assert (found[2].value, found[3].value) == precision_recall(pixels[0], pixels[1])
-        assert found[5].protocol["real_images"] == 100
+        assert (found[1].value, found[2].value) == precision_recall(pixels[0], pixels[1])
+        assert found[4].protocol["real_images"] == 100
         assert found == self.measure(tmp_path, *sets)
 
     def test_counts_are_those_of_the_tables(self, tmp_path, monkeypatch):
