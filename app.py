@@ -3,11 +3,13 @@
     python app.py runs/demo/release
     python app.py runs/demo/release someone/scans --server_port 7861
 
-Needs `pip install diffusers_dp[app]`. Also the `app.py` of a Space: see examples/space/.
+Needs `pip install diffusers_dp[app]`. Does what `diffusers-dp app` does, also in a Space: see examples/space/.
 """
 
-from diffusers_dp.app import main
+import sys
+
+from diffusers_dp.cli import main
 
 
 if __name__ == "__main__":
-    main()
+    main(["app", *sys.argv[1:]])

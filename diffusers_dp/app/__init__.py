@@ -1,11 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The page of `app.py`: shows the guarantee of released models and draws from them.
+"""The page of `diffusers-dp app`: shows the guarantee of released models and draws from them.
 
-`limits.py`, `shelf.py`, `drawing.py`, `downloads.py`, `budget.py`, `choice.py` and `views.py` are independent
-of Gradio; `page.py` builds the page from them, and `server.py` serves it. torch is loaded in the background.
+An address (`?model=NAME`) shows one release. `page.py` lays the page out, `answers.py` answers what a visitor asks,
+and `server.py` serves it; the other files know nothing of Gradio. Only a model's own process loads torch.
 """
-
-from .server import main
-
-
-__all__ = ["main"]

@@ -6,23 +6,27 @@ machine (DNS rebinding); the browser then treats this page as part of that site.
 """
 
 import ipaddress
+import math
 import socket
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from starlette.datastructures import Headers
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Receive, Scope, Send
 
 HERE, EVERYWHERE = ("127.0.0.1", "localhost", "::1"), ("0.0.0.0", "::", "")
-API = "/gradio_api"
+API, NAMES = "/gradio_api", ("draw", "compare", "plan")
 #: Exact paths, and prefixes of paths, which end with a slash. All other requests are refused.
 READ = (
     "/", "/config", "/theme.css", "/favicon.ico", "/robots.txt", "/manifest.json", "/assets/", "/static/", "/svelte/",
-    f"{API}/info", f"{API}/startup-events", f"{API}/app_id", f"{API}/queue/data", f"{API}/heartbeat/", f"{API}/call/",
+    f"{API}/info", f"{API}/startup-events", f"{API}/app_id", f"{API}/queue/data", f"{API}/heartbeat/",
+    *(f"{API}/call/{name}/" for name in NAMES),
 )  # fmt: skip
-ASKED = (f"{API}/queue/join", f"{API}/run/predict", f"{API}/cancel", f"{API}/reset", f"{API}/call/")
+ASKED = (f"{API}/queue/join", f"{API}/run/predict", f"{API}/cancel", f"{API}/reset",
+         *(f"{API}/call/{name}" for name in NAMES))  # fmt: skip
+LONGEST_PATH = 1_000
 LARGEST_REQUEST = 100_000  # bytes: names, numbers and classes
 
 
@@ -35,14 +39,14 @@ class Doors:
         host_names (sequence of `str`): Further host names of the page.
     """
 
-    def __init__(self, app: "ASGIApp", server_name: str, host_names: Sequence[str] = ()) -> None:
+    def __init__(self, app: ASGIApp, server_name: str, host_names: Sequence[str] = ()) -> None:
         self.app = app
         self.any_address = server_name in EVERYWHERE
         own = (socket.gethostname(), socket.getfqdn()) if self.any_address else (server_name,)
         self.host_names = {name.lower() for name in host_names}
         self.names = {*HERE, *(name.lower() for name in own), *self.host_names}
 
-    async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
         elif scope["type"] == "http":
@@ -50,15 +54,11 @@ class Doors:
             if refusal is None:
                 await self.app(scope, receive, send)
             else:
-                from starlette.responses import PlainTextResponse
-
                 await PlainTextResponse(refusal[1], refusal[0])(scope, receive, send)
         # The page uses no websockets, so the server closes them.
 
-    def refusal(self, scope: "Scope") -> tuple[int, str] | None:
+    def refusal(self, scope: Scope) -> tuple[int, str] | None:
         """Returns status and message of a refusal, or `None` if the request is allowed."""
-        from starlette.datastructures import Headers
-
         headers, method, path = Headers(scope=scope), scope["method"], scope["path"]
         hosts, origins = headers.getlist("host"), headers.getlist("origin")
         if len(hosts) != 1 or not self._is_ours(_host(f"//{hosts[0]}")):
@@ -69,11 +69,11 @@ class Doors:
         if not origins and headers.get("sec-fetch-site") == "cross-site" and method not in ("GET", "HEAD"):
             return 403, "This page takes no requests from other sites."
         routes = {"GET": READ, "HEAD": READ, "POST": ASKED}.get(method, ())
-        if ".." in path.split("/") or not any(_leads(path, route) for route in routes):
+        known = len(path) <= LONGEST_PATH and any(_leads(path, route) for route in routes)
+        if ".." in path.split("/") or not known:
             return 404, "There is nothing here."
-        if method == "POST" and (
-            "transfer-encoding" in headers or not 0 <= _number(headers.get("content-length")) <= LARGEST_REQUEST
-        ):
+        length = math.inf if "transfer-encoding" in headers else float(headers.get("content-length", "inf"))
+        if method == "POST" and not 0 <= length <= LARGEST_REQUEST:
             return 413, "That is more than this page asks for."
         return None
 
@@ -100,7 +100,3 @@ def _is_address(host: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _number(text: str | None) -> int:
-    return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 20 else -1

@@ -4,29 +4,28 @@
 import io
 import re
 import zipfile
-from dataclasses import asdict
 
 from ..errors import UsageError
 from ..release.allow_list import CARD_AND_RECEIPT
 from ..release.dataset_card import dataset_card
 from ..release.image_tables import write_images
 from ..words import CARD_NAME, RECEIPT_NAME
-from .drawing import Drawn, names_of
+from .drawing import Drawn
 
 
 SHARD_NAME = "data/train-00000-of-00001.parquet"
 
 
-def file_name(drawn: Drawn, number: int) -> str:
-    """Names the file of one image by seed, number and class, in characters that every system accepts."""
-    name = _plain(names_of(drawn)[number])
-    return f"{drawn.order.seed}-{number:04d}{f'-{name}' if name else ''}.png"
+def file_names(drawn: Drawn) -> list[str]:
+    """Names a file for each image by seed, number and class, in characters that every system accepts."""
+    classes = [f"-{name}" if (name := _plain(each)) else "" for each in drawn.names]
+    return [f"{drawn.drawing.seed}-{number:04d}{name}.png" for number, name in enumerate(classes)]
 
 
 def archive_name(drawn: Drawn, kind: str) -> str:
     """Names the archive of all images by model, seed and `kind` of archive."""
     path = re.sub(r"/release/?$", "", drawn.released.name)
-    return f"{_plain('-'.join(path.split('/')[-2:])) or 'model'}-seed{drawn.order.seed}-{kind}.zip"
+    return f"{_plain('-'.join(path.split('/')[-2:])) or 'model'}-seed{drawn.drawing.seed}-{kind}.zip"
 
 
 def _plain(name: str) -> str:
@@ -35,8 +34,8 @@ def _plain(name: str) -> str:
 
 def images_zip(drawn: Drawn) -> bytes:
     """Packs the PNG files with the model's receipt."""
-    files = {file_name(drawn, i): image for i, image in enumerate(drawn.images)}
-    return _zip({**files, **_receipt(drawn)})
+    receipt = (RECEIPT_NAME,) if drawn.released.receipt else ()
+    return _zip(drawn, receipt, dict(zip(file_names(drawn), drawn.images, strict=True)))
 
 
 def dataset_zip(drawn: Drawn) -> bytes:
@@ -45,34 +44,27 @@ def dataset_zip(drawn: Drawn) -> bytes:
     Raises:
         UsageError: The model has no receipt, so no card can state its guarantee.
     """
-    released = drawn.released
+    released, drawing = drawn.released, drawn.drawing
     if released.problems:
         raise UsageError(
             f"'{released.name}' is not verified, so no dataset card can state its guarantee: save the images instead."
         )
     if released.holds_images:
-        whole = (*CARD_AND_RECEIPT, *released.files)
-        return _zip({name: (released.folder / name).read_bytes() for name in whole})
-    names = released.class_names
+        return _zip(drawn, (*CARD_AND_RECEIPT, *released.files), {})
     shard = io.BytesIO()
-    write_images(shard, drawn.images, drawn.labels, names)
-    order = {**asdict(drawn.order), "classes": list(drawn.order.classes) or "all"}
-    card = dataset_card(
-        released.receipt,
-        num_images=len(drawn.images),
-        class_names=names,
-        parameters={name: order[name] for name in ("classes", "seed", "steps", "solver")},
-    )
-    return _zip({SHARD_NAME: shard.getvalue(), CARD_NAME: card.encode(), **_receipt(drawn)})
+    write_images(shard, drawn.images, drawing.labels, released.class_names)
+    number, names = len(drawn.images), released.class_names
+    parameters = {key: value for key, value in drawing.facts.items() if key != "num_images"}
+    in_turn = None if names is None else tuple(i % len(names) for i in range(number))
+    if drawing.labels != in_turn:  # classes were chosen
+        parameters["classes"] = ", ".join(dict.fromkeys(drawn.names))
+    card = dataset_card(released.receipt, num_images=number, class_names=names, parameters=parameters)
+    return _zip(drawn, (RECEIPT_NAME,), {SHARD_NAME: shard.getvalue(), CARD_NAME: card.encode()})
 
 
-def _receipt(drawn: Drawn) -> dict[str, bytes]:
-    if not drawn.released.receipt:
-        return {}
-    return {RECEIPT_NAME: (drawn.released.folder / RECEIPT_NAME).read_bytes()}
-
-
-def _zip(files: dict[str, bytes]) -> bytes:
+def _zip(drawn: Drawn, released: tuple[str, ...], files: dict[str, bytes]) -> bytes:
+    """Packs files of the release, by their names, and others."""
+    files |= {name: (drawn.released.folder / name).read_bytes() for name in released}
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:  # PNG and parquet are compressed already
         for name, content in files.items():

@@ -3,7 +3,6 @@
 
 import multiprocessing
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from functools import cache
@@ -12,10 +11,11 @@ from typing import Any
 
 from ..errors import DiffusersDPError, IntegrityError
 from ..release.loading import AnyRelease
-from .drawing import Drawn, Order, Preview, labels_of
+from ..sampling.drawing import Drawing
+from .drawing import Drawn, Step
 
 
-POLL_SECONDS, STOP_SECONDS = 0.1, 5.0
+POLL_SECONDS = 0.1
 
 
 @cache
@@ -43,7 +43,6 @@ class Painter:
 
     def __init__(self, released: AnyRelease, *, require_dp: bool, seconds: float, memory: int | None = None) -> None:
         self.released, self._seconds = released, seconds
-        self._drawing = threading.Lock()  # generators may be closed by another thread
         context = _processes()
         self._pipe, theirs = context.Pipe()
         arguments = (theirs, released, require_dp, memory)
@@ -59,47 +58,33 @@ class Painter:
     def is_alive(self) -> bool:
         return bool(self._process.is_alive())
 
-    def watch(self, order: Order) -> Iterator[Preview | Drawn]:
-        """Draws; yields some previews and finally `Drawn`. Closing the iterator stops the drawing after its step.
+    def watch(self, drawing: Drawing) -> Iterator[Step | Drawn]:
+        """Draws; yields each step and finally `Drawn`. Closing the iterator before ends the process.
 
         Raises:
             UsageError: The model cannot draw this.
             IntegrityError: The process needed too much time or memory and was ended.
         """
-        labels = labels_of(order, self.released)
-        with self._drawing:
-            end, found = time.monotonic() + self._seconds, None
-            self._send(order.drawing(labels))
+        try:
+            self._pipe.send(drawing)
+        except OSError:
+            raise self._ended("drawn from") from None
+        end = time.monotonic() + self._seconds
+        while isinstance(found := self._receive("drawn from", end), Step):
             try:
-                while isinstance(found := self._receive("drawn from", end), Preview):
-                    yield found
-            finally:
-                if isinstance(found, Preview):
-                    self._stop()
+                yield found
+            except GeneratorExit:
+                self.close()
+                raise
         if isinstance(found, Exception):
             raise found
-        yield Drawn(self.released, order, labels, found)
+        yield Drawn(self.released, drawing, found)
 
     def close(self) -> None:
         """Kills the process."""
         self._process.kill()
         self._process.join()
         self._pipe.close()
-
-    def _stop(self) -> None:
-        """Stops a drawing that the visitor left; if the process does not accept orders afterwards, it is ended."""
-        try:
-            self._send(None)
-            while isinstance(self._receive("stopped", time.monotonic() + STOP_SECONDS), Preview):
-                pass
-        except DiffusersDPError:  # it was ended
-            return
-
-    def _send(self, message: Any) -> None:
-        try:
-            self._pipe.send(message)
-        except OSError:
-            raise self._ended("drawn from") from None
 
     def _receive(self, what: str, end: float) -> Any:
         try:

@@ -5,7 +5,6 @@ Importing this module imports torch, which the fork server does once for all mod
 """
 
 import contextlib
-import math
 import sys
 from functools import partial
 from multiprocessing.connection import Connection
@@ -19,24 +18,20 @@ import torch
 from ..distributed.memory import free_bytes, is_out_of_memory
 from ..errors import DiffusersDPError, IntegrityError, UsageError
 from ..release.image_tables import to_png
-from ..release.loading import AnyRelease, ImagesRelease, ModelRelease, open_release
+from ..release.loading import AnyRelease, ImagesRelease, open_release
 from ..sampling.drawing import Drawing, draw
-from .drawing import PREVIEWS, Preview, preview_sheet
+from .drawing import Step
 
 
 SHARE_OF_FREE_MEMORY = 0.8
 
 
-class Stopped(Exception):
-    """The visitor left."""
-
-
 def serve(pipe: Connection, released: AnyRelease, require_dp: bool, memory: int | None) -> None:
-    """Answers `None` when the release is loaded, then each drawing with previews and the PNG files. Errors are sent,
+    """Answers `None` when the release is loaded, then each drawing with its steps and the PNG files. Errors are sent,
     too. Nothing is fetched here: the page did that, by its rules.
 
     Args:
-        pipe (`Connection`): Pipe for drawings; any message during a drawing stops it.
+        pipe (`Connection`): Pipe for drawings.
         released (`AnyRelease`): Release as the page opened it; it is verified again.
         require_dp (`bool`): See `load_verified`.
         memory (`int`, *optional*): Additional bytes for this process; defaults to most of the free memory.
@@ -91,13 +86,8 @@ def _answer(pipe: Connection, loaded: AnyRelease, name: str, drawing: Drawing) -
         if isinstance(loaded, ImagesRelease):
             pictures = loaded.pick(drawing.labels, drawing.num_images, drawing.seed)
         else:
-            pictures = draw(
-                loaded.pipeline, drawing, callback_on_step_end=partial(_on_step_end, pipe, loaded, drawing)
-            )
+            pictures = draw(loaded.pipeline, drawing, callback_on_step_end=partial(_on_step_end, pipe, drawing))
         return tuple(map(to_png, pictures))
-    except Stopped as stopped:
-        pipe.recv()
-        return stopped
     except ValueError as error:  # a message of the pipeline about an unsupported order
         return UsageError(str(error).replace("`", ""))
     except Exception as error:
@@ -105,14 +95,9 @@ def _answer(pipe: Connection, loaded: AnyRelease, name: str, drawing: Drawing) -
 
 
 def _on_step_end(
-    pipe: Connection, loaded: ModelRelease, drawing: Drawing, _: Any, step: int, timestep: Any, tensors: dict[str, Any]
+    pipe: Connection, drawing: Drawing, _: Any, step: int, timestep: Any, tensors: dict[str, Any]
 ) -> dict[str, Any]:
-    """Sends a preview after some steps. Raises `Stopped` if the page sent something."""
-    if pipe.poll():
-        raise Stopped
-    total = drawing.num_inference_steps
-    if step % math.ceil(total / PREVIEWS) == 0 and step + 1 < total:
-        pipe.send(Preview(step + 1, total, to_png(preview_sheet(loaded, step, tensors["latents"]))))
+    pipe.send(Step(step + 1, drawing.num_inference_steps))
     return tensors
 
 

@@ -4,30 +4,18 @@ background."""
 
 import logging
 import os
-import sys
 import threading
-from collections.abc import Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from ..commands.app import HERE, NAMES_VARIABLE, PageFlags, parse
+from ..commands.app import HERE, NAMES_VARIABLE, PageFlags
 from ..errors import DiffusersDPError, UsageError
-from .doors import Doors
+from ..files.templates import render
 from .limits import SESSIONS_KEPT
 from .shelf import Shelf
 
 
 LARGEST_UPLOAD = "1kb"  # the page accepts no files
-
-
-def main(argv: Sequence[str] | None = None) -> None:
-    """Runs until interrupted. Exits with code 2 and one sentence if it cannot start."""
-    try:
-        run(parse(argv))
-    except DiffusersDPError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
 
 
 def run(flags: PageFlags) -> None:
@@ -50,6 +38,8 @@ def middleware(flags: PageFlags) -> list[Any]:
     """Returns the middleware for Gradio's FastAPI app."""
     from starlette.middleware import Middleware
 
+    from .doors import Doors
+
     names = [name.strip() for name in flags.host_names.split(",") if name.strip()]
     return [Middleware(Doors, server_name=flags.server_name, host_names=names)]
 
@@ -71,20 +61,15 @@ def serve(shelf: Shelf, flags: PageFlags, *, block: bool = True) -> str:
             server_port=flags.server_port,
             share=False,
             _frontend=False,  # otherwise it requests its own page, through any proxy, and gives up after 3 seconds
-            inbrowser=False,
             prevent_thread_lock=True,
             quiet=True,
-            show_error=False,
             allowed_paths=[],
             max_file_size=LARGEST_UPLOAD,
             state_session_capacity=SESSIONS_KEPT,
-            enable_monitoring=False,
             ssr_mode=False,
-            pwa=False,
             mcp_server=False,
             theme=theme(),
-            css=_template("app.css"),
-            js=_template("app.js"),
+            css=render("app.css", escape=False),
             footer_links=[],
             app_kwargs={"middleware": middleware(flags)},
         )
@@ -97,14 +82,10 @@ def serve(shelf: Shelf, flags: PageFlags, *, block: bool = True) -> str:
     return str(address)
 
 
-def _template(name: str) -> str:
-    return files("diffusers_dp").joinpath("templates", name).read_text(encoding="utf-8")
-
-
 def warm_up(shelf: Shelf) -> None:
     """Loads torch and the first model, so that the first drawing does not wait for them."""
     try:
         if shelf.names:
-            shelf.painter(shelf.open(shelf.names[0]))
+            shelf.load(shelf.open(shelf.names[0]))
     except DiffusersDPError:  # the page shows the message when a visitor chooses that model
         return

@@ -17,8 +17,9 @@ from ..errors import IntegrityError, UsageError
 from ..files.hub_errors import one_sentence
 from ..release.hub import fetch_snapshot
 from ..release.loading import AnyRelease, read_release
+from ..sampling.drawing import Drawing
 from ..words import MOST_FILES, PICKLE_SUFFIXES, RECEIPT_NAME
-from .budget import draw, plain_table, plan_of_receipt
+from .drawing import Drawn, Step
 from .limits import LARGEST_SIDE, MODELS_FETCHED, MOST_CLASSES, OPENED_AT_ONCE, PIPELINES_KEPT
 from .painter import Painter
 
@@ -47,10 +48,9 @@ class Shelf:
         self.allow_unverified, self.folders_by_visitors = allow_unverified, folders_by_visitors
         # Opening one model waits neither for the files of another nor for torch.
         self._opening = [threading.Lock() for _ in range(OPENED_AT_ONCE)]
-        self._loading, self._counting = threading.Lock(), threading.Lock()
+        self._working, self._counting = threading.Lock(), threading.Lock()
         self._opened: dict[str, AnyRelease] = {}
         self._fetched: set[str] = set()
-        self._budgets: dict[str, tuple[bytes, str, str]] = {}
         self._painters: OrderedDict[str, Painter] = OrderedDict()
 
     def open(self, name: str) -> AnyRelease:
@@ -69,28 +69,42 @@ class Shelf:
                 self._opened[name] = self._open(name)
             return self._opened[name]
 
-    def painter(self, released: AnyRelease) -> Painter:
-        """Returns the process that draws from an opened model, on a GPU if there is one.
+    def opened(self, name: str) -> AnyRelease:
+        """Returns a model of the list, or one that a visitor opened: a link from elsewhere fetches nothing.
+
+        Raises:
+            DiffusersDPError: As `open`; or nobody has opened this model.
+        """
+        if name not in self.names and name not in self._opened:
+            raise UsageError(f"'{name}' is not open here yet: type its name, and open it.")
+        return self.open(name)
+
+    def load(self, released: AnyRelease) -> Painter:
+        """Returns the process of an opened model, on a GPU if there is one.
 
         Raises:
             DiffusersDPError: The model cannot be loaded within the limits.
         """
-        with self._loading:
-            kept = self._painters.pop(released.name, None)
-            if kept is None or not kept.is_alive:
-                while len(self._painters) >= PIPELINES_KEPT:
-                    self._painters.popitem(last=False)[1].close()
-                kept = Painter(released, require_dp=not self.allow_unverified, seconds=self.limits.max_seconds)
-            self._painters[released.name] = kept
-            return kept
+        with self._working:
+            return self._painter(released)
 
-    def budget(self, released: AnyRelease) -> tuple[bytes, str, str]:
-        """Returns the budget picture of a model, its description, and the plan's table; caches them."""
-        if released.name not in self._budgets:
-            plan = plan_of_receipt(released.receipt)
-            words = f"Total epsilon {plan.epsilon:.4g}; the table has the numbers."
-            self._budgets[released.name] = draw(plan), words, plain_table(plan)
-        return self._budgets[released.name]
+    def draw(self, released: AnyRelease, drawing: Drawing) -> Iterator[Step | Drawn]:
+        """Draws from an opened model, one drawing at a time: see `Painter.watch`.
+
+        Raises:
+            DiffusersDPError: The model cannot be loaded within the limits, or cannot draw this.
+        """
+        with self._working:
+            yield from self._painter(released).watch(drawing)
+
+    def _painter(self, released: AnyRelease) -> Painter:
+        kept = self._painters.pop(released.name, None)
+        if kept is None or not kept.is_alive:
+            while len(self._painters) >= PIPELINES_KEPT:
+                self._painters.popitem(last=False)[1].close()
+            kept = Painter(released, require_dp=not self.allow_unverified, seconds=self.limits.max_seconds)
+        self._painters[released.name] = kept
+        return kept
 
     def _open(self, name: str) -> AnyRelease:
         folder = self._find(name)

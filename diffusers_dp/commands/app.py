@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 
-from ..methods.command_line import Help, add_flags
+from ..methods.command_line import add_flags
 from ..methods.flag import flag, validate
 
 
@@ -42,24 +42,11 @@ class PageFlags(Limits):
     allow_unverified: bool = flag(False, "Also open models whose receipt does not match; the page says so in red.")
 
 
-def parse(argv: Sequence[str] | None = None) -> PageFlags:
-    """Reads the flags of `python app.py`. Raises `UsageError` for values that are not possible."""
-    parser = argparse.ArgumentParser(
-        prog="app.py", description="A page that draws from released models.", formatter_class=Help
-    )
-    add_arguments(parser)
-    return _flags(parser.parse_args(argv))
-
-
 def run(args: argparse.Namespace) -> None:
     """Raises `UsageError` if the page cannot start."""
-    import_module(SERVER).run(_flags(args))
-
-
-def _flags(args: argparse.Namespace) -> PageFlags:
     flags = PageFlags(**vars(args))
     validate(flags)
-    return flags
+    import_module(SERVER).run(flags)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,7 +1,9 @@
 """The page of a Space; `DIFFUSERS_DP_RELEASES` says which releases it draws from."""
 
-from diffusers_dp.app import main
+import sys
+
+from diffusers_dp.cli import main
 
 
 if __name__ == "__main__":
-    main()
+    main(["app", *sys.argv[1:]])

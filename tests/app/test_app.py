@@ -1,6 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """What the page does, without a browser: what it opens and refuses, draws, says and packs."""
 
+import argparse
 import io
 import json
 import zipfile
@@ -8,23 +9,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from PIL import Image
 
-from diffusers_dp.app import budget, server, views
-from diffusers_dp.app.downloads import dataset_zip, file_name, images_zip
+from diffusers_dp.app import server, views
+from diffusers_dp.app.downloads import dataset_zip, file_names, images_zip
 from diffusers_dp.app.drawing import read_order
 from diffusers_dp.app.shelf import Shelf
-from diffusers_dp.commands.app import Limits
+from diffusers_dp.commands.app import Limits, PageFlags, add_arguments
 from diffusers_dp.errors import IntegrityError, UsageError
 from diffusers_dp.release.plain_words import strength
 
 
 LIMITS = Limits(max_images=8, max_steps=6, max_model_mb=10)
 RECEIPT = "privacy_receipt.json"
-
-
-def order_of(classes=(), count=3, seed=0, steps=2, solver="dpm"):
-    return read_order((classes, count, seed, steps, solver), LIMITS)
 
 
 @pytest.fixture(scope="module")
@@ -37,13 +33,10 @@ def opened(shelf):
     return shelf.open(shelf.names[0])
 
 
-def draw(shelf, opened, order):
-    *previews, drawn = shelf.painter(opened).watch(order)
-    return previews, drawn
-
-
-def pixels(drawn):
-    return np.stack([np.asarray(Image.open(io.BytesIO(image))) for image in drawn.images])
+def draw(shelf, opened, classes=None, count=3):
+    *steps, drawn = shelf.draw(opened, read_order(opened, (classes, count, 0, 2, "dpm"), LIMITS))
+    assert [(step.done, step.total) for step in steps] == [(1, 2), (2, 2)]
+    return drawn
 
 
 def test_a_model_is_opened_with_its_receipt_and_classes(opened, honest):
@@ -116,7 +109,7 @@ class TestRefusals:
         shown = views.guarantee(opened)
         assert opened.problems and "Does NOT match" in shown and "Numbers consistent" not in shown
         assert "nothing here confirms" in shown and "1,000" not in shown.split("<details")[0]
-        _, drawn = draw(shelf, opened, order_of())
+        drawn = draw(shelf, opened)
         assert len(drawn.images) == 3
         with pytest.raises(UsageError, match="not verified"):
             dataset_zip(drawn)
@@ -127,7 +120,7 @@ class TestRefusals:
 
 @pytest.fixture(scope="module")
 def drawn(shelf, opened):
-    return draw(shelf, opened, order_of(count=4))[1]
+    return draw(shelf, opened, count=4)
 
 
 class TestDownloads:
@@ -139,9 +132,10 @@ class TestDownloads:
     def test_a_stranger_s_class_names_are_harmless(self, drawn):
         evil = ('../../<img src=x onerror="alert(1)">', "b" * 500, "..")
         stranger = replace(drawn, released=replace(drawn.released, class_names=evil, name="<script>"))
-        names = [file_name(stranger, i) for i in range(4)]
+        names = file_names(stranger)
         assert all("/" not in name and "<" not in name and len(name) < 80 for name in names)
-        for shown in (views.images(stranger, "<script>"), views.guarantee(stranger.released), views.error("<b>")):
+        compared = views.drawings([stranger], compared=True)
+        for shown in (compared, views.guarantee(stranger.released), views.error("<b>")):
             assert "<script>" not in shown and "<img src=x" not in shown and "<b>" not in shown
         assert all(".." not in name for name in zipfile.ZipFile(io.BytesIO(images_zip(stranger))).namelist())
 
@@ -152,27 +146,40 @@ class TestWords:
         shown = views.guarantee(replace(opened, receipt=receipt, card_agrees=False))
         assert "losses" in shown and "read 2 times" in shown and "card does not carry" in shown
 
-    def test_a_large_delta_keeps_the_needle_out_of_the_green(self):
-        """Amber begins at a third of the half circle, red at two thirds."""
+    def test_a_large_delta_keeps_the_scale_out_of_the_green(self):
+        """Amber begins above epsilon 1, red above 10."""
         for epsilon in (0.01, 0.5, 1.0):
-            amber, red = (views.dial(epsilon, strength(epsilon, delta, 50))["tip"] for delta in (0.0051, 0.02))
-            assert amber == [77.0, 52.8] and red == [143.0, 52.8]
+            assert views.position(epsilon, strength(epsilon, 1e-5, 50).word) == np.log10(epsilon) <= 0
+            amber, red = (views.position(epsilon, strength(epsilon, delta, 50).word) for delta in (0.0051, 0.02))
+            assert 0 < amber < 0.1 and 1 < red < 1.1
 
+    def test_a_card_has_the_command_that_draws_the_same_again(self, shelf, opened, drawn):
+        def card(of):
+            return zipfile.ZipFile(io.BytesIO(dataset_zip(of))).read("README.md").decode()
 
-class TestBudget:
-    def test_the_picture_of_a_model_is_drawn_from_its_receipt(self, shelf, opened):
-        picture, words, table = shelf.budget(opened)
-        assert picture.startswith(b"\x89PNG") and "DP-SGD" in table and "_" not in table and "40" in table
-        assert shelf.budget(opened)[0] is picture
-        plan = budget.plan_of_receipt(opened.receipt)
-        assert plan.epsilon == pytest.approx(opened.receipt["claimed_epsilon"]["rdp"]["epsilon"], abs=1e-3)
+        assert "--num_images 4 --guidance_scale 1.0 --num_inference_steps 2 --seed 0 --solver dpm" in card(drawn)
+        chosen = card(draw(shelf, opened, ["class 1"]))
+        assert "- classes: class 1" in chosen and "diffusers-dp sample" not in chosen
 
 
 class TestServer:
     def test_it_listens_to_this_machine_alone_unless_it_is_a_space(self, monkeypatch):
+        def flags(*given):
+            parser = argparse.ArgumentParser()
+            add_arguments(parser)
+            return PageFlags(**vars(parser.parse_args(given)))
+
         monkeypatch.delenv("SPACE_ID", raising=False)
-        assert server.parse([]).server_name == "127.0.0.1" and server.build_shelf(server.parse([])).folders_by_visitors
-        assert not server.build_shelf(server.parse(["--server_name", "0.0.0.0"])).folders_by_visitors
+        assert flags().server_name == "127.0.0.1" and server.build_shelf(flags()).folders_by_visitors
+        assert not server.build_shelf(flags("--server_name", "0.0.0.0")).folders_by_visitors
         monkeypatch.setenv("SPACE_ID", "someone/space")
-        assert server.parse([]).server_name == "0.0.0.0"
-        assert not server.build_shelf(server.parse([])).folders_by_visitors
+        assert flags().server_name == "0.0.0.0"
+        assert not server.build_shelf(flags()).folders_by_visitors
+
+    def test_a_link_fetches_nothing(self, release):
+        """Another site may link to the page; only the page itself, and so its visitor, opens what is not listed."""
+        shelf = Shelf([], LIMITS, folders_by_visitors=True)
+        with pytest.raises(UsageError, match="is not open here yet"):
+            shelf.opened(str(release))
+        shelf.open(str(release))
+        assert shelf.opened(str(release)).receipt

@@ -39,16 +39,16 @@ def adapters(base, hub, tmp_path):
 
 def refused(shelf, name, words, error=DiffusersDPError):
     with pytest.raises(error, match=words) as refusal:
-        shelf.painter(shelf.open(name))
+        shelf.load(shelf.open(name))
     assert "\n" not in str(refusal.value)
     return str(refusal.value)
 
 
 def test_a_base_on_the_hub_is_fetched_and_drawn_with_and_no_token_is_shown(adapters, hub):
     shelf = Shelf([], LIMITS)
-    painter = shelf.painter(shelf.open(ADAPTERS))
-    *_, drawn = painter.watch(read_order((["dog"], 2, 0, 1, "dpm"), LIMITS))
-    painter.close()
+    opened = shelf.open(ADAPTERS)
+    *_, drawn = shelf.draw(opened, read_order(opened, (["dog"], 2, 0, 1, "dpm"), LIMITS))
+    shelf.load(opened).close()
     assert len(drawn.images) == 2
     assert hub.calls_with_token == [] and any("/base/resolve/" in call for call in hub.calls)
 
@@ -58,7 +58,7 @@ def test_a_private_base_is_not_fetched_for_a_visitor_and_is_for_the_owner(adapte
     refused(Shelf([], LIMITS), ADAPTERS, BASE, UsageError)
     assert hub.calls_with_token == []
     shelf = Shelf([ADAPTERS], LIMITS)
-    shelf.painter(shelf.open(ADAPTERS)).close()
+    shelf.load(shelf.open(ADAPTERS)).close()
 
 
 def test_a_base_that_is_too_large_is_not_fetched(adapters, hub):

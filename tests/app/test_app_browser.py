@@ -23,7 +23,11 @@ def test_the_guarantee_comes_first_then_images_that_can_be_saved(visit, tmp_path
     guarantee, result = (page.page.query_selector(name).bounding_box()["y"] for name in ("#guarantee", "#result"))
     assert guarantee < result
     page.choose("classes", "3", "7")
+    page.number("count", 1000)
+    page.page.click("#draw")
+    page.page.wait_for_selector(".toast-body:has-text('whole number from 1 to 64')")
     page.number("count", 5)
+    page.page.click("text=Seed, steps and solver")
     page.number("steps", 4)
     images = page.draw(5)
     assert {image.shape for image in images} == {(8, 8)} and "3\n7\n3\n7\n3" in re.sub(
@@ -42,30 +46,32 @@ def test_the_guarantee_comes_first_then_images_that_can_be_saved(visit, tmp_path
     assert table["label"] == [3, 7, 3, 7, 3] and np.array_equal(np.asarray(table[0]["image"]), images[0])
 
 
-def test_what_was_said_of_one_model_never_stands_under_the_name_of_another(visit):
-    """Not while the other is checked, and not where its answer comes after a third was chosen."""
+def test_a_page_is_of_one_model(visit, address):
+    """A card is a link; what was typed is opened, or refused, before the page leaves the model that it shows."""
     page = visit()
-    page.page.get_by_role("tab", name="Compare").click()
-    page.page.wait_for_selector("#compare:not([disabled])")
-    page.page.get_by_role("tab", name="Draw").click()
-    held, gate = [], ["closed"]
-    page.page.route("**/queue/join*", lambda route: held.append(route) if gate else route.continue_())
-    page.page.evaluate(
-        """() => { window.seen = []; const box = document.querySelector("#guarantee");
-        const watch = {subtree: true, childList: true, characterData: true};
-        new MutationObserver(() => window.seen.push(box.innerText)).observe(box, watch); }"""
-    )
-    page.choose("model", "tampered/release")
-    page.page.wait_for_function("document.querySelector('#guarantee').innerText.includes('Checking')")
-    for button in ("draw", "save-zip", "save-dataset", "compare"):
-        page.page.wait_for_selector(f"#{button}[disabled]", state="attached")
-    page.choose("model", "three/release")
-    gate.clear()
-    for request in held:
-        request.continue_()
-    page.page.wait_for_function("document.querySelector('#guarantee').innerText.includes('Numbers consistent')")
-    page.page.wait_for_selector("#draw:not([disabled])")
-    assert not any("samples.png" in text for text in page.page.evaluate("window.seen"))
+    page.page.click("#gallery a:has-text('three/release')")
+    page.page.wait_for_selector("#guarantee h2:has-text('three/release')")
+    page.draw(16)
+    assert "class 2" in page.text("#result")
+    page.type("tampered/release")
+    page.page.wait_for_selector(".toast-body:has-text('samples.png')")
+    assert "three/release" in page.text("#guarantee")
+    page.type("digits/../digits/release")
+    page.page.wait_for_selector("#guarantee h2:has-text('digits/../digits/release')")
+    page.page.goto(f"{address}/?model=tampered/release")
+    page.page.wait_for_selector("#guarantee :text('is not open here yet')")
+    assert page.page.is_disabled("#draw")
+
+
+def test_who_leaves_a_drawing_frees_the_page_for_others(visit):
+    page, other = visit(), visit()
+    page.page.click("text=Seed, steps and solver")
+    page.number("count", 64)
+    page.number("steps", 50)
+    page.page.click("#draw")
+    page.page.wait_for_selector("#result progress")
+    page.page.click("#gallery a:has-text('three/release')")
+    other.draw(16)
 
 
 def test_no_files_are_served_or_taken(address):

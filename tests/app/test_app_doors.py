@@ -5,7 +5,7 @@ import pytest
 
 from diffusers_dp.app import server
 from diffusers_dp.app.shelf import Shelf
-from diffusers_dp.commands.app import Limits
+from diffusers_dp.commands.app import Limits, PageFlags
 
 
 pytest.importorskip("gradio", reason="Gradio is not installed")
@@ -13,10 +13,10 @@ testclient = pytest.importorskip("starlette.testclient")
 HERE = "http://127.0.0.1:7860"
 
 
-def client_of(*flags):
+def client_of(**flags):
     from diffusers_dp.app.page import build_page
 
-    page, more = build_page(Shelf([], Limits())), {"middleware": server.middleware(server.parse(list(flags)))}
+    page, more = build_page(Shelf([], Limits())), {"middleware": server.middleware(PageFlags(**flags))}
     page.launch(prevent_thread_lock=True, quiet=True, _frontend=False, ssr_mode=False, app_kwargs=more)
     return page, testclient.TestClient(page.app, base_url=HERE, raise_server_exceptions=False)
 
@@ -40,7 +40,7 @@ def test_the_page_itself_is_answered(client, path):
 
 
 def test_the_page_s_own_requests_come_through(client):
-    asked = client.post("/gradio_api/call/plan", json={"data": [5, 1, 1, 1]}, headers={"Origin": HERE})
+    asked = client.post("/gradio_api/call/plan", json={"data": [900, 28, "grey", 1, 10, 0]}, headers={"Origin": HERE})
     assert asked.status_code == 200 and asked.json()["event_id"]
     assert join(client, Origin=HERE).status_code == 200
 
@@ -55,7 +55,8 @@ FILES = [
     ("GET", "/file=/etc/passwd"), ("GET", "/gradio_api/stream/a/b/c/playlist.m3u8"), ("POST", "/gradio_api/stream/a"),
     ("POST", "/gradio_api/process_recording"), ("POST", "/gradio_api/component_server"),
     ("GET", "/gradio_api/custom_component/a/client/b/c.js"),
-    ("POST", "/gradio_api/run/plan"), ("POST", "/gradio_api/api/plan"), ("POST", "/login"),
+    ("POST", "/gradio_api/run/plan"), ("POST", "/gradio_api/call/open"), ("GET", "/gradio_api/call/open/a"),
+    ("GET", f"/assets/{'a' * 5000}"), ("POST", "/gradio_api/api/plan"), ("POST", "/login"),
     ("GET", "/gradio_api/vibe-code"), ("GET", "/monitoring"), ("GET", "/gradio_api/dev/reload"), ("GET", "/docs"),
     ("GET", "/openapi.json"), ("GET", "/gradio_api/runs"),
     ("PUT", "/"), ("DELETE", "/gradio_api/queue/join"), ("TRACE", "/"), ("GET", "/gradio_api/deep_link"),
@@ -92,7 +93,9 @@ def test_a_name_that_is_not_ours_gets_no_answer(client, host):
 def test_another_site_asks_for_nothing(client, origin):
     assert join(client, Origin=origin).status_code == 403
     assert client.get("/config", headers={"Origin": origin}).status_code == 403
-    asked = client.post("/gradio_api/call/plan", json={"data": [5, 1, 1, 1]}, headers={"Origin": origin})
+    asked = client.post(
+        "/gradio_api/call/plan", json={"data": [900, 28, "grey", 1, 10, 0]}, headers={"Origin": origin}
+    )
     assert asked.status_code == 403
     assert join(client, **{"Sec-Fetch-Site": "cross-site"}).status_code == 403
 
@@ -103,14 +106,14 @@ def test_a_request_is_small(client):
 
 
 def test_names_that_the_page_was_given():
-    page, client = client_of("--server_name", "0.0.0.0", "--host_names", "scans.example, other.example")
+    page, client = client_of(server_name="0.0.0.0", host_names="scans.example, other.example")
     for host in ("scans.example", "other.example:443", "192.168.0.7:7860", "localhost"):
         assert client.get("/config", headers={"Host": host}).status_code == 200
     assert client.get("/config", headers={"Host": "evil.example"}).status_code == 403
     proxied = {"Host": "127.0.0.1:7860", "Origin": "https://scans.example"}  # as a proxy hands it on
     assert join(client, **proxied).status_code == 200
     page.close(verbose=False)
-    page, client = client_of("--server_name", "scans.example")
+    page, client = client_of(server_name="scans.example")
     assert client.get("/config", headers={"Host": "scans.example:7860"}).status_code == 200
     page.close(verbose=False)
 

@@ -39,31 +39,3 @@ def test_everything_can_be_read(visit, name):
             assert [(one["id"], [node["html"][:200] for node in one["nodes"]]) for one in found["violations"]] == []
     ground = page.page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (sum(map(int, re.findall(r"\d+", ground)[:3])) < 200) == ("dark" in name)
-
-
-def test_nothing_of_one_model_is_saved_once_another_is_chosen(visit):
-    """Neither what was saved before stays, nor is saved what is packed when the other is chosen already."""
-    page = visit()
-    page.draw(16)
-    page.save("#save-zip")
-    assert page.text("#saved").startswith("digits-seed0-images.zip")
-    page.choose("model", "three/release")
-    page.page.wait_for_selector("#saved a", state="detached")
-    page.page.wait_for_selector("#draw:not([disabled])")
-
-    page.draw(16)
-    page.page.evaluate(
-        "window.saved = [];"
-        "HTMLAnchorElement.prototype.click = function () { if (this.download) saved.push(this.download); }"
-    )
-    held, gate = [], ["closed"]
-    page.page.route("**/queue/join*", lambda route: held.append(route) if gate else route.continue_())
-    page.page.click("#save-zip")
-    page.page.wait_for_timeout(300)
-    page.choose("model", "digits/release")
-    gate.clear()
-    for request in held:
-        request.continue_()
-    page.page.wait_for_selector("#draw:not([disabled])")
-    page.page.wait_for_timeout(1000)
-    assert page.page.evaluate("window.saved") == [] and page.page.query_selector("#saved a") is None

@@ -161,11 +161,11 @@ GOING_PUBLIC = (
         ("release/test_plain_words.py::test_delta_makes_the_words_weaker",),
     ),
     Fault(
-        "the needle stands at epsilon whatever delta is",
+        "the scale shows epsilon whatever delta is",
         "diffusers_dp/app/views.py",
-        "max(epsilon, bounds[names.index(words.word)])",
-        "epsilon",
-        ("app/test_app.py::TestWords::test_a_large_delta_keeps_the_needle_out_of_the_green",),
+        "max(epsilon, 1.02 * begins, 1e-9)",
+        "max(epsilon, 1e-9)",
+        ("app/test_app.py::TestWords::test_a_large_delta_keeps_the_scale_out_of_the_green",),
     ),
     Fault(
         "the verifier says consistent of a delta that allows to publish records, and no more",

@@ -138,17 +138,18 @@ def test_the_page_browses_it(release):
     shelf = Shelf([str(release)], LIMITS)
     opened = shelf.open(shelf.names[0])
     assert opened.holds_images and opened.class_names == tuple(NAMES)
-    painter, order = shelf.painter(opened), read_order((["right"], 6, 1, 1, "dpm"), LIMITS)
-    (drawn,) = painter.watch(order)
+    order = read_order(opened, (["right"], 6, 1, 1, "dpm"), LIMITS)
+    (drawn,) = shelf.draw(opened, order)
     own = [image.tobytes() for image in load_verified(release).select([2, 5, 8])["image"]]
     shown = [Image.open(io.BytesIO(content)).tobytes() for content in drawn.images]
-    assert sorted(shown[:3]) == sorted(own) and shown[3:] == shown[:3] and drawn.labels == (2,) * 6
-    (again,) = painter.watch(order)
-    assert again.images == drawn.images and "nothing is drawn" in views.images(drawn)
+    assert sorted(shown[:3]) == sorted(own) and shown[3:] == shown[:3] and drawn.names == ["right"] * 6
+    (again,) = shelf.draw(opened, order)
+    assert again.images == drawn.images and "nothing is drawn" in views.drawings([drawn])
+    assert "Whoever sees these images" in views.guarantee(opened)
     archive = zipfile.ZipFile(io.BytesIO(dataset_zip(drawn)))
     assert set(archive.namelist()) == files(release)
     assert archive.read("privacy_receipt.json") == (release / "privacy_receipt.json").read_bytes()
-    painter.close()
+    shelf.load(opened).close()
 
 
 def test_the_page_reads_no_image_in_its_own_process(release, monkeypatch):
@@ -161,7 +162,7 @@ def test_the_page_reads_no_image_in_its_own_process(release, monkeypatch):
     again = shelf.open(str(release))
     assert again.class_names == opened.class_names == tuple(NAMES)
     with pytest.raises(IntegrityError, match="holds no images of this library"):
-        shelf.painter(again)
+        shelf.load(again)
     for index in ({"image_shape": [3, 8, 600]}, {"image_shape": [3, 8]}, {"class_names": ["a"] * 10_001},
                   {"num_images": 10**9}, {"num_images": "4"}, {"image_shape": 8}):  # fmt: skip
         write_index(release, **index)

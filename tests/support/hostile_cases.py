@@ -461,10 +461,7 @@ def _open_on_page(name):
 
 def _order(values):
     def attempt(honest, folder):
-        from diffusers_dp.app.drawing import labels_of
-
-        order = read_order(values, Limits())
-        return labels_of(order, Shelf([str(honest.model)], Limits()).open(str(honest.model)))
+        return read_order(Shelf([str(honest.model)], Limits()).open(str(honest.model)), values, Limits())
 
     return attempt
 

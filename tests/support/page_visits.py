@@ -57,6 +57,10 @@ class Visit:
             self.page.keyboard.press("Enter")
         self.page.keyboard.press("Tab")
 
+    def type(self, name):
+        self.page.fill("#typed textarea", name)
+        self.page.keyboard.press("Enter")
+
     def number(self, box, value):
         self.page.fill(f"#{box} input[type=number]", str(value))
         self.page.keyboard.press("Tab")

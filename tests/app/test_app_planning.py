@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""What the page recommends for declared facts: the words of `diffusers-dp recommend`, asked of Gradio's real app."""
+"""What the page plans for declared facts: words and picture of `diffusers-dp plan`, asked of Gradio's real app."""
 
 import html
 import re
@@ -21,19 +21,21 @@ def ask():
     from diffusers_dp.commands.app import Limits
 
     page = build_page(Shelf([], Limits()))
-    (pressed,) = (each for each in page.fns.values() if each.api_name == "recommend")
+    (pressed,) = (each for each in page.fns.values() if each.api_name == "plan")
 
     def press(*values):
         taken = [block.preprocess(value) for block, value in zip(pressed.inputs, values, strict=True)]
-        return html.unescape(re.sub(r"<[^>]+>", "", pressed.fn(*taken)))
+        shown = pressed.fn(*taken)
+        assert "data:image/png;base64," in shown
+        return html.unescape(re.sub(r"<[^>]+>", "", shown)).rstrip()
 
     return press
 
 
 def test_the_page_says_what_the_command_says(ask, capsys):
-    cli.main("recommend --num_train_images 1500 --resolution 64 --num_channels 3 --num_classes 2 --target_epsilon 5"
+    cli.main("plan --num_train_images 1500 --resolution 64 --num_channels 3 --num_classes 2 --target_epsilon 5"
              " --minutes 20".split())  # fmt: skip
     said = capsys.readouterr().out.rstrip("\n")
     assert ask(*FACTS) == said and "diffusers-dp train" in said
-    cli.main("recommend --num_train_images 900 --resolution 28 --num_channels 1 --num_classes 1".split())
+    cli.main("plan --num_train_images 900 --resolution 28 --num_channels 1 --num_classes 1".split())
     assert ask(900, 28, "grey", 1, 10, 0) == capsys.readouterr().out.rstrip("\n"), "any number of minutes"
