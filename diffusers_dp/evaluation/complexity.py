@@ -24,15 +24,7 @@ TEXTURE_LEVELS = 8  # few enough that the 64 pairs of levels occur often in an i
 
 
 def grey_levels(images: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Converts images `[N, C, H, W]`, C 1 or 3, to grey levels 0 to 255, `[N, H, W]`.
-
-    Raises:
-        ValueError: The type, shape or number of channels is wrong.
-    """
-    if images.dtype != np.uint8 or images.ndim != 4 or images.shape[1] not in (1, 3):
-        raise ValueError(
-            f"Images must be uint8 of shape [N, 1 or 3, H, W], not {images.dtype} of shape {list(images.shape)}."
-        )
+    """Converts images of uint8, `[N, C, H, W]`, C 1 or 3, to grey levels 0 to 255, `[N, H, W]`."""
     if images.shape[1] == 1:
         return images[:, 0].astype(np.int64)
     return np.rint(np.tensordot(images, GREY_WEIGHTS, axes=(1, 0))).astype(np.int64)
@@ -63,13 +55,8 @@ def texture_complexity(images: NDArray[np.uint8]) -> NDArray[np.float64]:
 
     Returns:
         `np.ndarray` of shape `[N]`: Entropies in bits, from 0 (constant) to 6.
-
-    Raises:
-        ValueError: An image of one pixel has no neighbours.
     """
     levels = grey_levels(images) * TEXTURE_LEVELS // NUM_LEVELS
-    if levels[0].size < 2:
-        raise ValueError("An image of one pixel has no texture.")
     pairs = np.concatenate(
         [_pairs(levels[:, :, :-1], levels[:, :, 1:]), _pairs(levels[:, :-1], levels[:, 1:])], axis=1
     )
@@ -88,14 +75,9 @@ def feature_complexity(features: dict[str, ImageSet]) -> list[Measurement]:
     Returns:
         `list[Measurement]`: Two measurements for each set, with the standard error of the mean over images, unless
             there is only one image.
-
-    Raises:
-        ValueError: A set is empty.
     """
     found = []
     for name, images in features.items():
-        if len(images) == 0:
-            raise ValueError(f"The features {name!r} hold no image.")
         for metric, values in (
             ("entropy", entropy(images.images)),
             ("texture_complexity", texture_complexity(images.images)),

@@ -185,7 +185,7 @@ def ranking(evaluator: Evaluator, evaluation: Evaluation) -> list[Measurement]:
     }  # fmt: skip
     sets = evaluator.sets["synthetic"], evaluator.sets["real test"]
     return evaluator.stored(
-        "model_selection", options, lambda: measure_model_selection(*sets, **options, pool=evaluator.pool)[0]
+        "model_selection", options, lambda: measure_model_selection(*sets, **options, pool=evaluator.pool)
     )
 
 

@@ -87,32 +87,22 @@ class InceptionExtractor:
         weights (`Path`, *optional*): Path of the file; by default it is found in torch's downloads, or downloaded.
         device (`str`, defaults to `"cpu"`): Device of the network.
         batch_size (`int`, defaults to 64): Number of images at a time.
-        expected_sha256 (`str`): Hash of the file, checked before loading because TorchScript is a program. Features of
-            other files than the published one are never called FID.
 
     Raises:
         UsageError: The file does not exist and cannot be downloaded, or it has another hash.
     """
 
     name = "inception"
+    frechet_name = "FID"
 
-    def __init__(
-        self,
-        weights: Path | None = None,
-        *,
-        device: str = "cpu",
-        batch_size: int = 64,
-        expected_sha256: str = INCEPTION_SHA256,
-    ) -> None:
-        content = _read_inception(weights, expected_sha256)
+    def __init__(self, weights: Path | None = None, *, device: str = "cpu", batch_size: int = 64) -> None:
+        content = _read_inception(weights)
         self._network = torch.jit.load(io.BytesIO(content), map_location=device).eval()
         self._device, self._batch_size = device, batch_size
-        self._made_by = (weights, {"device": device, "batch_size": batch_size, "expected_sha256": expected_sha256})
-        published = expected_sha256 == INCEPTION_SHA256
-        self.frechet_name = "FID" if published else "Fréchet distance (other weights than FID's)"
+        self._made_by = (weights, {"device": device, "batch_size": batch_size})
         self.facts: dict[str, Any] = {
-            "weights": INCEPTION_NAME if published else "not the published ones",
-            "weights_sha256": expected_sha256,
+            "weights": INCEPTION_NAME,
+            "weights_sha256": INCEPTION_SHA256,
             "layer": "last pooling",
             "dimension": self(np.zeros((1, 3, 32, 32), np.uint8)).shape[1],
             "preprocessing": "8 bits, grey repeated three times, resized to 299 x 299 and scaled by the network "
@@ -231,12 +221,13 @@ def _as_rgb(images: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(images.repeat(3, axis=1) if images.shape[1] == 1 else images)
 
 
-def _read_inception(weights: Path | None, expected_sha256: str) -> bytes:
+def _read_inception(weights: Path | None) -> bytes:
+    """Reads the file, whose hash is checked before loading because TorchScript is a program."""
     path = weights if weights is not None else Path(torch.hub.get_dir()) / "checkpoints" / INCEPTION_NAME
     if weights is None and not path.is_file():
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            torch.hub.download_url_to_file(INCEPTION_URL, str(path), hash_prefix=expected_sha256)
+            torch.hub.download_url_to_file(INCEPTION_URL, str(path), hash_prefix=INCEPTION_SHA256)
         except (urllib.error.URLError, OSError, RuntimeError) as error:  # RuntimeError: the download has another hash
             raise UsageError(
                 f"The Inception network could not be downloaded ({error}): fetch {INCEPTION_URL} on a machine with a "
@@ -250,10 +241,10 @@ def _read_inception(weights: Path | None, expected_sha256: str) -> bytes:
             f"--inception_weights {path} cannot be read ({reason}): give the file that {INCEPTION_URL} holds."
         ) from None
     found = hashlib.sha256(content).hexdigest()
-    if found != expected_sha256:
+    if found != INCEPTION_SHA256:
         raise UsageError(
             f"--inception_weights {path} is damaged or another file (sha256 {found[:12]}..., not "
-            f"{expected_sha256[:12]}...): remove it and fetch {INCEPTION_URL} again."
+            f"{INCEPTION_SHA256[:12]}...): remove it and fetch {INCEPTION_URL} again."
         )
     return content
 

@@ -106,7 +106,9 @@ class MeasureFlags:
     ensemble: int = flag(1, "Classifiers a seed, averaged.")
     classifier_epochs: int | None = flag(None, "Unset: the published number.")
     cifar_networks: bool = flag(False, "wrn, resnet and resnext as published for CIFAR-10 and CIFAR-100.")
-    utility_sizes: Sequence[int] | None = flag(None, "Train on N images, too; unset: a tenth, a third.", metavar="N")
+    utility_sizes: Sequence[int] | None = flag(
+        None, "Train on N images, too; unset: a tenth, a third.", metavar="N", at_least=2
+    )
     model_selection: bool = flag(False, "Does a ranking of models hold on real images?")
     reference: bool = flag(False, "Train the classifiers on real images as well.")
     dp_reference: bool = flag(False, "Train a classifier on real images with DP-SGD, at the release's epsilon.")
@@ -129,7 +131,7 @@ class BudgetFlags:
 
     _argument_group_name = "private choice"
 
-    selection_epsilon: float | None = flag(None, "Budget of that choice.")
+    selection_epsilon: float | None = flag(None, "Budget of that choice.", at_least=1e-3, at_most=1e3)
     dataset_id: str | None = flag(None, "Name of the data set of --real, as in training: one ledger counts both.")
     ledger_dir: Path | None = flag(None, "Private folder of that ledger, as in training.", metavar="DIR")
 
@@ -164,8 +166,6 @@ class EvaluationFlags(JudgedFlags, RealFlags, MeasureFlags, BudgetFlags):
         """
         if (self.model is None) == (self.images is None):
             raise UsageError("--model and --images exclude each other, and one is needed; give one of them.")
-        if self.utility_sizes and min(self.utility_sizes) < 2:
-            raise UsageError(f"--utility_sizes holds {min(self.utility_sizes)}; give integers of at least 2.")
         parse_range(self.value_range, self.window)
         if self.cifar_networks and not {"wrn", "resnet", "resnext"} & set(self.classifiers or []):
             raise UsageError("--cifar_networks changes wrn, resnet and resnext alone; name one with --classifiers.")
@@ -194,8 +194,6 @@ class EvaluationFlags(JudgedFlags, RealFlags, MeasureFlags, BudgetFlags):
                 "--selection private needs real images that the generator was not trained on; give --validation_size, "
                 "as in training."
             )
-        if not 1e-3 <= self.selection_epsilon <= 1e3:
-            raise UsageError(f"--selection_epsilon is {self.selection_epsilon}; give a number from 0.001 to 1000.")
         for name in ("dataset_id", "ledger_dir"):
             if getattr(self, name) is None:
                 raise UsageError(

@@ -83,7 +83,7 @@ def measure_model_selection(
     epochs: int | None = None,
     device: torch.device | str = "cpu",
     pool: WorkerPool | None = None,
-) -> tuple[list[Measurement], Ranking]:
+) -> list[Measurement]:
     """Trains a fixed list of models on synthetic images, and compares their ranking on synthetic and on real images.
 
     The list has logistic regression with four penalties, an MLP of three sizes, and the small CNN of three widths. The
@@ -108,7 +108,7 @@ def measure_model_selection(
         "num_train": len(train), "num_validation": len(held_out), "num_test": len(real_test), "seed": seed,
         "epochs": epochs, "selection": "last",
     }  # fmt: skip
-    return ranking.measurements(protocol), ranking
+    return ranking.measurements(protocol)
 
 
 def candidates(

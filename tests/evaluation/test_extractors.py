@@ -11,10 +11,10 @@ from PIL import Image
 from torch import nn
 
 from diffusers_dp.errors import UsageError
+from diffusers_dp.evaluation import extractors
 from diffusers_dp.evaluation.classifier_features import ClassifierExtractor
 from diffusers_dp.evaluation.extractors import (
     INCEPTION_NAME,
-    INCEPTION_SHA256,
     Dinov2Extractor,
     InceptionExtractor,
 )
@@ -44,12 +44,13 @@ class TinyInception(nn.Module):
 
 
 @pytest.fixture
-def tiny(tmp_path):
+def tiny(tmp_path, monkeypatch):
     """The file and the network in it."""
     torch.manual_seed(0)
     network = TinyInception()
     path = tmp_path / "tiny.pt"
     torch.jit.script(network).save(str(path))
+    monkeypatch.setattr(extractors, "INCEPTION_SHA256", sha256(path))
     return path, network
 
 
@@ -60,7 +61,7 @@ def sha256(path):
 class TestInception:
     def test_features_and_probabilities_are_the_networks(self, tiny):
         path, network = tiny
-        extractor = InceptionExtractor(path, expected_sha256=sha256(path), batch_size=2)
+        extractor = InceptionExtractor(path, batch_size=2)
         images = random_images()
         features = extractor(images)
         assert features.dtype == np.float32
@@ -69,24 +70,17 @@ class TestInception:
             expected = torch.softmax(network.output(torch.from_numpy(features)), dim=1)  # with the bias
         np.testing.assert_allclose(extractor.probabilities(images), expected, rtol=1e-5)
 
-    def test_only_the_published_file_is_called_fid(self, tiny, monkeypatch):
-        path, _ = tiny
-        extractor = InceptionExtractor(path, expected_sha256=sha256(path))
-        assert "distance" in extractor.frechet_name and extractor.frechet_name != "FID"
-        assert extractor.facts["weights_sha256"] == sha256(path)
+    def test_its_facts_are_those_of_the_file(self, tiny):
+        extractor = InceptionExtractor(tiny[0])
+        assert extractor.frechet_name == "FID" and extractor.facts["weights_sha256"] == sha256(tiny[0])
         assert extractor.facts["dimension"] == 3
         json.dumps(extractor.facts)
-        monkeypatch.setattr("diffusers_dp.evaluation.extractors.INCEPTION_SHA256", sha256(path))
-        assert InceptionExtractor(path, expected_sha256=sha256(path)).frechet_name == "FID"
 
     def test_a_damaged_file_is_refused_before_it_is_loaded(self, tiny, monkeypatch):
         path, _ = tiny
         monkeypatch.setattr(torch.jit, "load", lambda *args, **kwargs: pytest.fail("loaded"))
-        before = sha256(path)
         path.write_bytes(path.read_bytes()[:-1] + b"x")
         with pytest.raises(UsageError, match="--inception_weights .* is damaged or another file"):
-            InceptionExtractor(path, expected_sha256=before)
-        with pytest.raises(UsageError, match=INCEPTION_SHA256[:12]):
             InceptionExtractor(path)
 
     def test_what_is_downloaded_is_checked_and_kept(self, tiny, tmp_path, monkeypatch):
@@ -101,7 +95,7 @@ class TestInception:
         monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path / "hub"))
         monkeypatch.setattr(torch.hub, "download_url_to_file", download)
         for _ in range(2):
-            InceptionExtractor(expected_sha256=sha256(path))
+            InceptionExtractor()
         assert calls == [sha256(path)]
         assert (tmp_path / "hub" / "checkpoints" / INCEPTION_NAME).is_file()
 
