@@ -8,6 +8,7 @@ from typing import Any
 
 from ..errors import UsageError
 from .folders import files_below, is_service, split_of
+from .strange_tables import root_of
 
 
 _CARDS = ("README.md", ".huggingface.yaml", "dataset_infos.json")  # where `datasets` looks for what belongs to a split
@@ -57,7 +58,7 @@ def check_tables(folder: Path, data_files: dict[str, list[str]]) -> None:
         UsageError: There are some.
     """
     for paths in data_files.values():
-        local = [Path(os.path.relpath(path, root)) for path in paths for root in [_root(path, folder)] if root]
+        local = [Path(os.path.relpath(path, root)) for path in paths for root in [root_of(path, folder)] if root]
         service = next((path for path in local if any(map(is_service, path.parts))), None)
         if service is not None:
             raise UsageError(
@@ -72,12 +73,6 @@ def check_tables(folder: Path, data_files: dict[str, list[str]]) -> None:
                 f"--dataset_name {parents[-1]}, or mend the card.",
                 field="dataset_name",
             )
-
-
-def _root(path: str, folder: Path) -> str | None:
-    """The folder, as the path of a file names it; `None` for a file elsewhere."""
-    roots = (os.path.abspath(folder), os.path.realpath(folder))
-    return next((root for root in roots if "://" not in path and Path(path).is_relative_to(root)), None)
 
 
 def _declares_files(card: Path) -> bool:

@@ -124,16 +124,17 @@ def check_named_files(files: Sequence[str], folder: Path, name: str) -> None:
         UsageError: One is of another place.
     """
     local = folder.exists()
-    if not all(is_inside(file, folder) if local else is_of_data_set(file, name) for file in files):
+    if not all(root_of(file, folder) if local else is_of_data_set(file, name) for file in files):
         raise UsageError(
             f"{name} is not read, for its card names files outside of it; give one that holds its own.",
             field="dataset_name",
         )
 
 
-def is_inside(place: str, folder: Path) -> bool:
-    """Whether a data file that `datasets` found lies in the folder."""
-    return "://" not in place and any(Path(os.path.abspath(place)).is_relative_to(root(folder)) for root in ROOTS)
+def root_of(place: str, folder: Path) -> str | None:
+    """The folder, as `datasets` names it in the path of a data file; `None` for a file elsewhere."""
+    roots = [] if "://" in place else [root(folder) for root in ROOTS]
+    return next((root for root in roots if Path(os.path.abspath(place)).is_relative_to(root)), None)
 
 
 def is_of_data_set(place: str, name: str) -> bool:

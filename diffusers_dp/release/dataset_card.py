@@ -11,7 +11,7 @@ from .plain_words import attack_in_words, plain_guarantee, questions
 
 
 if TYPE_CHECKING:
-    from huggingface_hub import CardData, RepoCard
+    from huggingface_hub import CardData, DatasetCardData, RepoCard
 
 
 #: Errors of text about a receipt, because fields that the verifier does not read can contain anything.
@@ -41,15 +41,10 @@ def dataset_card(
     Raises:
         IntegrityError: The receipt has values that the card cannot describe.
     """
-    from huggingface_hub import DatasetCard, DatasetCardData
+    from huggingface_hub import DatasetCard
     from jinja2 import TemplateError
 
-    # No `configs`: with them `datasets` confuses folders of the same name in its cache.
-    data = DatasetCardData(
-        task_categories=["unconditional-image-generation"] if class_names is None else ["image-classification"],
-        tags=["synthetic", "differential-privacy", "image"],
-        size_categories=size_category(num_images),
-    )
+    data = card_data(num_images, class_names is not None)
     try:
         card = filled_card(
             DatasetCard, "dataset_card.md", data, receipt, num_images=num_images, class_names=class_names,
@@ -86,7 +81,14 @@ def filled_card(
     )  # fmt: skip
 
 
-def size_category(num_images: int) -> str:
-    """Returns the Hub's category for the size of a dataset."""
+def card_data(num_images: int, labelled: bool) -> "DatasetCardData":
+    """Metadata for the Hub's filters of a dataset. No `configs`: with them `datasets` confuses folders of the same
+    name in its cache."""
+    from huggingface_hub import DatasetCardData
+
     bounds = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
-    return next((word for bound, word in bounds if num_images < bound), "1M<n<10M")
+    return DatasetCardData(
+        task_categories=["image-classification" if labelled else "unconditional-image-generation"],
+        tags=["synthetic", "differential-privacy", "image"],
+        size_categories=next((word for bound, word in bounds if num_images < bound), "1M<n<10M"),
+    )

@@ -3,18 +3,19 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from huggingface_hub import DatasetCard, DatasetCardData, RepoCard
+from huggingface_hub import DatasetCard, RepoCard
 from PIL import Image
 
 from ..errors import UsageError
 from ..files.canonical import canonical_json
 from .allow_list import DATASET_CLASS, MOST_SHARDS, dataset_files, shard_names
 from .artefacts import IMAGES_PER_CLASS, add_statement, class_list, grid_of, write_text
-from .dataset_card import filled_card, size_category
+from .dataset_card import card_data, filled_card
 from .image_tables import to_png, write_images
 
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 IMAGES_PER_SHARD = 10_000
 
 
+@dataclass
 class DatasetArtefact:
     """
     Images that are released instead of a model.
@@ -38,16 +40,13 @@ class DatasetArtefact:
         UsageError: There are too many images for a release.
     """
 
-    def __init__(
-        self,
-        images: "torch.Tensor",
-        labels: "torch.Tensor | None",
-        class_names: Sequence[str] | None,
-        purpose: str = "",
-    ):
-        self.images, self.labels, self.purpose = images, labels, purpose
-        self.class_names = None if class_names is None else list(class_names)
-        self.num_shards = math.ceil(len(images) / IMAGES_PER_SHARD)
+    images: "torch.Tensor"
+    labels: "torch.Tensor | None"
+    class_names: Sequence[str] | None
+    purpose: str = ""
+
+    def __post_init__(self) -> None:
+        self.num_shards = math.ceil(len(self.images) / IMAGES_PER_SHARD)
         if self.num_shards > MOST_SHARDS:
             raise UsageError(f"A release holds up to {MOST_SHARDS * IMAGES_PER_SHARD:,} images; make fewer.")
 
@@ -75,11 +74,7 @@ class DatasetArtefact:
 
     def card(self, receipt: dict[str, Any]) -> RepoCard:
         """The guarantee is in the verifier's words, which looks for them."""
-        data = DatasetCardData(
-            task_categories=["unconditional-image-generation" if self.labels is None else "image-classification"],
-            tags=["synthetic", "differential-privacy", "image"],
-            size_categories=size_category(len(self.images)),
-        )
+        data = card_data(len(self.images), self.labels is not None)
         return filled_card(
             DatasetCard, "data_release_card.md", data, receipt, "these images", purpose=self.purpose,
             num_images=len(self.images), labels=self.class_names, named=class_list(self.class_names or ()),

@@ -146,13 +146,13 @@ class ModelRelease(Release):
 
 
 class LatentRelease(ModelRelease):
-    """A whole latent pipeline of Diffusers."""
+    """A whole latent pipeline of Diffusers, or adapters of one with a reference to it."""
 
     may_fail_to_draw = True
 
     @property
     def files(self) -> tuple[str, ...]:
-        return merged_files(self.folder)
+        return ADAPTER_FILES if kind_of(self.folder) == ADAPTERS else merged_files(self.folder)
 
     @cached_property
     def _index(self) -> dict[str, Any]:
@@ -223,14 +223,6 @@ class LatentRelease(ModelRelease):
         return self.pipeline.decode(latents)
 
 
-class AdapterRelease(LatentRelease):
-    """Adapters of a latent pipeline, with a reference to it."""
-
-    @property
-    def files(self) -> tuple[str, ...]:
-        return ADAPTER_FILES
-
-
 class ImagesRelease(Release):
     """Images that are released instead of a model."""
 
@@ -286,10 +278,8 @@ def release_in(folder: str | Path, name: str | None = None, **known: Any) -> Any
     name, folder = str(folder) if name is None else name, Path(folder)
     if dataset_index(folder) is not None:
         return ImagesRelease(name, folder, **known)
-    kind = kind_of(folder)
-    if kind in LATENT_PIPELINES:
-        return LatentRelease(name, folder, **known)
-    return (AdapterRelease if kind == ADAPTERS else ModelRelease)(name, folder, **known)
+    is_latent = kind_of(folder) in (ADAPTERS, *LATENT_PIPELINES)
+    return (LatentRelease if is_latent else ModelRelease)(name, folder, **known)
 
 
 def read_release(folder: Path, name: str, **known: Any) -> AnyRelease:

@@ -5,6 +5,7 @@ See `unprotected_ledger.py`. The folder is not a release, and functions that exp
 """
 
 import tempfile
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,22 +22,6 @@ if TYPE_CHECKING:
 FOLDER = "no_guarantee"
 #: Privacy statement in the model's configuration.
 PRIVACY = {"status": NO_GUARANTEE, "epsilon": "infinite", "statement": WITHOUT}
-_CARD = """# NOT private: {without}
-
-This model was {without}: {title} with `--target_epsilon inf`, so that neither the questions to the sensitive \
-images nor their gradients
-got any noise. It may hold images that it was trained on. It is for comparison alone, and for those who may see the \
-images themselves: it is no
-release, it has no privacy receipt, and it must not leave the house.
-
-    from diffusers_dp.pipelines import DPImagePipeline
-
-    pipeline = DPImagePipeline.from_pretrained("no_guarantee")
-
-`diffusers-dp` verifies, pushes, samples and shows releases, and refuses this folder. Images that you draw with the \
-lines above can be judged by
-`diffusers-dp evaluate --images`.
-"""
 
 
 def save_without_guarantee(output_dir: str | Path, pipeline: "DPImagePipeline", method: Method) -> Path:
@@ -59,7 +44,8 @@ def save_without_guarantee(output_dir: str | Path, pipeline: "DPImagePipeline", 
         folder = Path(temporary, FOLDER)
         folder.mkdir(mode=0o700)
         pipeline.save_pretrained(folder)
-        card = _CARD.format(without=WITHOUT, title=method.title)
+        card = files("diffusers_dp").joinpath("templates", "no_guarantee.md").read_text(encoding="utf-8")
+        card = card.format(without=WITHOUT, title=method.title)
         (folder / "README.md").write_text(card, encoding="utf-8")
         put_in_place(folder, output_dir / FOLDER)
     return output_dir / FOLDER

@@ -3,6 +3,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -16,6 +17,7 @@ from ..queries.mean_features import FeatureMap, moments
 SNAPSHOT, PROXIES = "snapshot.safetensors", "snapshots.jsonl"
 
 
+@dataclass
 class EarlyStopping:
     """
     Compares a generator with the noisy stopping answers every few steps, and keeps the nearest. The real images are
@@ -33,46 +35,42 @@ class EarlyStopping:
         private (`Path`): Its private folder.
     """
 
-    def __init__(
-        self,
-        generator: OneStepGenerator | FeatureGenerator,
-        answers: Sequence[torch.Tensor],
-        feature_map: FeatureMap,
-        *,
-        num_steps: int,
-        num_images: int,
-        batch_size: int,
-        processes: Processes,
-        private: Path,
-    ):
-        self._generator, self._target = generator, torch.cat(list(answers), 1)
-        self._module = generator.unet if isinstance(generator, OneStepGenerator) else generator
-        self._features = moments(feature_map, len(answers))
-        self._num_steps, self._batch_size = num_steps, batch_size
-        self._processes, self._private = processes, private
-        self._labels = processes.rows(num_images) % len(self._target)
+    generator: OneStepGenerator | FeatureGenerator
+    answers: Sequence[torch.Tensor]
+    feature_map: FeatureMap
+    num_steps: int
+    num_images: int
+    batch_size: int
+    processes: Processes
+    private: Path
+
+    def __post_init__(self) -> None:
+        self._target = torch.cat(list(self.answers), 1)
+        self._module = self.generator.unet if isinstance(self.generator, OneStepGenerator) else self.generator
+        self._features = moments(self.feature_map, len(self.answers))
+        self._labels = self.processes.rows(self.num_images) % len(self._target)
         self._best: dict[str, torch.Tensor] = {}
         self.distances: dict[int, float] = {}
 
     @torch.no_grad()
     def __call__(self, step: int) -> None:
         """After a step of the generator: compares it, where it is its turn."""
-        if step % self._num_steps:
+        if step % self.num_steps:
             return
         total = torch.zeros_like(self._target)
         self._module.eval()
-        for labels in self._labels.split(self._batch_size):
-            total.index_add_(0, labels, self._features(self._generator.draw(labels)))
+        for labels in self._labels.split(self.batch_size):
+            total.index_add_(0, labels, self._features(self.generator.draw(labels)))
         self._module.train()
-        mean = self._processes.mean_of_all(total / len(self._labels), len(self._labels))
+        mean = self.processes.mean_of_all(total / len(self._labels), len(self._labels))
         distance = (self._target - mean).square().sum().item()
         if distance < min(self.distances.values(), default=float("inf")):
             self._best = {name: tensor.cpu().clone() for name, tensor in self._module.state_dict().items()}
-            self._processes.on_first(lambda: save_file(self._best, self._private / SNAPSHOT))
+            self.processes.on_first(lambda: save_file(self._best, self.private / SNAPSHOT))
         self.distances[step] = distance
         lines = [json.dumps({"step": step, "distance": value}) for step, value in self.distances.items()]
-        path = self._private / PROXIES
-        self._processes.on_first(lambda: path.write_text("\n".join(lines) + "\n", encoding="utf-8"))
+        path = self.private / PROXIES
+        self.processes.on_first(lambda: path.write_text("\n".join(lines) + "\n", encoding="utf-8"))
 
     def choose(self) -> dict[str, int]:
         """Puts the nearest generator in the place of the last one; which step it is of, for the receipt."""

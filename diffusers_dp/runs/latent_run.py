@@ -2,7 +2,6 @@
 """A run that fine-tunes a public latent pipeline: its images are encoded once, and DP-SGD sees latents."""
 
 import copy
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -25,12 +24,10 @@ from ..randomness.timestep_mixture import TimestepMixture
 from ..release.components import read_json
 from ..release.latent_artefacts import LatentArtefact, refuse_no_adapters
 from ..release.latent_base import LatentBase, drawing_pipeline, load_base
-from ..release.no_guarantee import refuse_without_guarantee
-from ..release.unreleased import refuse_unreleased
 from ..sampling.drawing import sample_grid
 from .dp_sgd import Trained
 from .pretrained import ORIGIN_NAME
-from .prior_release import facts_of_release, receipt_of, refuse_the_same_images
+from .prior_release import facts_of_release, receipt_of_start, refuse_the_same_images
 from .public_pretraining import KEPT_NAME, keep_pretrained, learned_or_public
 from .run import TrainingRun
 from .warm_up import warm_up
@@ -57,7 +54,8 @@ class LatentRun(TrainingRun[Config]):
         self.base, self.encoder, self.denoiser = opened
         what = f"{FLAG} {config.pretrained_model_name_or_path}"
         learned, self.public = self._public()
-        receipt, cost = release_of(self.base, what), {}
+        index = read_json(self.base.folder / "model_index.json")
+        receipt, cost = receipt_of_start(self.base.folder, index, FLAG, self.base.name), {}
         if receipt is not None:
             refuse_the_same_images(receipt, self.facts, what, **config.books)
             cost = facts_of_release(receipt)
@@ -216,15 +214,6 @@ def latents_of(
 
 def classes_of(facts: PublicFacts) -> dict[int, str] | None:
     return None if facts.class_names is None else dict(enumerate(facts.class_names))
-
-
-def release_of(base: LatentBase, what: str) -> dict[str, Any] | None:
-    """The receipt of a base that is a release of this library. Raises `UsageError` where it learned from sensitive
-    images and is no whole release."""
-    refuse_without_guarantee(base.folder, FLAG, "begin with a model that has not seen sensitive images")
-    index = json.loads((base.folder / "model_index.json").read_bytes())
-    refuse_unreleased(index, base.name, FLAG, "begin with a model that has not seen sensitive images")
-    return receipt_of(base.folder, index, what)
 
 
 def open_base(facts: PublicFacts, config: LatentConfig) -> Opened:

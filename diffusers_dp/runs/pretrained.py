@@ -39,10 +39,8 @@ from ..release.components import (
     whole,
 )  # fmt: skip
 from ..release.hub import fetch_release
-from ..release.no_guarantee import refuse_without_guarantee
-from ..release.unreleased import refuse_unreleased
 from ..words import RECEIPT_NAME
-from .prior_release import facts_of_release, receipt_of
+from .prior_release import facts_of_release, receipt_of_start
 
 
 FLAG = "--pretrained_model_name_or_path"
@@ -116,12 +114,9 @@ def load_pretrained(
             sensitive images and is no whole release.
     """
     folder = fetch_release(name, revision, kind="a saved pipeline", files=FILES, flag=FLAG)
-    refuse_without_guarantee(folder, FLAG, "begin with a model that has not seen sensitive images")
     try:
         index = read_json(folder / "model_index.json")
-        refuse_unreleased(
-            index, name, FLAG, "begin with that run's release, or with a model that has not seen sensitive images"
-        )
+        receipt = receipt_of_start(folder, index, FLAG, name)
         objective, scheduler = _scheduler(folder, index)
         unet, weights = _unet(folder, index)
         patch_size = index.get("patch_size", 1)
@@ -137,7 +132,6 @@ def load_pretrained(
             layer.p = 0.0
     unet.register_to_config(dropout=0.0)
     fit_class_table(unet, num_classes, name)
-    receipt = receipt_of(folder, index, f"{FLAG} {name}")
     origin |= {} if receipt is None else facts_of_release(receipt)
     return StartingModel(unet, scheduler, objective, patch_size, origin, receipt)
 

@@ -15,11 +15,14 @@ from ..data.public_images import files_of_public_images, public_field
 from ..data.source import DataSource
 from ..errors import UsageError
 from ..release.hub import fetch_snapshot
+from ..release.no_guarantee import refuse_without_guarantee
+from ..release.unreleased import refuse_unreleased
 from ..verify import Unreadable, priced_inputs, read_receipt, settled_digest
 from ..words import RECEIPT_NAME, RELEASED
 from .identity import read_identity
 
 
+OTHER_START = "begin with a model that has not seen sensitive images"
 _OF_RESERVATIONS = ("id", "steps_reserved", "steps_executed", "state")  # the rest of a row says what was asked
 
 
@@ -46,6 +49,17 @@ def receipt_of(folder: Path, index: dict[str, Any], what: str) -> dict[str, Any]
             "the release whole, or begin with something else."
         ) from None
     return receipt
+
+
+def receipt_of_start(folder: Path, index: dict[str, Any], flag: str, name: str) -> dict[str, Any] | None:
+    """The receipt of a saved pipeline that a run is to begin with, see `receipt_of`.
+
+    Raises:
+        UsageError: It learned from sensitive images, and is no whole release.
+    """
+    refuse_without_guarantee(folder, flag, OTHER_START)
+    refuse_unreleased(index, name, flag, f"begin with that run's release, or {OTHER_START.removeprefix('begin ')}")
+    return receipt_of(folder, index, f"{flag} {name}")
 
 
 def facts_of_release(receipt: dict[str, Any]) -> dict[str, Any]:

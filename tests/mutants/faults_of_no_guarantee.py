@@ -98,8 +98,8 @@ WITHOUT_GUARANTEE = (
     ),
     Fault(
         "a private run begins with what a run without noise learned",
-        "diffusers_dp/runs/pretrained.py",
-        """    refuse_without_guarantee(folder, FLAG, "begin with a model that has not seen sensitive images")\n""",
+        "diffusers_dp/runs/prior_release.py",
+        "    refuse_without_guarantee(folder, flag, OTHER_START)\n",
         "",
         ("runs/test_no_guarantee.py::TestRefusals::test_no_private_run_begins_with_it",),
     ),

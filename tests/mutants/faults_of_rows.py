@@ -143,9 +143,9 @@ PUBLIC_INPUTS = (
     ),
     Fault(
         "a run begins with what another's noisy answers taught, as if it were public",
-        "diffusers_dp/runs/pretrained.py",
-        "refuse_unreleased(\n            index, name,",
-        "refuse_unreleased(\n            {}, name,",
+        "diffusers_dp/runs/prior_release.py",
+        "refuse_unreleased(index, name,",
+        "refuse_unreleased({}, name,",
         ("release/test_unreleased.py::test_no_run_begins_with_what_noisy_answers_taught",),
     ),
     Fault(

@@ -77,8 +77,8 @@ STRANGERS = (
         "        if problem is None and any(ELSEWHERE",
         "        if False and any(ELSEWHERE",
         (STRANGE + "test_a_card_that_names_other_files_is_not_followed",),
-        '    return "://" not in place and any(',
-        '    return True or any(',
+        '    roots = [] if "://" in place else [',
+        '    return str(folder)\n    roots = [] if "://" in place else [',
     ),
     Fault(
         "what is small in its file is unpacked, however large it is",

@@ -11,7 +11,6 @@ from diffusers_dp.release.allow_list import ADAPTER_FILES
 from diffusers_dp.release.build import build_release
 from diffusers_dp.release.dataset_release import DatasetArtefact
 from diffusers_dp.release.loading import (
-    AdapterRelease,
     ImagesRelease,
     LatentRelease,
     ModelRelease,
@@ -44,7 +43,7 @@ def places(tmp_path_factory):
     ("place", "kind", "classes"),
     [
         ("model", ModelRelease, ("class 0", "class 1", "class 2")),
-        ("adapters", AdapterRelease, ("cat", "dog")),
+        ("adapters", LatentRelease, ("cat", "dog")),
         ("merged", LatentRelease, ("cat", "dog")),
         ("images", ImagesRelease, ("a", "b")),
     ],
