@@ -101,7 +101,7 @@ def classifiers_need(known: Known, extractor: str = "") -> str | None:
 _FIDELITY = (
     Analysis(
         "fid", "fidelity_report:measure_fid", fid_needs, by_features=True,
-        titles={"FID": LOWER, "FD-DINOv2": LOWER, "Fréchet distance": LOWER},
+        titles={"FID": LOWER, "Fréchet distance": LOWER},
     ),
     Analysis(
         "inception_score", "fidelity_report:measure_inception_score",

@@ -22,11 +22,11 @@ from ..distributed.processes import Processes
 from ..pipelines import DPImagePipeline
 from ..privacy.sensitive import SensitiveImages
 from ..privacy.stored_answers import NoisyAnswers
+from ..queries.perceptual import hash_weights
 from ..queries.query import Query
 from ..sampling.class_balance import CLASS_SHARE
 from ..sampling.drawing import Drawing, class_names, draw_shared
 from .classifiers import NetworkClassifier, build_classifier
-from .extractors import hash_weights
 from .images import ImageSet
 from .measurement import Measurement
 from .selection import split_for_training

@@ -9,8 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from ..queries.perceptual import hash_weights
 from .classifiers import num_classes_of, required_labels
-from .extractors import hash_weights, in_batches
+from .extractors import in_batches
 from .images import ImageSet
 
 

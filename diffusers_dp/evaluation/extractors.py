@@ -5,6 +5,7 @@ Only the published Inception network gives numbers that may be called FID; every
 uses labels; the extractor in `classifier_features.py` does.
 """
 
+import functools
 import hashlib
 import io
 import urllib.error
@@ -14,13 +15,11 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from PIL import Image
 
 from ..errors import UsageError
 from ..files.file_modes import public_files
 from ..files.strange_files import read_bounded
-from ..queries.perceptual import hash_weights
-from .flags import DINOV2_MODEL, MeasureFlags
+from .flags import MeasureFlags
 
 
 INCEPTION_NAME = "inception-2015-12-05.pt"
@@ -29,18 +28,12 @@ INCEPTION_URL = f"https://nvlabs-fi-cdn.nvidia.com/stylegan2-ada-pytorch/pretrai
 #: Hash of the file that StyleGAN2-ADA published; k-diffusion, clean-fid's users and others state the same one.
 INCEPTION_SHA256 = "f58cb9b6ec323ed63459aa4fb441fe750cfe39fafad6da5cb504a16f19e958f4"
 
-DINOV2_SIZE = 224
-#: Hidden size, layers and patch size of ViT-L/14, the network of the published FD-DINOv2.
-DINOV2_PUBLISHED = (1024, 24, 14)
-IMAGENET_MEAN = (0.485, 0.456, 0.406)
-IMAGENET_STD = (0.229, 0.224, 0.225)
-
 
 class FeatureExtractor(Protocol):
     """A feature space for metrics of fidelity.
 
     Attributes:
-        name (`str`): Name of the extractor: `inception`, `dinov2`, `pixels` or `classifier`.
+        name (`str`): Name of the extractor: `inception`, `pixels` or `classifier`.
         facts (`dict`): JSON facts that distinguish feature spaces, for the report and the cache: weights' sha256,
             layer, dimension, preprocessing.
         frechet_name (`str`): Name for a Fréchet distance between these features.
@@ -99,7 +92,7 @@ class InceptionExtractor:
         content = _read_inception(weights)
         self._network = torch.jit.load(io.BytesIO(content), map_location=device).eval()
         self._device, self._batch_size = device, batch_size
-        self._made_by = (weights, {"device": device, "batch_size": batch_size})
+        self._made_by = weights, device, batch_size
         self.facts: dict[str, Any] = {
             "weights": INCEPTION_NAME,
             "weights_sha256": INCEPTION_SHA256,
@@ -110,7 +103,7 @@ class InceptionExtractor:
         }
 
     def __reduce__(self) -> Any:
-        return _loaded_once, (InceptionExtractor, *self._made_by)
+        return _loaded_once, self._made_by
 
     def __call__(self, images: np.ndarray) -> np.ndarray:
         return in_batches(
@@ -124,90 +117,19 @@ class InceptionExtractor:
         return torch.from_numpy(_as_rgb(images)).to(self._device)
 
 
-class Dinov2Extractor:
-    """The class token of a DINOv2 network, for FD-DINOv2 (Stein et al. 2023).
-
-    Images are resized to 224 x 224 by PIL's bicubic filter and normalised like ImageNet. transformers interpolates the
-    position embeddings to that size slightly differently from the original code, so it reproduces published values
-    approximately. The name FD-DINOv2 is used for the published architecture (ViT-L/14); the hash of its weights is
-    recorded but not compared.
-
-    Args:
-        model (`str` or `Path`, defaults to `"facebook/dinov2-large"`): Hub id, or folder of
-            `Dinov2Model.save_pretrained`.
-        device (`str`, defaults to `"cpu"`): Device of the network.
-        batch_size (`int`, defaults to 32): Number of images at a time.
-
-    Raises:
-        UsageError: The model does not exist, is not a DINOv2 network, or its weights are damaged or incomplete.
-    """
-
-    name = "dinov2"
-
-    def __init__(self, model: str | Path = DINOV2_MODEL, *, device: str = "cpu", batch_size: int = 32) -> None:
-        self._network = _load_dinov2(str(model)).to(device).eval()
-        self._device, self._batch_size = device, batch_size
-        self._made_by = (model, {"device": device, "batch_size": batch_size})
-        config = self._network.config
-        architecture = (config.hidden_size, config.num_hidden_layers, config.patch_size)
-        self.frechet_name = (
-            "FD-DINOv2"
-            if architecture == DINOV2_PUBLISHED
-            else f"Fréchet distance (DINOv2, {config.num_hidden_layers} layers of {config.hidden_size})"
-        )
-        self.facts: dict[str, Any] = {
-            "weights": Path(model).name if Path(model).exists() else str(model),
-            "weights_sha256": hash_weights(self._network),
-            "layer": "class token after the last normalisation",
-            "dimension": config.hidden_size,
-            "preprocessing": f"8 bits, grey repeated three times, PIL bicubic to {DINOV2_SIZE} x {DINOV2_SIZE}, "
-            "ImageNet's mean and std",
-        }
-
-    def __reduce__(self) -> Any:
-        return _loaded_once, (Dinov2Extractor, *self._made_by)
-
-    def __call__(self, images: np.ndarray) -> np.ndarray:
-        return in_batches(self._class_token, images, self._batch_size)
-
-    def probabilities(self, images: np.ndarray) -> np.ndarray | None:
-        return None
-
-    def _class_token(self, images: np.ndarray) -> torch.Tensor:
-        resized = np.stack(
-            [
-                np.asarray(Image.fromarray(image).resize((DINOV2_SIZE, DINOV2_SIZE), Image.Resampling.BICUBIC))
-                for image in _as_rgb(images).transpose(0, 2, 3, 1)
-            ]
-        )
-        scaled = (resized.astype(np.float32) / 255 - np.array(IMAGENET_MEAN, np.float32)) / np.array(
-            IMAGENET_STD, np.float32
-        )
-        pixels = torch.from_numpy(np.ascontiguousarray(scaled.transpose(0, 3, 1, 2))).to(self._device)
-        return self._network(pixel_values=pixels).last_hidden_state[:, 0]
-
-
 @public_files()  # what is downloaded is shared by all who use that cache
 def load_networks(flags: MeasureFlags, device: str) -> dict[str, FeatureExtractor]:
-    """Loads the networks of `--extractors` that were trained elsewhere; raises `UsageError` where weights are damaged
-    or not there."""
-    loaders: dict[str, Callable[[], FeatureExtractor]] = {
-        "inception": lambda: InceptionExtractor(flags.inception_weights, device=device),
-        "dinov2": lambda: Dinov2Extractor(flags.dinov2_model, device=device),
-    }
-    return {name: loaders[name]() for name in flags.extractors or [] if name in loaders}
+    """Loads the network of `--extractors` that was trained elsewhere; raises `UsageError` where weights are damaged or
+    not there."""
+    if "inception" not in (flags.extractors or ()):
+        return {}
+    return {"inception": InceptionExtractor(flags.inception_weights, device=device)}
 
 
-_loaded: dict[str, Any] = {}  # the last loaded extractor
-
-
-def _loaded_once(extractor: type, weights: Path | str | None, options: dict[str, Any]) -> FeatureExtractor:
+@functools.lru_cache(maxsize=1)
+def _loaded_once(weights: Path | None, device: str, batch_size: int) -> InceptionExtractor:
     """Loads an extractor that was sent to this process, once for all requests."""
-    name = repr((extractor, weights, options))
-    if name not in _loaded:
-        _loaded.clear()
-        _loaded[name] = extractor(weights, **options)
-    return _loaded[name]
+    return InceptionExtractor(weights, device=device, batch_size=batch_size)
 
 
 def in_batches(function: Callable[[np.ndarray], torch.Tensor], images: np.ndarray, batch_size: int) -> np.ndarray:
@@ -247,30 +169,3 @@ def _read_inception(weights: Path | None) -> bytes:
             f"{INCEPTION_SHA256[:12]}...): remove it and fetch {INCEPTION_URL} again."
         )
     return content
-
-
-def _load_dinov2(model: str) -> Any:
-    from safetensors import SafetensorError
-    from transformers import AutoConfig, Dinov2Model
-
-    try:
-        config = AutoConfig.from_pretrained(model)
-        if config.model_type != "dinov2":
-            raise UsageError(
-                f"--dinov2_model {model} is a {config.model_type} model: give one of DINOv2, as {DINOV2_MODEL}."
-            )
-        # Safetensors only because a pickle is a program.
-        loaded: Any = Dinov2Model.from_pretrained(
-            model, config=config, dtype=torch.float32, use_safetensors=True, output_loading_info=True
-        )
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-        raise UsageError(
-            f"--dinov2_model {model} cannot be loaded ({type(error).__name__}): give a folder or a Hub id with "
-            f"undamaged safetensors weights of DINOv2, as {DINOV2_MODEL}."
-        ) from None
-    network, report = loaded
-    if report["missing_keys"]:
-        raise UsageError(
-            f"--dinov2_model {model} lacks {len(report['missing_keys'])} of the network's weights: fetch it again."
-        )
-    return network

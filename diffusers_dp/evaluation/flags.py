@@ -17,9 +17,8 @@ from ..words import UNIT
 from .analyses import METRICS
 
 
-EXTRACTORS = ("pixels", "classifier", "inception", "dinov2")
+EXTRACTORS = ("pixels", "classifier", "inception")
 CLASSIFIERS = ("logreg", "mlp", "cnn", "wrn", "resnet", "resnext")
-DINOV2_MODEL = "facebook/dinov2-large"
 DEFAULT_NUM_IMAGES = 10_000
 #: What is measured where flags do not say: all that applies, or what `--quick` has the time for.
 ALL = {"metrics": METRICS, "extractors": ("pixels", "classifier"), "classifiers": ("logreg", "cnn")}
@@ -97,7 +96,6 @@ class MeasureFlags:
         None, "Feature spaces; unset: pixels classifier, if they apply.", choices=EXTRACTORS
     )
     inception_weights: Path | None = flag(None, "Unset: downloaded.", metavar="FILE")
-    dinov2_model: str = flag(DINOV2_MODEL, "Folder, or Hub id.")
     training_curve: bool = flag(False, "Fréchet distance of each state that the run of --model kept.")
     classifiers: Sequence[str] | None = flag(
         None, "Of utility; unset: logreg cnn, if there are labels.", choices=CLASSIFIERS

@@ -77,8 +77,7 @@ def judge_images(
         sets, warnings, choice, networks = _read(inputs, device, begun, pool)
         settings = _settings(flags, drawing, inputs.test_split, choice)
         evaluation = Evaluation(not flags.real_is_public, settings, sets, facts, warnings=warnings)
-        large = choice.extractors[0] in ("inception", "dinov2")
-        most = CURVE_IMAGES_OF_LARGE_FEATURES if large else CURVE_IMAGES
+        most = CURVE_IMAGES_OF_LARGE_FEATURES if choice.extractors[0] == "inception" else CURVE_IMAGES
         Evaluator(
             flags, choice, folder, sets, seed=drawing.seed, device=device, networks=networks, pool=pool,
             counted=flags.real_is_public, selection=_selection(flags, sets), features=features,

@@ -23,11 +23,6 @@ def data(judged_data, monkeypatch):
         (["--extractors", "classifier", "--metrics", "fid"], "needs 129 synthetic images, and there are 30"),
         (["--extractors", "classifier", "--training_curve"], "--training_curve needs 129 synthetic images"),
         (["--extractors", "inception", "--inception_weights", "no.pt"], "--inception_weights no.pt cannot be read"),
-        pytest.param(  # which loads transformers first
-            ["--extractors", "dinov2", "--dinov2_model", "no"],
-            "--dinov2_model no cannot be loaded",
-            marks=pytest.mark.slow,
-        ),
         (["--utility_sizes", "31"], "--utility_sizes asks for 31 of 30"),
         (["--test_split", "dev"], "'dev' does not exist"),
     ],

@@ -7,7 +7,6 @@ import json
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from torch import nn
 
 from diffusers_dp.errors import UsageError
@@ -15,7 +14,6 @@ from diffusers_dp.evaluation import extractors
 from diffusers_dp.evaluation.classifier_features import ClassifierExtractor
 from diffusers_dp.evaluation.extractors import (
     INCEPTION_NAME,
-    Dinov2Extractor,
     InceptionExtractor,
 )
 from diffusers_dp.evaluation.images import ImageSet
@@ -98,36 +96,6 @@ class TestInception:
             InceptionExtractor()
         assert calls == [sha256(path)]
         assert (tmp_path / "hub" / "checkpoints" / INCEPTION_NAME).is_file()
-
-
-@pytest.fixture(scope="module")
-def dinov2(tmp_path_factory):
-    """The folder and the network in it."""
-    from transformers import Dinov2Config, Dinov2Model
-
-    torch.manual_seed(0)
-    config = Dinov2Config(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, image_size=56, patch_size=14)
-    network = Dinov2Model(config).eval()
-    folder = tmp_path_factory.mktemp("dinov2") / "tiny-dinov2"
-    network.save_pretrained(folder)
-    return folder, network
-
-
-class TestDinov2:
-    def test_features_are_the_class_token_of_normalised_images(self, dinov2):
-        folder, network = dinov2
-        images = random_images(3)
-        pixels = []
-        for image in images:
-            resized = Image.fromarray(image.transpose(1, 2, 0)).resize((224, 224), Image.Resampling.BICUBIC)
-            channels = torch.from_numpy(np.array(resized)).permute(2, 0, 1) / 255
-            mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
-            pixels.append((channels - mean[:, None, None]) / std[:, None, None])
-        with torch.no_grad():
-            expected = network(pixel_values=torch.stack(pixels)).pooler_output
-        found = Dinov2Extractor(folder, batch_size=2)(images)
-        assert found.dtype == np.float32
-        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
 def striped(count, seed=0):
