@@ -526,7 +526,7 @@ FIELDS = {
     "curriculum": {...: anything},
     "status": {*STATUSES},
     "assumptions": [words, range(LEAST_ASSUMPTIONS, MOST_COUNTED)],
-    "composition": words,
+    "composition": {"sequential; the classes of an event with partition `label` are parallel"},
     "rng": {"kind": {*RNG_KINDS}, "os_entropy": {True}, "seed_published": {False}},
     "resumes": [{"step": PLACE, "fresh_entropy": {True}}, PLACE],
     "processes": [COUNT, COUNT],
@@ -743,7 +743,7 @@ def check_numbers(receipt: dict[str, Any]) -> Iterator[str]:
     if wrong:
         return
     facts, unit = receipt["public_facts"], receipt["unit_of_privacy"]
-    if ("num_units" in facts) == (unit == "image"):
+    if bool({"num_units", "max_images_per_unit"} & facts.keys()) == (unit == "image"):
         said = "units of several images" if unit == "image" else "images"
         yield f"The unit of privacy is {ascii(unit)}, but the public facts count {said}: one of the two was edited."
     yield from _check_events(receipt["events"], facts.get("num_units", facts.get("num_images")), unit, facts)
@@ -795,8 +795,8 @@ def _problems(event: Asked, units: Any, unit: str, facts: dict[str, Any]) -> Ite
         yield "it calls classes parallel, and there are none"
     if event.facts["sensitivity"] < event.facts["clip_norm"]:
         yield "its sensitivity lies below its clip norm, so that its noise is less than it says"
-    names = ("max_images_per_unit", *(("normaliser",) if event.stage == DP_SGD else ()))
-    if any(event.facts.get(name) != facts[name] for name in names if name in facts):
+    names = {"max_images_per_unit"} | ({"normaliser"} & facts.keys() if event.stage == DP_SGD else set())
+    if facts and any(event.facts.get(name) != facts.get(name) for name in names):
         yield "it contradicts the public facts"
     if any(SECRETS & {*name.lower().split("_")} for name in event.facts if name != "group_key"):
         yield "it states a key, or what is called one"
@@ -949,7 +949,12 @@ STAGES = {
     "mode_images": ("everyone poisson", True, True),
     "saliency": ("everyone", False, False),
 }
-#: What `curriculum` calls some facts of questions.
+STATED = {str(name).partition("@")[0].rstrip("?") for name in EVENT["query"]}
+#: Whole numbers that questions state besides, and what `curriculum` calls some of them.
+FACTS = {
+    "stride", "num_bins", "num_features", "num_frequencies", "num_levels", "num_parts", "num_candidates", "num_votes",
+    "num_networks", "width", "classes_per_class", "synthetic_images",
+}  # fmt: skip
 CALLED = {"shares": "num_teachers", "num_candidates": "candidates_per_class", "num_networks": "matched_networks"}
 
 
@@ -1005,13 +1010,13 @@ def _problems_of_method(
     if ("votes" in facts) != method.votes or method.norm and not math.isclose(facts["clip_norm"], norm):
         yield "its votes or its clip norm are not those of the curriculum"
     for name, value in facts.items():
-        if not isinstance(value, int | float) and name not in ("coefficients", "group_key", "ids"):
-            yield f"its {name} is no number"
+        if name not in STATED and not (name in FACTS and isinstance(value, int)):
+            yield f"no question of this library states {ascii(name)} so"
         if said.get(CALLED.get(name, name), value) != value:
             yield f"its {name} is not that of the curriculum"
-    expected = facts.get("sample_rate", event.sampled) * event.units
-    if event.stage == DP_SGD and not -EXACT < expected - facts.get("normaliser", 0) < 1:
-        yield "its divisor is not the expected number of units in a step"
+    expected = facts.get("shares") or facts.get("sample_rate", event.sampled) * event.units
+    if event.stage in (DP_SGD, TEACHERS) and not -EXACT < expected - facts.get("normaliser", 0) < 1:
+        yield "its divisor is not the number of teachers, or the expected number of units in a step"
 
 
 def check_claims(receipt: dict[str, Any]) -> Iterator[str]:

@@ -13,6 +13,7 @@ from diffusers_dp.data.images import public_facts
 from diffusers_dp.files.canonical import canonical_json
 from diffusers_dp.gradients import step
 from diffusers_dp.methods.config import load_config
+from diffusers_dp.methods.registry import METHODS
 from diffusers_dp.privacy import sensitive
 from diffusers_dp.release.build import attach_audit
 from diffusers_dp.runs.diffusion_run import build as build_model
@@ -168,7 +169,8 @@ def trained(folder, *flags):
     plan, ledger = plan_run(config, facts), new_ledger(None, config, facts)
     ledger.reserve(dp_sgd_row(config, plan, ledger))
     folder.mkdir()
-    return make_release(folder, ledger=ledger)
+    said = {"method": METHODS[config.method], "curriculum": config.training_facts}
+    return make_release(folder, ledger=ledger, **said)
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,11 @@ LIES = {
     "another grid": (lambda r: event(r)["query"].update(grid=STEPS // 2), "query.grid must be 262144"),
     "a sensitivity above the clip norm": (lambda r: event(r)["query"].update(sensitivity=1.5), "of 262144 steps"),
     "a probability that no coin has": (lambda r: event(r).update(sampling_probability=0.1), "no coin"),
-    "units of several images": (lambda r: event(r)["query"].update(max_images_per_unit=3), "no gradients of units"),
+    "units of several images": (
+        lambda r: (r.update(unit_of_privacy="patient"),
+                   r["public_facts"].update(num_units=5000, max_images_per_unit=3),
+                   [each["query"].update(max_images_per_unit=3) for each in r["events"]]), "no gradients of units",
+    ),
 }  # fmt: skip
 
 

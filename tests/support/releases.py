@@ -57,7 +57,7 @@ def make_release(folder, num_classes=3, patch_size=1, unet=None, ledger=None, sc
     pipeline = DPImagePipeline(unet, scheduler, id2label=id2label, patch_size=patch_size)
     record = RunRecord(
         ledger=ledger or make_ledger(folder), method=method or made_up(),
-        curriculum={"curriculum": "spatial,frequency"}, **said,
+        **{"curriculum": {"curriculum": "spatial,frequency"}, **said},
     )  # fmt: skip
     return build_release(folder, PipelineArtefact(pipeline, samples=Image.new("L", (16, 16))), record)
 
