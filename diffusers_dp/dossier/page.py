@@ -2,14 +2,12 @@
 """The dossier as a page: no script, nothing from the network, made to be printed."""
 
 import re
-from functools import partial
-from html import unescape
 from typing import Any
 
 from ..files.templates import render
 from .charts import BoundChart, advantage, bound_chart, one_gaussian, percent, success
 from .evidence import ATTACKS
-from .texts import explained
+from .texts import texts
 
 
 FLOOR = 1e-3  # of the scale of the advantage
@@ -23,16 +21,10 @@ def dossier_page(found: dict[str, Any], *, annex: bool = False) -> str:
     def code(text: str) -> str:
         return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
-    values: dict[str, Any] = {
-        "found": found,
-        "annex": annex,
-        "attacks": ATTACKS,
-        "charts": [] if annex else _charts(found),
-    }
-    page_with = partial(render, "dossier.html", filters={"percent": percent, "code": code}, **values)
-    page = page_with(terms=[])
-    words = unescape(re.sub(r"<[^>]+>", " ", page[page.index("<body") :]))
-    return page_with(terms=explained(words))
+    return render(
+        "dossier.html", filters={"percent": percent, "code": code}, found=found, annex=annex, attacks=ATTACKS,
+        charts=[] if annex else _charts(found), terms=texts()["terms"].items(),
+    )  # fmt: skip
 
 
 def _charts(found: dict[str, Any]) -> list[BoundChart]:

@@ -1,7 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Texts of the dossier, in `templates/dossier.yaml`, and what fills them in."""
 
-import re
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -14,7 +13,7 @@ COLUMNS = ("hazard", "held_by", "measured_by", "not_covered")
 
 @cache
 def texts() -> dict[str, Any]:
-    """Returns `questions`, `hazards`, `terms` and `forms`."""
+    """Returns `questions`, `hazards` and `terms`."""
     import yaml
 
     content = files("diffusers_dp").joinpath("templates", "dossier.yaml").read_text(encoding="utf-8")
@@ -41,16 +40,3 @@ def hazards(receipt: dict[str, Any], *, per_class: bool) -> list[dict[str, str]]
     fill = Environment().from_string  # what a receipt holds is never a template itself
     rows = texts()["hazards"]
     return [{name: fill(row.get(name, "")).render(facts) or "nothing" for name in COLUMNS} for row in rows]
-
-
-def explained(text: str) -> list[tuple[str, str]]:
-    """Returns the terms that occur in a text or in the explanations of these, each with its explanation, by name."""
-    terms, forms = texts()["terms"], texts()["forms"]
-    found: dict[str, str] = {}
-    while text:
-        more = {
-            name: words for name, words in terms.items()
-            if name not in found and re.search(rf"\b(?:{forms.get(name, name)})\b", text, re.IGNORECASE)
-        }  # fmt: skip
-        found, text = found | more, " ".join(more.values())
-    return sorted(found.items(), key=lambda item: item[0].lower())

@@ -85,12 +85,6 @@ def fid_needs(known: Known, extractor: str) -> str | None:
     return known.too_few(real=fewest, synthetic=fewest)
 
 
-def _precision_needs(known: Known, extractor: str) -> str | None:
-    from .fidelity import NEIGHBOURS
-
-    return known.too_few(real=NEIGHBOURS + 1, synthetic=NEIGHBOURS + 1)
-
-
 def classifiers_need(known: Known, extractor: str = "") -> str | None:
     if not known.labelled:
         return NO_LABELS
@@ -109,7 +103,8 @@ _FIDELITY = (
         titles={"Inception Score": HIGHER, "score": HIGHER},
     ),
     Analysis(
-        "precision_recall", "fidelity_report:measure_precision_recall", _precision_needs, by_features=True,
+        "precision_recall", "fidelity_report:measure_precision_recall",
+        lambda known, _: known.too_few(real=4, synthetic=4), by_features=True,  # 3 neighbours beside the image itself
         titles={"precision": HIGHER, "recall": HIGHER},
     ),
     Analysis(

@@ -7,7 +7,6 @@ publishing it, or its accuracy, would add its epsilon to that of the release. It
 """
 
 from pathlib import Path
-from typing import Any
 
 import torch
 from diffusers.training_utils import EMAModel
@@ -84,43 +83,20 @@ def reference_dp(
     Raises:
         UsageError: No noise reaches the budget.
     """
-    network, facts = _train(
-        real_train,
-        epsilon,
-        delta,
-        steps,
-        min(expected_batch_size, real_train.public_size),
-        seed,
-        ledger_path,
-        torch.device(device),
-    )
-    protocol = {
-        "classifier": "dp_cnn", "trained_on": WITH_DP, "tested_on": "real", "num_train": real_train.public_size,
-        "num_test": len(real_test), "seeds": [seed], "parameters": sum(p.numel() for p in network.parameters()),
-        **facts, "hypothetical": HYPOTHETICAL, "repetition": FRESH_NOISE,
-    }  # fmt: skip
-    predicted = network_scores(network, real_test.images, device).argmax(1)
-    return score_predictions([predicted], real_test, protocol)
-
-
-def _train(
-    images: ImageSet, epsilon: float, delta: float, steps: int, batch_size: int, seed: int,
-    ledger_path: Path | str | None, device: torch.device,
-) -> tuple[nn.Module, dict[str, Any]]:  # fmt: skip
-    """Trains; returns the averaged network and its privacy cost."""
-    class_names, (channels, height, width) = images.class_names or (), images.images.shape[1:]
+    class_names, (channels, height, width) = real_train.class_names or (), real_train.images.shape[1:]
     ledger = PrivacyLedger(
-        ledger_path, target_epsilon=epsilon, target_delta=delta, num_images=images.public_size,
+        ledger_path, target_epsilon=epsilon, target_delta=delta, num_images=real_train.public_size,
         public_facts={
             "image_shape": [channels, height, width], "use": "a DP classifier for comparison, a separate release",
         },
     )  # fmt: skip
     try:
-        sample_rate = batch_size / images.public_size
+        batch_size = min(expected_batch_size, real_train.public_size)
+        sample_rate = batch_size / real_train.public_size
         noise_multiplier = ledger.calibrate(sample_rate, steps)
         door = SensitiveImages(
-            images.images, images.labels, num_images=images.public_size, capacity=images.capacity,
-            image_shape=(channels, height, width), ledger=ledger, class_names=class_names, device=device,
+            real_train.images, real_train.labels, num_images=real_train.public_size, capacity=real_train.capacity,
+            image_shape=(channels, height, width), ledger=ledger, class_names=class_names, device=torch.device(device),
         )  # fmt: skip
         with torch.random.fork_rng():
             torch.manual_seed(seed)
@@ -139,11 +115,15 @@ def _train(
             optimizer.step()
             ema.step(network.parameters())
         ema.copy_to(network.parameters())
-        facts = {
-            "epsilon": ledger.epsilon(), "delta": delta, "noise_multiplier": noise_multiplier,
-            "sample_rate": sample_rate, "steps": steps, "max_grad_norm": MAX_GRAD_NORM, "learning_rate": LEARNING_RATE,
-            "momentum": MOMENTUM,
-        }  # fmt: skip
+        epsilon_spent = ledger.epsilon()
     finally:
         ledger.close()
-    return network, facts
+    protocol = {
+        "classifier": "dp_cnn", "trained_on": WITH_DP, "tested_on": "real", "num_train": real_train.public_size,
+        "num_test": len(real_test), "seeds": [seed], "parameters": sum(p.numel() for p in network.parameters()),
+        "epsilon": epsilon_spent, "delta": delta, "noise_multiplier": noise_multiplier, "sample_rate": sample_rate,
+        "steps": steps, "max_grad_norm": MAX_GRAD_NORM, "learning_rate": LEARNING_RATE, "momentum": MOMENTUM,
+        "hypothetical": HYPOTHETICAL, "repetition": FRESH_NOISE,
+    }  # fmt: skip
+    predicted = network_scores(network, real_test.images, device).argmax(1)
+    return score_predictions([predicted], real_test, protocol)

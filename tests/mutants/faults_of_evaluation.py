@@ -79,8 +79,8 @@ EVALUATION = (
     Fault(
         "a DP classifier's sample rate follows from how many images can be read",
         "diffusers_dp/evaluation/dp_classifier.py",
-        "sample_rate = batch_size / images.public_size",
-        "sample_rate = batch_size / len(images)",
+        "sample_rate = batch_size / real_train.public_size",
+        "sample_rate = batch_size / len(real_train)",
         ("evaluation/test_dp_classifier.py::test_an_image_that_cannot_be_read_changes_no_rate",),
     ),
     Fault(
