@@ -49,8 +49,6 @@ class Answers:
     def open(self, request: gr.Request) -> tuple[Any, ...]:
         """Name, guarantee and samples; updates of classes, steps and solver; and of the four buttons."""
         name = self.chosen(request)
-        if not name:
-            return name, views.note("No model is chosen."), *(gr.skip() for _ in range(8))
         try:
             released = self.shelf.opened(name)
         except DiffusersDPError as error:

@@ -6,9 +6,9 @@ from functools import cache
 from io import BytesIO
 from pathlib import Path
 
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
-from ..files.strange_files import regular_size
+from ..files.strange_files import read_bounded
 from ..release.image_tables import to_png
 
 
@@ -22,18 +22,13 @@ THUMBNAIL = 174  # pixels of the picture's upper right corner, which has no clas
 def samples_of(folder: Path) -> bytes | None:
     """Returns a PNG of the first rows, or `None` if the release has no picture that can be shown."""
     try:
-        path = folder / NAME
-        if regular_size(path) > MOST_BYTES:
-            return None
-        with Image.open(path, formats=("PNG",)) as image:
+        with Image.open(BytesIO(read_bounded(folder / NAME, MOST_BYTES)), formats=("PNG",)) as image:
             if image.width * image.height > MOST_PIXELS:
                 return None
-            image.load()
-        shown = image.convert("L" if image.mode in ("1", "L") else "RGB")
-    except (OSError, UnidentifiedImageError, ValueError, SyntaxError, Image.DecompressionBombError):
+            shown = image.convert("L" if image.mode in ("1", "L") else "RGB")
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
         return None
-    if shown.width > WIDTH:
-        shown = shown.resize((WIDTH, max(1, round(shown.height * WIDTH / shown.width))), Image.Resampling.LANCZOS)
+    shown.thumbnail((WIDTH, shown.height))
     return to_png(shown.crop((0, 0, shown.width, min(shown.height, HEIGHT))))
 
 

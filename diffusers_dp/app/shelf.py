@@ -3,6 +3,7 @@
 process. Only these processes load torch."""
 
 import itertools
+import math
 import os
 import threading
 from collections import OrderedDict
@@ -75,7 +76,7 @@ class Shelf:
         Raises:
             DiffusersDPError: As `open`; or nobody has opened this model.
         """
-        if name not in self.names and name not in self._opened:
+        if name and name not in self.names and name not in self._opened:
             raise UsageError(f"'{name}' is not open here yet: type its name, and open it.")
         return self.open(name)
 
@@ -134,8 +135,7 @@ class Shelf:
             size = sum(path.stat().st_size for path in entries if path.is_file())
         except OSError as error:
             raise UsageError(f"'{name}' cannot be looked through ({error.strerror}); choose a release.") from None
-        if len(entries) > MOST_FILES or self._is_large(size):
-            raise UsageError(f"'{name}' is too large: {self._largest()}.")
+        self._refuse_large(f"'{name}'", math.inf if len(entries) > MOST_FILES else size)
 
     def _base_of(self, name: str, reference: dict[str, Any] | None) -> Path | None:
         """Fetches the base of adapters, from the Hub alone, by the rules for the release itself."""
@@ -151,8 +151,7 @@ class Shelf:
             with one_sentence(f"'{name}' is adapters of the base '{base}', which", "a model"):
                 found = HfApi().model_info(base, revision=revision, files_metadata=True, token=token)
             size = sum(file.size or 0 for file in found.siblings or () if file.rfilename in wanted)
-            if self._is_large(size):
-                raise UsageError(f"'{name}' is not opened: its base has {size / 1e6:,.0f} MB, and {self._largest()}.")
+            self._refuse_large(f"'{name}' is not opened: its base", size)
             return fetch_snapshot(base, revision, kind="the base", files=wanted, token=token)
 
     def _token(self, name: str) -> bool | None:
@@ -191,8 +190,7 @@ class Shelf:
             except RepositoryNotFoundError:
                 found, kind = api.dataset_info(name, files_metadata=True, token=token), "dataset"
         files = {file.rfilename: file.size or 0 for file in found.siblings or ()}
-        if self._is_large(size := sum(files.values())):
-            raise UsageError(f"'{name}' has {size / 1e6:,.0f} MB, and {self._largest()}.")
+        self._refuse_large(f"'{name}'", sum(files.values()))
         if RECEIPT_NAME not in files and not self.allow_unverified:
             raise IntegrityError(
                 f"'{name}' is not opened: it holds no {RECEIPT_NAME}, so nothing is known of its privacy."
@@ -203,11 +201,10 @@ class Shelf:
             )
         return str(found.sha), kind
 
-    def _is_large(self, size: int) -> bool:
-        return size > self.limits.max_model_mb * 1_000_000
-
-    def _largest(self) -> str:
-        return f"this page takes models of up to {self.limits.max_model_mb:,} MB (--max_model_mb)"
+    def _refuse_large(self, what: str, size: float) -> None:
+        most = self.limits.max_model_mb
+        if size > most * 1_000_000:
+            raise UsageError(f"{what} is too large: this page takes models of up to {most:,} MB (--max_model_mb).")
 
 
 def label(names: Sequence[str]) -> dict[str, str]:

@@ -49,7 +49,6 @@ from .image_tables import Shape, described_classes, load_images
 
 
 if TYPE_CHECKING:
-    import torch
     from datasets import Dataset
     from PIL import Image
 
@@ -138,12 +137,6 @@ class ModelRelease(Release):
         height, width = (size, size) if isinstance(size, int) else size
         return unet.in_channels // patch**2, height * patch, width * patch
 
-    def decode(self, latents: "torch.Tensor") -> "torch.Tensor":
-        """Converts the pipeline's latents to images `[B, C, H, W]`, in about [-1, 1]."""
-        import torch
-
-        return torch.nn.functional.pixel_shuffle(latents, self.pipeline.config.patch_size)
-
 
 class LatentRelease(ModelRelease):
     """A whole latent pipeline of Diffusers, or adapters of one with a reference to it."""
@@ -218,9 +211,6 @@ class LatentRelease(ModelRelease):
     @property
     def image_shape(self) -> Shape:
         return self.pipeline.image_shape
-
-    def decode(self, latents: "torch.Tensor") -> "torch.Tensor":
-        return self.pipeline.decode(latents)
 
 
 class ImagesRelease(Release):

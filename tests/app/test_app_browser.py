@@ -74,25 +74,10 @@ def test_who_leaves_a_drawing_frees_the_page_for_others(visit):
     other.draw(16)
 
 
-def test_no_files_are_served_or_taken(address):
-    """Of the server itself: whatever a visitor sends."""
-    for path in (
-        "/etc/passwd",
-        str(ROOT / "app.py"),
-        "digits/private/ledger.jsonl",
-        "digits/release/privacy_receipt.json",
-    ):
+def test_the_server_stands_behind_its_doors(address):
+    """Whatever the environment allows Gradio to serve."""
+    for path in ("/etc/passwd", str(ROOT / "app.py"), "digits/release/privacy_receipt.json"):
         for route in (f"/gradio_api/file={path}", f"/file={path}"):
             with pytest.raises(urllib.error.HTTPError) as refused:
                 urllib.request.urlopen(address + route)
-            assert refused.value.code in (403, 404)
-    line = b"--x\r\n"
-    body = (
-        line + b'Content-Disposition: form-data; name="files"; filename="a"\r\n\r\n' + b"0" * 5000 + b"\r\n--x--\r\n"
-    )
-    request = urllib.request.Request(
-        f"{address}/gradio_api/upload", body, {"Content-Type": "multipart/form-data; boundary=x"}
-    )
-    with pytest.raises(urllib.error.HTTPError) as refused:
-        urllib.request.urlopen(request)
-    assert refused.value.code == 404  # there is no such route
+            assert refused.value.code == 404

@@ -54,6 +54,13 @@ GOING_PUBLIC = (
         ("release/test_push.py::TestThePage::test_visitors_do_not_use_the_owner_s_token",),
     ),
     Fault(
+        "a link from elsewhere makes the page fetch a model",
+        SHELF,
+        "        if name and name not in self.names and name not in self._opened:",
+        "        if False:",
+        ("app/test_app.py::TestServer::test_a_link_fetches_nothing",),
+    ),
+    Fault(
         "any visitor may type a path",
         PAGE_SERVER,
         "    is_here = flags.server_name in (HERE, ",

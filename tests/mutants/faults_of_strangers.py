@@ -52,8 +52,8 @@ STRANGERS = (
     Fault(
         "a base may be of any size",
         SHELF,
-        "            if self._is_large(size):\n                raise",
-        "            if False:\n                raise",
+        "            self._refuse_large(f\"'{name}' is not opened: its base\", size)\n",
+        "",
         (PAGES + "test_a_base_that_is_too_large_is_not_fetched",),
     ),
     Fault(

@@ -178,7 +178,7 @@ class TestThePage:
     @pytest.mark.parametrize(
         ("extra", "words"),
         [
-            ({"unet/huge.safetensors": b"0" * 2_000_000}, "has 2 MB"),
+            ({"unet/huge.safetensors": b"0" * 2_000_000}, "is too large"),
             ({"unet/diffusion_pytorch_model.bin": b""}, "pickle"),
             ({"privacy_receipt.json": None}, "holds no privacy_receipt.json"),
         ],
