@@ -38,8 +38,7 @@ if TYPE_CHECKING:
 def train(run: "Run") -> None:
     import torch
 
-    from diffusers_dp.models import FeatureGenerator, OneStepGenerator
-    from diffusers_dp.runs.result_model import model_of_generator, one_step_pipeline
+    from diffusers_dp.runs.result_model import model_of_generator, new_generator
 
     # 1. The questions, each answered once.
     config = run.config
@@ -51,18 +50,13 @@ def train(run: "Run") -> None:
     embedding = torch.cat([answers[query.name] for query in config.matched], 1)
 
     # 2. A generator whose images have nearly these features on average, or the best of those on the way.
-    if config.generator == "one_step":
-        pipeline = one_step_pipeline(run.facts, config.network, run.processes.device)
-        chosen = fit(run, OneStepGenerator(pipeline.unet, pipeline.config.patch_size), embedding, answers)
-        run.done("generator")
-    else:
-        generator = FeatureGenerator(run.facts.image_shape, len(embedding), config.generator_channels)
-        generator = generator.to(run.processes.device)
-        chosen = fit(run, generator, embedding, answers)
-        pipeline = model_of_generator(run, generator)
+    pipeline, generator = new_generator(config, run.facts, run.processes.device)
+    chosen = fit(run, generator, embedding, answers)
+    run.done("generator")
 
-    # 3. The release.
-    run.release_pipeline(pipeline, {"features": config.features, **config.matched[0].meaning, **chosen})
+    # 3. The release: the generator, or a model of its images.
+    facts = {"features": config.features, **config.matched[0].meaning, **chosen}
+    run.release_pipeline(pipeline or model_of_generator(run, generator), facts)
 
 
 def fit(

@@ -69,9 +69,6 @@ class LatentFlags:
         "Fixed, public prompts, one for each class (a list in a recipe); unset: the names of the classes. They are "
         "encoded once.",
     )
-    draw_posterior: bool = flag(
-        False, "Draw each training row's latent from its posterior; else it is the posterior's mean.", rare=True
-    )
     encoding_batch_size: int = flag(
         8,
         "Images that the autoencoder encodes at a time, and records whose gradients DP-SAPF's question looks at.",
@@ -150,7 +147,7 @@ class LatentConfig(LatentFlags, NewNetworkFlags, LearnsPublicImages):
     @property
     def training_facts(self) -> dict[str, Any]:
         """What the receipt says of the training."""
-        names = ["train", "label_dropout", "draw_posterior", *(["lora_rank"] if self.has_adapters else [])]
+        names = ["train", "label_dropout", *(["lora_rank"] if self.has_adapters else [])]
         facts = {name: getattr(self, name) for name in names}
         return facts | ({} if self.prompts is None else {"class_prompts": list(self.prompts)})
 

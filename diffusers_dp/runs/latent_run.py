@@ -13,14 +13,13 @@ from ..data.images import PublicFacts
 from ..data.public_images import PublicImages
 from ..errors import IntegrityError, UsageError
 from ..gradients import per_example_gradients
-from ..methods.latents import LatentConfig, LatentFlags
+from ..methods.latents import LatentConfig
 from ..models.adapters import attention_matrices, choose_trained, trained_parameters
 from ..models.latent_denoiser import LatentDenoiser, LatentLoss
-from ..models.latents import LatentEncoder, PosteriorLoss
+from ..models.latents import LatentEncoder
 from ..privacy.separate_records import Features
 from ..queries.query import Query
 from ..queries.saliency import shares
-from ..randomness.timestep_mixture import TimestepMixture
 from ..release.components import read_json
 from ..release.latent_artefacts import LatentArtefact, refuse_no_adapters
 from ..release.latent_base import LatentBase, drawing_pipeline, load_base
@@ -133,7 +132,7 @@ class LatentRun(TrainingRun[Config]):
 
     def _teach(self, denoiser: LatentDenoiser, batch: Callable[[], Any], mixture: Any, **training: Any) -> None:
         """Ordinary training of all of the network, on latents of nothing private."""
-        loss = latent_loss(self.config, mixture)
+        loss = LatentLoss(self.config.label_dropout, mixture)
         denoiser.requires_grad_(True)
         warm_up(denoiser, loss, batch, ema_decay=self.config.ema_decay, processes=self.processes, **training)
         denoiser.requires_grad_(False)
@@ -146,7 +145,7 @@ class LatentRun(TrainingRun[Config]):
         """Latents and labels to each record's shares of its squared gradient norm over the attention's matrices, at
         the weights as they are now: those of the base. Noise is the same for all, from a public seed."""
         at_once = self.config.encoding_batch_size
-        return Saliency(self.denoiser, times, seed, self.config.draw_posterior, at_once=at_once)
+        return Saliency(self.denoiser, times, seed, at_once=at_once)
 
     def dp_sgd_on_latents(self, targets: tuple[str, ...]) -> None:
         """DP-SGD, from the last checkpoint on.
@@ -172,10 +171,8 @@ class LatentRun(TrainingRun[Config]):
 class Saliency:
     """See `LatentRun.saliency`. Only `at_once` records' gradients are in memory, however many the door gives."""
 
-    def __init__(
-        self, denoiser: LatentDenoiser, times: tuple[float, ...], seed: int, draws_posterior: bool, *, at_once: int
-    ):
-        self.denoiser, self.times, self.seed, self.halves = denoiser, times, seed, 2 if draws_posterior else 1
+    def __init__(self, denoiser: LatentDenoiser, times: tuple[float, ...], seed: int, *, at_once: int):
+        self.denoiser, self.times, self.seed = denoiser, times, seed
         self.names, self.at_once = attention_matrices(denoiser.network), at_once
 
     def __call__(self, latents: torch.Tensor, labels: torch.Tensor | None) -> torch.Tensor:
@@ -185,7 +182,6 @@ class Saliency:
 
     def _shares(self, latents: torch.Tensor, labels: torch.Tensor | None) -> torch.Tensor:
         network, denoiser = self.denoiser.network, self.denoiser
-        latents = latents.chunk(self.halves, 1)[0]
         network.requires_grad_(False)
         for name in self.names:
             network.get_submodule(name).weight.requires_grad_(True)
@@ -227,7 +223,7 @@ def open_base(facts: PublicFacts, config: LatentConfig) -> Opened:
     if not name:
         raise UsageError(f"{FLAG} is needed: the Hub id or folder of a public latent pipeline.")
     base = load_base(name, config.pretrained_model_revision)
-    encoder = LatentEncoder(base.pipeline.vae, draw_posterior=config.draw_posterior)
+    encoder = LatentEncoder(base.pipeline.vae)
     size = base.network.config.sample_size
     sides = tuple(size) if isinstance(size, (list, tuple)) else (size, size)
     factor = 2 ** (len(encoder.vae.config.block_out_channels) - 1)
@@ -254,13 +250,7 @@ def make_trained(denoiser: LatentDenoiser, targets: tuple[str, ...], config: Lat
     """The trained parameters, newly made, and the loss of rows of latents."""
     kind = "lora" if config.has_adapters else config.train
     choose_trained(denoiser.network, kind, rank=config.lora_rank, targets=targets)
-    return Trained(trained_parameters(denoiser), denoiser, latent_loss(config, config.mixture))
-
-
-def latent_loss(settings: LatentFlags, mixture: TimestepMixture | None) -> Any:
-    """The loss of rows of latents, or of their posteriors."""
-    loss = LatentLoss(settings.label_dropout, mixture)
-    return PosteriorLoss(loss) if settings.draw_posterior else loss
+    return Trained(trained_parameters(denoiser), denoiser, LatentLoss(config.label_dropout, config.mixture))
 
 
 def build(config: LatentConfig, facts: PublicFacts, device: torch.device | str) -> Trained:

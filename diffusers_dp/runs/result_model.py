@@ -99,7 +99,6 @@ def model_of_generator(run: "TrainingRun[Any]", generator: FeatureGenerator) -> 
         generator (`FeatureGenerator`): Trained on noisy answers alone. It stays in the private folder.
     """
     run.keep("generator", generator)
-    run.done("generator")
     return model_of_images(run, lambda: AuxiliaryImages(generator, run.config.num_generated_images))
 
 
@@ -115,22 +114,9 @@ def new_generator(
     if config.generator == "residual":
         classes = len(facts.class_names or ("",))
         return None, FeatureGenerator(facts.image_shape, classes, config.generator_channels).to(device)
-    pipeline = one_step_pipeline(facts, config.network, device)
-    return pipeline, OneStepGenerator(pipeline.unet, pipeline.config.patch_size)
-
-
-def one_step_pipeline(
-    facts: PublicFacts, network: dict[str, Any], device: torch.device | str = "cpu"
-) -> DPImagePipeline:
-    """An untrained UNet that makes an image of noise in one call.
-
-    Args:
-        facts (`PublicFacts`): The shape and the classes of the images.
-        network (`dict`): As `models.unet_config` takes it.
-    """
     names = facts.class_names
-    unet = UNet2DModel(**unet_config(facts.image_shape, None if names is None else len(names), **network)).to(device)
-    labels = None if names is None else dict(enumerate(names))
-    pipeline = DPImagePipeline(unet, one_step_scheduler(), patch_size=network["patch_size"], id2label=labels)
+    unet = UNet2DModel(**unet_config(facts.image_shape, None if names is None else len(names), **config.network))
+    labels, patch_size = None if names is None else dict(enumerate(names)), config.network["patch_size"]
+    pipeline = DPImagePipeline(unet.to(device), one_step_scheduler(), patch_size=patch_size, id2label=labels)
     pipeline.set_progress_bar_config(disable=True)
-    return pipeline
+    return pipeline, OneStepGenerator(unet, patch_size)

@@ -7,12 +7,11 @@ import numpy as np
 import psutil
 import pytest
 import torch
-from diffusers.models.autoencoders.vae import DiagonalGaussianDistribution
 from torch import nn
 
 from diffusers_dp.data import mapped
 from diffusers_dp.errors import IntegrityError, UsageError
-from diffusers_dp.models.latents import LatentEncoder, PosteriorLoss
+from diffusers_dp.models.latents import LatentEncoder
 from diffusers_dp.privacy.sensitive import SensitiveImages
 from support.doors import KEY, SHAPE, Noiseless, gradient, make_door, make_ledger, put, squares
 from support.latents import tiny_vae
@@ -137,11 +136,10 @@ def test_what_is_encoded_is_kept_and_other_encoders_begin_anew(tmp_path):
     others = [
         LatentEncoder(tiny_vae(seed=1)).facts, LatentEncoder(tiny_vae().to(torch.bfloat16)).facts,
         LatentEncoder(tiny_vae().to(torch.bfloat16).float()).facts,
-        LatentEncoder(vae, draw_posterior=True).facts,
     ]  # fmt: skip
     vae.register_to_config(scaling_factor=0.7)
     others.append(LatentEncoder(vae).facts)
-    assert len({json.dumps(each, sort_keys=True) for each in (facts, *others)}) == 6
+    assert len({json.dumps(each, sort_keys=True) for each in (facts, *others)}) == 5
     encode, calls = Marked(), []
     for made_of in (facts, facts, others[0], others[0]):
         encoded(door, encode, tmp_path, made_of=made_of)
@@ -219,32 +217,6 @@ def test_a_step_on_rows_costs_and_moves_what_a_step_on_images_does(tmp_path):
     np.testing.assert_array_equal(torch.cat(seen[:3]), rows.astype(np.float32))
     moved = sum((sums[0][name] - sums[1][name]).square().sum() for name in sums[0]) ** 0.5
     assert 0.99 * 0.1 / 4 < moved <= 1.0001 * 0.1 / 4 and len(ledger.rows) == 2
-
-
-@pytest.mark.usefixtures("watching")
-def test_latents_are_drawn_from_the_posterior_by_the_secret_source(tmp_path):
-    encoder = LatentEncoder(tiny_vae(), draw_posterior=True)
-    shape = encoder.shape(SHAPE)
-    assert shape == (4, 4, 4)
-    door = encoded(make_door(images=images_of()), encoder, tmp_path, shape)
-    rows = torch.from_numpy(rows_of(tmp_path)[0]).float()
-    with torch.no_grad():
-        expected = tiny_vae().eval().encode(torch.from_numpy(images_of()).float() / 127.5 - 1).latent_dist
-    seen, model = [], nn.Sequential(nn.Flatten(), nn.Linear(32, 3))
-
-    def loss(model, latents, labels, generator):
-        seen.append(latents)
-        return squares(model, latents, labels, generator)
-
-    for _ in range(2):
-        torch.manual_seed(0)
-        gradient(door, model, PosteriorLoss(loss), noise_multiplicity=40, max_physical_batch_size=12)
-    assert (seen[0] != seen[1]).any(1).any(1).any(1).all()
-    drawn = seen[0].view(12, 40, *ROW)
-    deviation = ((drawn.mean(1) - (expected.mean - 0.25) * 0.5) / (expected.std * 0.5)).abs().max()
-    assert deviation < 5 / 40**0.5
-    np.testing.assert_allclose((drawn.var(1) / (expected.std * 0.5).square()).mean(), 1.0, atol=0.1)
-    assert isinstance(expected, DiagonalGaussianDistribution) and rows.shape == (12, 4, 4, 4)
 
 
 @pytest.mark.usefixtures("watching")

@@ -108,7 +108,7 @@ def test_adapters_from_images_to_a_stranger(kind, bases, script, flags, tmp_path
 )
 def test_a_merged_release_is_a_pipeline_of_diffusers(kind, trained, bases, script, flags, tmp_path):
     merge = ["--merge"] if trained == "lora" else []
-    script.main([*flags, *base_flag(bases, kind), "--train", trained, *merge, "--draw_posterior"])
+    script.main([*flags, *base_flag(bases, kind), "--train", trained, *merge])
     release = tmp_path / "run" / "release"
     assert verify.report(release) == 0 and set(files_to_push(release)) == files(release)
     said = "".join(path.read_text() for path in release.rglob("*.json"))
@@ -170,7 +170,7 @@ def new(bases, flags, tmp_path):
 def test_a_new_network_learns_public_images_first(trained, script, bases, new, tmp_path, capsys, monkeypatch):
     """Of the base, autoencoder and text encoder are released. What is frozen is what the public images taught; and a
     run that was interrupted after they did goes on from there."""
-    given = [*new, "--train", trained, "--draw_posterior", "--checkpointing_steps", "1"]
+    given = [*new, "--train", trained, "--checkpointing_steps", "1"]
     script.main([*given, "--dry_run"])
     assert "dp_sgd" in capsys.readouterr().out and not (tmp_path / "run").exists()
     interrupted(script, monkeypatch, given, 4)  # three steps of the average come before
