@@ -195,7 +195,7 @@ def dp_reference(evaluator: Evaluator, evaluation: Evaluation) -> list[Measureme
     options: dict[str, Any] = dict(zip(("epsilon", "delta"), evaluator.dp_budget, strict=True))
     options |= {"seed": evaluator.seed, "device": evaluator.device}
     sets = evaluator.sets["real training"], evaluator.sets["real test"]
-    return evaluator.stored("dp_reference", options, lambda: reference_dp(*sets, **options).measurements())
+    return evaluator.stored("dp_reference", options, lambda: [reference_dp(*sets, **options).accuracy])
 
 
 def utility(evaluator: Evaluator, evaluation: Evaluation) -> list[Measurement]:
@@ -219,12 +219,12 @@ def utility(evaluator: Evaluator, evaluation: Evaluation) -> list[Measurement]:
         real = [min(count, len(evaluator.sets["real training"]))] if flags.quick else [None]
         trainings = [{"classifiers": [name], "sizes": real, "trained_on": "real", **common} for name in names]
         fits += _train(evaluator, "real training", trainings)
-    found = [([Measurement(**each) for each in fit["measurements"]], fit["confusion"]) for fit in fits]
-    found.sort(key=lambda fit: names.index(fit[0][0].protocol["classifier"]))
-    for (accuracy, *_), confusion in found:
+    found = [(Measurement(**fit["accuracy"]), fit["confusion"]) for fit in fits]
+    found.sort(key=lambda fit: names.index(fit[0].protocol["classifier"]))
+    for accuracy, confusion in found:
         if accuracy.protocol["trained_on"] == "synthetic":
             evaluation.confusion[accuracy.protocol["classifier"]] = confusion  # the last one is for all images
-    return [each for measurements, _ in found for each in measurements]
+    return [accuracy for accuracy, _ in found]
 
 
 def _step_of(evaluator: Evaluator, options: dict[str, Any], **more: Any) -> tuple[str, dict[str, Any]]:
@@ -254,7 +254,7 @@ def _train(evaluator: Evaluator, train: str, trainings: Sequence[dict[str, Any]]
 
 def _fit(train: ImageSet, real_test: ImageSet, options: dict[str, Any]) -> dict[str, Any]:
     details = measure_utility(train, real_test, **options)
-    return {"fits": [{"confusion": each.confusion.tolist(), **_as_json(each.measurements())} for each in details]}
+    return {"fits": [{"confusion": each.confusion.tolist(), "accuracy": each.accuracy.as_json()} for each in details]}
 
 
 def _as_json(measurements: Sequence[Measurement]) -> dict[str, Any]:

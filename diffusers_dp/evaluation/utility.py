@@ -20,7 +20,6 @@ from ..files.canonical import canonical_json
 from .classifiers import Classifier, build_classifier, required_labels
 from .images import ImageSet, hash_images
 from .measurement import Measurement
-from .report import class_rates
 from .selection import PrivateSelection, check_choice, choose_privately, split_for_training
 
 
@@ -38,22 +37,21 @@ class UtilityDetails:
 
     Args:
         protocol (`dict`): Protocol of the accuracy.
-        class_names (`tuple[str, ...]`): Names of rows and columns.
         confusion (`np.ndarray` of int64, shape `[classes, classes]`): Counts of test images by true (row) and
             predicted class (column), summed over seeds.
         accuracies (`tuple[float, ...]`): Accuracy of each seed, in per cent.
     """
 
     protocol: dict[str, Any]
-    class_names: tuple[str, ...]
     confusion: np.ndarray
     accuracies: tuple[float, ...]
 
-    def measurements(self) -> list[Measurement]:
-        """Returns the accuracy, then recall and precision of each class that has them, in per cent."""
+    @property
+    def accuracy(self) -> Measurement:
+        """The mean accuracy, in per cent."""
         seeds = len(self.accuracies)
         value, count = float(np.mean(self.accuracies)), int(self.confusion.sum()) // seeds
-        binomial = _binomial_error(value, count)
+        binomial = math.sqrt(value * (PER_CENT - value) / count)
         over_seeds = float(np.std(self.accuracies, ddof=1)) / math.sqrt(seeds) if seeds > 1 else None
         protocol = {
             **self.protocol,
@@ -61,17 +59,7 @@ class UtilityDetails:
             "standard_error_of": f"the draw of {count} test images" if over_seeds is None else f"{seeds} seeds",
             "standard_error_of_test_images": binomial,
         }
-        rows = [Measurement("accuracy", value, protocol, binomial if over_seeds is None else over_seeds)]
-        rates = class_rates(self.confusion.tolist(), self.class_names)
-        for metric, rate, counts in (  # recall of a class is the accuracy on that class
-            ("recall", "accuracy", self.confusion.sum(1)), ("precision", "precision", self.confusion.sum(0)),
-        ):  # fmt: skip
-            for row, of in zip(rates, counts, strict=True):
-                if row[rate] is not None:
-                    error = _binomial_error(PER_CENT * row[rate], of / seeds)
-                    facts = {**self.protocol, "unit": "%", "class": row["class"], "images": int(of) // seeds}
-                    rows.append(Measurement(metric, PER_CENT * row[rate], facts, error))
-        return rows
+        return Measurement("accuracy", value, protocol, binomial if over_seeds is None else over_seeds)
 
 
 def measure_utility(
@@ -216,14 +204,9 @@ def score_predictions(
     predicted: Sequence[np.ndarray], real_test: ImageSet, protocol: dict[str, Any]
 ) -> UtilityDetails:
     """Counts the predictions for the test images; `predicted` has int64 arrays of shape `[n]`, one per seed."""
-    labels, class_names = required_labels(real_test), real_test.class_names or ()
-    confusion = np.zeros((len(class_names), len(class_names)), dtype=np.int64)
+    labels, classes = required_labels(real_test), len(real_test.class_names or ())
+    confusion = np.zeros((classes, classes), dtype=np.int64)
     for of_one in predicted:  # scikit-learn's function would print a warning about a single class
         np.add.at(confusion, (labels, of_one), 1)
     accuracies = tuple(PER_CENT * float((of_one == labels).mean()) for of_one in predicted)
-    return UtilityDetails(protocol, class_names, confusion, accuracies)
-
-
-def _binomial_error(per_cent: float, count: float) -> float:
-    share = per_cent / PER_CENT
-    return PER_CENT * math.sqrt(share * (1 - share) / count)
+    return UtilityDetails(protocol, confusion, accuracies)

@@ -31,8 +31,7 @@ def run(digits, **options):
 
 def test_it_learns_real_digits(digits):
     details = run(digits, epsilon=8.0, steps=20, expected_batch_size=5000)
-    measurements = details.measurements()
-    accuracy = measurements[0]
+    accuracy = details.accuracy
     assert accuracy.metric == "accuracy" and accuracy.value > 60
     assert accuracy.protocol["trained_on"] == "real, with DP-SGD"
     assert "would add to it" in accuracy.protocol["hypothetical"]
@@ -40,7 +39,7 @@ def test_it_learns_real_digits(digits):
     assert (
         accuracy.protocol["sample_rate"] == 1.0
     )  # a batch is no more than there is: full-batch steps, quickly accounted
-    json.dumps([row.as_json() for row in measurements], allow_nan=False)
+    json.dumps(accuracy.as_json(), allow_nan=False)
 
 
 def test_epsilon_is_what_was_asked_and_what_dp_accounting_finds(digits, tmp_path):
@@ -104,5 +103,5 @@ def test_the_loss_of_a_row_is_its_own():
 
 def test_an_image_that_cannot_be_read_changes_no_rate(digits):
     short = dataclasses.replace(digits[0].subset(np.arange(1, 1437)), num_declared=1437)
-    whole, without = (run((train, digits[1])).measurements()[0].protocol for train in (digits[0], short))
+    whole, without = (run((train, digits[1])).accuracy.protocol for train in (digits[0], short))
     assert whole == {**without, "standard_error_of_test_images": whole["standard_error_of_test_images"]}

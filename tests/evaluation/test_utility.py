@@ -12,6 +12,7 @@ from sklearn.metrics import precision_recall_fscore_support
 from diffusers_dp.data.sources import load_digits_split
 from diffusers_dp.evaluation.classifiers import build_classifier
 from diffusers_dp.evaluation.images import ImageSet
+from diffusers_dp.evaluation.report import class_rates
 from diffusers_dp.evaluation.selection import split_for_training
 from diffusers_dp.evaluation.utility import (
     PrivateSelection,
@@ -28,13 +29,9 @@ def digits():
     return [ImageSet(*load_digits_split(train=train), NAMES) for train in (True, False)]
 
 
-def of(measurements, metric):
-    return [row for row in measurements if row.metric == metric]
-
-
 def measured(*sets, **options):
     details = measure_utility(*sets, **options)
-    return [row for each in details for row in each.measurements()], details
+    return [each.accuracy for each in details], details
 
 
 def test_logistic_regression_against_counting_by_hand(digits):
@@ -43,14 +40,14 @@ def test_logistic_regression_against_counting_by_hand(digits):
     train, held_out = split_for_training(synthetic)
     predicted = build_classifier("logreg", image_shape=(1, 8, 8)).fit(train).predict(test.images)
     share = (predicted == test.labels).mean()
-    (accuracy,) = of(measurements, "accuracy")
+    (accuracy,) = measurements
     assert accuracy.value == pytest.approx(100 * share) and accuracy.value > 90
     assert accuracy.standard_error == pytest.approx(100 * math.sqrt(share * (1 - share) / 360))
     assert accuracy.protocol["standard_error_of"] == "the draw of 360 test images"  # no seed changes it
     precision, recall, _, _ = precision_recall_fscore_support(test.labels, predicted)
-    np.testing.assert_allclose([row.value for row in of(measurements, "precision")], 100 * precision)
-    np.testing.assert_allclose([row.value for row in of(measurements, "recall")], 100 * recall)
-    assert [row.protocol["class"] for row in of(measurements, "recall")] == list(NAMES)
+    rates = class_rates(details.confusion.tolist(), NAMES)
+    np.testing.assert_allclose([row["precision"] for row in rates], precision)
+    np.testing.assert_allclose([row["accuracy"] for row in rates], recall)
     for true, guess in ((3, 3), (8, 1), (1, 8)):
         assert details.confusion[true, guess] == ((test.labels == true) & (predicted == guess)).sum()
     expected = {"num_train": len(train), "num_validation": len(held_out), "num_test": 360, "seeds": [0]}
@@ -66,8 +63,8 @@ def test_an_ensemble_averages_probabilities(digits):
     train, _ = split_for_training(synthetic)
     members = [build_classifier("mlp", image_shape=(1, 8, 8), seed=6 + k, epochs=8).fit(train) for k in range(3)]
     mean = np.mean([member.scores(test.images) for member in members], axis=0)
-    assert of(measurements, "accuracy")[0].value == pytest.approx(100 * (mean.argmax(1) == test.labels).mean())
-    assert of(measurements, "accuracy")[0].protocol["ensemble"] == 3
+    assert measurements[0].value == pytest.approx(100 * (mean.argmax(1) == test.labels).mean())
+    assert measurements[0].protocol["ensemble"] == 3
 
 
 def test_the_test_images_choose_nothing(digits):
@@ -75,7 +72,7 @@ def test_the_test_images_choose_nothing(digits):
     small = digits[0].subset(np.arange(120))
     shuffled = replace(digits[1], labels=np.random.default_rng(0).permutation(digits[1].labels))
     epochs = [
-        of(measured(small, test, classifiers=["mlp"], epochs=12)[0], "accuracy")[0].protocol["chosen_epochs"]
+        measured(small, test, classifiers=["mlp"], epochs=12)[0][0].protocol["chosen_epochs"]
         for test in (digits[1], shuffled)
     ]
     assert epochs[0] == epochs[1]
@@ -89,7 +86,7 @@ def test_epochs_chosen_privately_for_all_fits_at_once(digits, tmp_path):
     measurements, _ = measured(
         small, test, classifiers=["logreg", "mlp"], seeds=(0, 1), epochs=20, selection=selection
     )
-    protocol = of(measurements, "accuracy")[1].protocol
+    protocol = measurements[1].protocol
     assert protocol["selection"] == "private"
     facts = protocol["private_selection"]
     assert facts["candidates"] == 20 and facts["sensitivity"] == pytest.approx(math.sqrt(20))  # 2 seeds, 10 epochs
