@@ -39,10 +39,10 @@ FOLDERS_OUTSIDE = (".cache", ".git")
 MOST_BYTES, MOST_EVENTS, MOST_STEPS, MOST_ORDERS = 10_000_000, 2_000, 6_000_000, 200
 MOST_FILES, MOST_HASHED, MOST_DEPTH, MOST_COUNTED = 10_000, 20_000_000_000, 50, 10_000_000
 MOST_KINDS, LARGEST_ORDER, LARGEST_CLAIM = 50, 1_024, 1e9  # kinds: events that differ in more than their steps
-LONGEST_TEXT = 10_000  # letters of a prompt, a name or a sentence
+LONGEST_TEXT, ADAPTERS = 10_000, "DPLatentAdapters"  # letters of a name or a sentence; a class of `model_index.json`
 BANDED, MOST_BANDS, SUM_OF_SQUARES = "banded_gaussian", 1_000, 1 + 1e-9
 IDS = ("path", "row", "column")
-DP_SGD, TEACHERS = "dp_sgd", "teachers"  # stages of many steps
+DP_SGD, TEACHERS, EVALUATION_STAGE = "dp_sgd", "teachers", "evaluation_reserve"
 NOISE, INTERVALS = (0.02, 1e7), (5e-6, 1e-2)
 SIZES = (9.99e-31, LARGEST_CLAIM)  # of clip norms and divisors; squares of smaller ones vanish in float32
 ACCOUNTANTS = ("pld", "rdp", "prv")
@@ -66,9 +66,7 @@ CLIP_STEPS, COIN = 2**18, 2**53  # of `--noise exact`: steps of a clip norm, and
 RELEASED = "release of diffusers_dp"  # kind of a public input
 #: Words in names of what the noise may follow from, which no question states.
 SECRETS = {"key", "keys", "secret", "secrets", "seed", "seeds", "salt", "entropy", "password", "token"}
-VERSION, LEAST_ASSUMPTIONS = r"[\w.+-]{1,100}", 5
-EVALUATION_STAGE = "evaluation_reserve"
-MOST_OUTPUTS, LONGEST_OUTPUT, MOST_BOUNDS = 100, 2_000, 20
+VERSION, LEAST_ASSUMPTIONS, MOST_BOUNDS = r"[\w.+-]{1,100}", 5, 20
 UNIT, DATASET_ID = r"(?! |.*  )[\w .-]{1,100}(?<! )", r"[A-Za-z0-9][\w.-]{0,99}"  # no stray spaces
 PRIVACY_FIELDS = ("delta", "accountant", "adjacency", "unit_of_privacy", "status")
 STATEMENT = {"epsilon", *PRIVACY_FIELDS, "receipt_sha256"}
@@ -85,9 +83,6 @@ EDITED = (
     f"model_index.json or {RECEIPT_NAME} was edited after the release was made: the one holds the hash of the other, "
     "and its hash differs."
 )
-
-
-ADAPTERS = "DPLatentAdapters"  # a class of `model_index.json`
 
 
 def priced_inputs(receipt: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -460,11 +455,11 @@ WHERE: dict[str, Callable[[dict[str, Any]], bool]] = {
 }
 COUNT, PLACE, SHARE, EPSILON = range(1, MOST_COUNTED + 1), range(MOST_COUNTED + 1), (0, 1), (0, LARGEST_CLAIM)
 TEXT, DIGEST, KEY = re.compile(r"(?s:.{0,10000})"), re.compile(r"[0-9a-f]{64}"), re.compile(r"[0-9a-f]{32}")
-NAME, VERSIONED = re.compile(UNIT, re.ASCII), re.compile(r"[\w.+-]{1,100}", re.ASCII)
+NAME, VERSIONED = re.compile(UNIT, re.ASCII), re.compile(VERSION, re.ASCII)
 #: Fields of an event. Its form is known here and in `Asked.read` alone. In these tables a set has all values, a range
 #: whole numbers, a pair what a number lies between, a pattern texts; a function says itself what fits. A list is an
 #: element and how many there are. A field with `?` may be missing, one with `~` may be null; `...` is all others.
-EVENT = {
+EVENT: dict[Any, Any] = {
     "id": PLACE,
     "stage": words,
     "mechanism": {"gaussian", "poisson_gaussian", BANDED},
@@ -543,7 +538,7 @@ FIELDS = {
         "prv?": {"epsilon": EPSILON},
     },
     "dataset~": {
-        "id": re.compile(r"[A-Za-z0-9][\w.-]{0,99}", re.ASCII), "release_id": words, "target_epsilon~": EPSILON,
+        "id": re.compile(DATASET_ID, re.ASCII), "release_id": words, "target_epsilon~": EPSILON,
         "bounds": [{"delta": SHARE, "target_epsilon": EPSILON}, range(MOST_BOUNDS + 1)],
         "epsilon_of_all_releases": {"pld": EPSILON}, "value_discretization_interval": INTERVALS,
     },
@@ -552,7 +547,7 @@ FIELDS = {
         {"metric": words, "value": a_float, "standard_error": a_float, "protocol": {...: anything}},
         range(MOST_EVENTS + 1),
     ],
-    "leaky_outputs": [re.compile(r"(?s:.{0,2000})"), range(MOST_OUTPUTS + 1)],
+    "leaky_outputs": [re.compile(r"(?s:.{0,2000})"), range(101)],
     "derived_from?": DIGEST,
     "files": [{"name": TEXT, "sha256": TEXT}, PLACE],
     "audit?": anything,
@@ -561,13 +556,11 @@ FIELDS = {
 
 def check_fields(value: Any, table: Any) -> Iterator[str]:
     """Each field is there or not, and is what it must be, as the table says; and there are no others."""
-    wrong: dict[tuple[str, str], list[str]] = {}
-    for place, must in _misfits(value, table, "", value):
-        wrong.setdefault((re.sub(r"\.\d+", ".*", place), must), []).append(place[1:])
-    for (_, must), places in wrong.items():
-        more = f" and {len(places) - 1} more" if len(places) > 1 else ""
-        hint = ": this is no guarantee" if places[0].endswith(("status", "epsilon")) else ""
-        yield f"The receipt's field {places[0]}{more} must {must}{hint}."
+    misfits = list(_misfits(value, table, "", value))
+    for number, more in _grouped((re.sub(r"\.\d+", ".*", place), must) for place, must in misfits):
+        place, must = misfits[number]
+        hint = ": this is no guarantee" if place.endswith(("status", "epsilon")) else ""
+        yield f"The receipt's field {place[1:]}{more} must {must}{hint}."
 
 
 def _misfits(value: Any, table: Any, place: str, event: Any) -> Iterator[tuple[str, str]]:
@@ -696,7 +689,9 @@ def _is_derived_from_itself(receipt: dict[str, Any]) -> bool:
 
 
 def _publishes_a_key(receipt: dict[str, Any]) -> bool:
-    spelled = {spelling for text in _texts(receipt) for spelling in _spellings(text)}
+    """Of 16 bytes or more; files may have any content."""
+    texts = _texts({name: value for name, value in receipt.items() if name != "files"})
+    spelled = {spelling for text in texts for spelling in _spellings(text) if len(spelling) >= 16}
     return any(hashlib.sha256(spelling).digest() in spelled for spelling in spelled)
 
 
@@ -759,7 +754,7 @@ def check_numbers(receipt: dict[str, Any]) -> Iterator[str]:
 
 def _check_events(events: list[dict[str, Any]], units: Any, unit: str, facts: dict[str, Any]) -> Iterator[str]:
     asked = list(map(Asked.read, events))
-    wrong = list(_grouped(asked, lambda event: _problems(event, units, unit, facts)))
+    wrong = list(_of_events(asked, lambda event: _problems(event, units, unit, facts)))
     yield from wrong or _check_turns([event for event in asked if event.kind == "banded"])
     if any(after.id <= before.id for before, after in itertools.pairwise(asked)):
         yield "The events are not numbered in the order in which they were asked."
@@ -769,15 +764,21 @@ def _check_events(events: list[dict[str, Any]], units: Any, unit: str, facts: di
         yield f"The events have more than {MOST_STEPS} steps."
 
 
-def _grouped(asked: list[Asked], problems: Callable[[Asked], Iterator[str]]) -> Iterator[str]:
-    """The first problem of each event; of equal ones the number of the first event."""
-    wrong: dict[str, list[int]] = {}
-    for number, event in enumerate(asked):
-        for problem in itertools.islice(problems(event), 1):
-            wrong.setdefault(problem, []).append(number)
-    for problem, numbers in wrong.items():
-        more = f" and {len(numbers) - 1} more" if len(numbers) > 1 else ""
-        yield f"Event {numbers[0]}{more} cannot be accounted: {problem}."
+def _of_events(asked: list[Asked], problems: Callable[[Asked], Iterator[str]]) -> Iterator[str]:
+    """The first problem of each event."""
+    found = [next(problems(event), None) for event in asked]
+    for number, more in _grouped(found):
+        if found[number] is not None:
+            yield f"Event {number}{more} cannot be accounted: {found[number]}."
+
+
+def _grouped(found: Iterable[Any]) -> Iterator[tuple[int, str]]:
+    """The number of the first of equal things, and how many more there are, in words."""
+    numbers: dict[Any, list[int]] = {}
+    for number, each in enumerate(found):
+        numbers.setdefault(each, []).append(number)
+    for first, *more in numbers.values():
+        yield first, f" and {len(more)} more" if more else ""
 
 
 def _problems(event: Asked, units: Any, unit: str, facts: dict[str, Any]) -> Iterator[str]:
@@ -989,7 +990,7 @@ def check_method(receipt: dict[str, Any]) -> Iterator[str]:
     if any(resume["step"] > reserved for resume in receipt["resumes"]):
         yield "The run was resumed after more steps than its events have."
     parallel = len(facts.get("class_names") or ()) > 1 and receipt["unit_of_privacy"] == "image"
-    yield from _grouped(asked, lambda event: _problems_of_method(event, method, said, parallel, norm))
+    yield from _of_events(asked, lambda event: _problems_of_method(event, method, said, parallel, norm))
 
 
 def _problems_of_method(

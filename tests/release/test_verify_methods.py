@@ -258,3 +258,11 @@ def test_several_noise_multipliers_of_a_stage_are_allowed():
     again = copy.deepcopy(receipt["events"][-1])
     receipt["events"].append({**again, "id": 3, "noise_multiplier": 1.1 * again["noise_multiplier"]})
     assert list(verify.check_method(receipt)) == []
+
+
+def test_an_empty_file_is_no_key():
+    """Its hash is that of no letters, which every receipt holds."""
+    receipt = copy.deepcopy(honest("dpdm"))
+    receipt["files"] = [{"name": "vocab.txt", "sha256": hashlib.sha256(b"").hexdigest()}]
+    receipt["curriculum"]["weights_sha256"] = hashlib.sha256(b"a").hexdigest()
+    assert verify.check_guarantee(receipt) == []
