@@ -690,8 +690,8 @@ def _is_derived_from_itself(receipt: dict[str, Any]) -> bool:
 
 def _publishes_a_key(receipt: dict[str, Any]) -> bool:
     """Of 16 bytes or more; files may have any content."""
-    texts = _texts({name: value for name, value in receipt.items() if name != "files"})
-    spelled = {spelling for text in texts for spelling in _spellings(text) if len(spelling) >= 16}
+    texts = {*_texts({name: value for name, value in receipt.items() if name != "files"})}
+    spelled = {spelling for text in texts if len(text) >= 16 for spelling in _spellings(text) if len(spelling) >= 16}
     return any(hashlib.sha256(spelling).digest() in spelled for spelling in spelled)
 
 
