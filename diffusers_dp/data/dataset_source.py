@@ -15,7 +15,7 @@ from .local_tables import check_tables, local_tables
 from .records import DatasetRecords, Records
 from .source import DataSource, ImageSource, MissingSplit
 from .strange_tables import check_folder, check_kind, check_named_files
-from .values import ID_TYPE, LABEL_TYPE
+from .values import ID_TYPE, LABEL_TYPE, class_of
 
 
 class DatasetSource(ImageSource):
@@ -106,8 +106,8 @@ class DatasetSource(ImageSource):
             return
         names = getattr(dataset.features[column], "names", None)
         for row in dataset.select_columns([column]):
-            value = row[column]
-            yield names[value] if names and isinstance(value, int) and 0 <= value < len(names) else value
+            name = class_of(names or (), row[column])
+            yield row[column] if name is None else name
 
     def _read_metadata(self) -> None:
         """Rows and features from the dataset's own metadata, or, for local parquet, from the footers of the files."""

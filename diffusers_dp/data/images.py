@@ -200,16 +200,10 @@ def _note_what_was_read(cache_dir: Path, source: ImageSource) -> None:
 def _check_arrays(arrays: dict[str, np.ndarray], folder: Path) -> None:
     """Raises `IntegrityError` where one is missing, or has not the type or the length that it was written with."""
     types = {"images": np.uint8, "readable": np.bool_, "labels": np.int64, "units": np.int64, "ids": DIGEST}
-    length = len(arrays["images"]) if "images" in arrays and arrays["images"].ndim == 4 else None
     for name in ("images", "readable", "ids", *arrays):
-        array = arrays.get(name)
-        if (
-            array is None
-            or name not in types
-            or array.dtype != types[name]
-            or (array.shape[:1] != (length,))
-            or array.ndim != (4 if name == "images" else 1)
-        ):
+        found = arrays.get(name, np.empty(0))  # whose type is that of none
+        fits = name in types and found.dtype == types[name] and found.ndim == (4 if name == "images" else 1)
+        if not fits or len(found) != len(arrays["images"]):
             raise damaged(folder / f"{name}.npy")
 
 

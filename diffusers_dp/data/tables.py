@@ -10,6 +10,7 @@ from typing import Any
 
 from ..errors import UsageError
 from ..files.strange_files import regular_size
+from .values import class_of
 
 
 #: The values of one record by column; `None`: its line is damaged.
@@ -159,11 +160,7 @@ def _parquet(path: Path, wanted: Collection[str | None]) -> Iterator[Row]:
             for batch in file.iter_batches(batch_size=1024, columns=there):
                 columns = {name: values_of(batch.column(name)) for name in there}
                 for name in classes.keys() & columns.keys():
-                    columns[name] = [_class_of(classes[name], value) for value in columns[name]]
+                    columns[name] = [class_of(classes[name], value) for value in columns[name]]
                 yield from (dict(zip(columns, values)) for values in zip(*columns.values()))
     except (OSError, ValueError):
         raise UsageError(f"{path} cannot be read; restore it.", field="dataset_name") from None
-
-
-def _class_of(names: list[str], value: Any) -> str | None:
-    return names[value] if isinstance(value, int) and 0 <= value < len(names) else None

@@ -79,6 +79,11 @@ def label_of(value: Any, class_names: Sequence[str]) -> int | None:
     return number if are_positions(class_names) and 0 <= number < len(class_names) else None
 
 
+def class_of(names: Sequence[str], value: Any) -> str | None:
+    """The name behind an integer of a `ClassLabel`; `None` where there is none."""
+    return names[value] if isinstance(value, int) and 0 <= value < len(names) else None
+
+
 def are_positions(class_names: Sequence[str]) -> bool:
     """Whether a whole number is a position in the declared order: where no name says a number or a boolean."""
     return not any(integer_of(name) is not None for name in class_names)

@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 from diffusers_dp.data.images import load_images, public_facts
+from diffusers_dp.data.source import DataSource
 from diffusers_dp.errors import UsageError
 from diffusers_dp.methods.config import load_config
 from diffusers_dp.runs.folder import RunFolder
@@ -62,6 +63,13 @@ def read(folder):
         ]
     )
     return load_images(config.data, public_facts(config.data), folder / "cache")
+
+
+@pytest.mark.parametrize("name", ["labels.tsv", "x.parquet", "images.zip"])
+def test_a_file_that_is_no_table_is_not_looked_for_on_the_hub(tmp_path, name):
+    (tmp_path / name).write_bytes(b"file_name\tlabel\n")
+    with pytest.raises(UsageError, match="is one file, and no table that is read"):
+        public_facts(DataSource(dataset_name=str(tmp_path / name)))
 
 
 @pytest.mark.parametrize("write", [saved, parquet])
