@@ -6,9 +6,9 @@ PrivImage. It reads no private image.
     diffusers-dp train dp_mepf --config mnist_cpu --dataset_name ylecun/mnist --feature_network runs/feature_network
 
 A ResNet of `transformers` learns the classes of images in the size and colours of the sensitive ones, enlarged to
-`--feature_resolution`, because its first layers leave a quarter of it. Give that number to `--feature_resolution`
-of DP-MEPF and to `--semantic_resolution` of PrivImage. Without it PrivImage shows the network images of their size:
-then `--feature_resolution` is the number of `--resolution`.
+`--feature_resolution`, because its first layers leave a quarter of it. Give that number to
+`--expert feature_resolution` of DP-MEPF and to `--expert semantic_resolution` of PrivImage. Without it PrivImage shows
+the network images of their size: then `--feature_resolution` is the number of `--resolution`.
 """
 
 import argparse

@@ -38,8 +38,8 @@ RULES = "--num_train_images 60000 --class_names 0,1,2,3,4,5,6,7,8,9 --resolution
 TINY = (
     "--max_train_steps 2 --lr_warmup_steps 0 --train_batch_size 16 --noise_multiplicity 1 --block_out_channels 4,8 "
     "--layers_per_block 1 --attention_resolutions= --spatial_steps 1 --frequency_steps 1 --generator_steps 1 "
-    "--generator_channels 4 --num_auxiliary_images 20 --num_frequency_features 20 --num_inference_steps 1 "
-    "--noise_bands 1 --distillation_steps 0"
+    "--expert generator_channels=4,num_auxiliary_images=20 --num_frequency_features 20 --num_inference_steps 1 "
+    "--noise_bands 1 --expert distillation_steps=0"
 )
 TINY_DPDM = (
     "--max_train_steps 2 --lr_warmup_steps 0 --train_batch_size 16 --noise_multiplicity 1 --block_out_channels 4,8 "
@@ -47,8 +47,9 @@ TINY_DPDM = (
 )
 TINY_MOMENTS = "--images_per_class 1 --num_frequencies 4 --num_parts 1"
 TINY_TEACHERS = (
-    "--max_train_steps 1 --lr_warmup_steps 0 --num_teachers 4 --first_teacher_steps 1 --teacher_steps 1 "
-    "--generated_per_round 10 --generator_steps 1 --generator_channels 4 --diffusion_steps 1 --block_out_channels 4,8"
+    "--max_train_steps 1 --lr_warmup_steps 0 --num_teachers 4 --expert first_teacher_steps=1 --teacher_steps 1 "
+    "--generated_per_round 10 --generator_steps 1 --expert generator_channels=4 --diffusion_steps 1 "
+    "--block_out_channels 4,8"
 )
 
 

@@ -37,7 +37,7 @@ TRAINING = Path(__file__).parents[1] / "training"
 METHODS = ("feta_pro", "dp_feta", "dpdm", "dp_diffusion")
 SHORT = "--skip_preflight --lr_scheduler constant --lr_warmup_steps 0".split()
 SHORT_WARM_UP = {
-    "feta_pro": "--spatial_steps 1 --generator_steps 1 --num_auxiliary_images 200 --frequency_steps 1".split(),
+    "feta_pro": "--spatial_steps 1 --generator_steps 1 --expert num_auxiliary_images=200 --frequency_steps 1".split(),
     "dp_feta": ["--spatial_steps", "1"],
 }
 

@@ -159,12 +159,13 @@ command = [
     "--patch_size", "4", "--target_epsilon", "10", "--seed", "0",
 ]  # fmt: skip
 if in_earnest:
-    command += ["--train_batch_size", "200", "--max_train_steps", "180", "--num_auxiliary_images", "4000"]
+    command += ["--train_batch_size", "200", "--max_train_steps", "180", "--expert", "num_auxiliary_images=4000"]
 else:
     command += [
         "--train_batch_size", "8", "--max_train_steps", "2", "--noise_multiplicity", "1", "--block_out_channels", "8",
-        "--spatial_steps", "2", "--frequency_steps", "2", "--generator_steps", "2", "--generator_batch_size", "8",
-        "--num_auxiliary_images", "16", "--num_frequency_features", "50", "--num_inference_steps", "2",
+        "--spatial_steps", "2", "--frequency_steps", "2", "--generator_steps", "2",
+        "--expert", "generator_batch_size=8",
+        "--expert", "num_auxiliary_images=16", "--num_frequency_features", "50", "--num_inference_steps", "2",
         "--skip_preflight",
     ]  # fmt: skip
 subprocess.run([*command, "--dry_run"], check=True)

@@ -43,7 +43,7 @@ command = [
     "--train_data_dir", str(scans), "--class_names", "benign,malignant", "--output_dir", str(run),
     "--resolution", "8", "--num_channels", "1", "--target_epsilon", "8",
     "--max_train_steps", "3", "--spatial_steps", "5", "--frequency_steps", "5", "--generator_steps", "5",
-    "--generator_batch_size", "20", "--num_auxiliary_images", "50",
+    "--expert", "generator_batch_size=20,num_auxiliary_images=50",
 ]  # fmt: skip
 subprocess.run([*command, "--dry_run"], check=True)
 

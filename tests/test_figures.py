@@ -65,7 +65,7 @@ def test_a_figure_without_a_row_is_found(planted):
         f"{TABLE}\n\nThese are `rows: quality_cpu.jsonl ac6f8c498ab6`.",
         f"<!-- rows: PSG -->\n\n{TABLE}\n\n<!-- /rows -->",
         "It publishes an accuracy of 95.6 %.", f"Published, **not measured** here:\n\n{TABLE}",
-        "```\naccuracy 87.3 %\n```", "Accuracy with `--p_mean 0.8` [here](a_0.8.md).",
+        "```\naccuracy 87.3 %\n```", "Accuracy with `--expert p_mean=0.8` [here](a_0.8.md).",
         "A step takes 0.64 % of the time.",
     ],
 )  # fmt: skip

@@ -107,7 +107,7 @@ def test_releases_of_which_one_begins_with_another(house):
     """Votes, a model that learned the voted images first, and a third model that learned what the second drew."""
     first = house.evolve("first")
     check(first, house.rows())
-    learns = ["--public_steps", "1", "--public_batch_size", "4"]
+    learns = ["--public_steps", "1", "--expert", "public_batch_size=4"]
     second = house.train("dp_diffusion", "second", *TRAIN, *learns, "--public_dataset_name", str(first))
     (origin,) = check(second, house.rows())["public_inputs"]
     assert origin["epsilon"] == verify.verify(first)[0]["claimed_epsilon"]["pld"]["epsilon"]

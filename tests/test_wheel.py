@@ -10,9 +10,10 @@ from support.wheel import build, said, source_in
 
 
 SHORT = (
-    "--max_train_steps 1 --spatial_steps 1 --frequency_steps 1 --generator_steps 1 --generator_batch_size 10 "
-    "--num_auxiliary_images 20 --noise_multiplicity 1 --train_batch_size 100 --num_inference_steps 2 --skip_preflight "
-    "--block_out_channels 4,8 --num_frequency_features 50 --generator_channels 4 --accountant rdp"
+    "--max_train_steps 1 --spatial_steps 1 --frequency_steps 1 --generator_steps 1 --expert generator_batch_size=10 "
+    "--expert num_auxiliary_images=20 --noise_multiplicity 1 --train_batch_size 100 --num_inference_steps 2 "
+    "--skip_preflight "
+    "--block_out_channels 4,8 --num_frequency_features 50 --expert generator_channels=4 --accountant rdp"
 ).split()
 
 

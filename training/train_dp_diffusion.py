@@ -6,7 +6,7 @@
         --train_data_dir scans --class_names benign,malignant --augmentations flip,crop
 
 Stages: public pre-training, or a pre-trained pipeline, or neither -> DP-SGD on the sensitive images -> release/. The
-K draws of an image are of diffusion time (by `--timestep_mixture`), noise, flips and crops. Only DP-SGD and the
+K draws of an image are of diffusion time (by `--expert timestep_mixture`), noise, flips and crops. Only DP-SGD and the
 question of `--evaluation_reserve` touch the sensitive images, through `SensitiveImages`. Each writes its row to the
 ledger first.
 

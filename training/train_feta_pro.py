@@ -12,7 +12,7 @@ Stages, in the paper's order:
     -> one-step generator fitted to the features -> warm-up on its images -> DP-SGD on the sensitive images -> release/
 
 With `--auxiliary_features moments`, noisy moments replace the features, and images drawn from them the generator's.
-`--distillation_steps` teaches the network their ideal denoiser first.
+`--expert distillation_steps` teaches the network their ideal denoiser first.
 Public pre-training, or a pre-trained pipeline, comes first where one is named. Only the queries, DP-SGD and the
 question of `--evaluation_reserve` touch the images, through `SensitiveImages`. Each writes its row to the ledger
 first.

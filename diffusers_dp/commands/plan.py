@@ -8,7 +8,6 @@ Nothing is written but the picture that is asked for.
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import fields
 from pathlib import Path
 
 from ..accounting.ledger_row import DP_SGD, TEACHERS
@@ -18,7 +17,7 @@ from ..errors import UsageError
 from ..methods.advice import read_evidence
 from ..methods.command_line import OneSentence, add_flags, nearest_flag
 from ..methods.config import CONFIGS, SamplingFacts, chosen_method, load_config
-from ..methods.flag import validate
+from ..methods.flag import plain_flags, validate
 from ..methods.flags import TrainingConfig
 from ..runs.launch import how_long, planned_model
 from ..runs.plan import Plan, plan_run
@@ -77,7 +76,7 @@ def run(args: argparse.Namespace) -> None:
     if args.sweep is not None:
         if args.picture is not None:
             raise UsageError("--picture draws one plan, but --sweep makes several; leave one of them out.")
-        names = [flag.name for flag in fields(CONFIGS[chosen_method(flags, args.method).name])]
+        names = plain_flags(CONFIGS[chosen_method(flags, args.method).name])
         print(sweep(flags, *parse_sweep(args.sweep, names), args.method))
         return
     if args.picture is not None:

@@ -28,6 +28,7 @@ FIRST = ("data", "privacy", "run", "DP-SGD")
 LATER = ("Hub", "run of DP-SGD")
 SHORT_HELP = "Show the flags that most runs need, and exit."
 LONG_HELP = "Show all flags, and exit."
+EXPERT_HELP = "Settings that recipes have under expert:, comma-separated or with the flag repeated; see docs/flags.md."
 ALIKE = 0.5  # of difflib's ratio, from which names are alike
 _WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
@@ -109,18 +110,26 @@ def _build(config_class: type[Any], prog: str, description: str, *, short: bool)
         prog=prog, usage="%(prog)s [--config RECIPE] [--FLAG VALUE ...]", description=description,
         formatter_class=Help, allow_abbrev=False, add_help=False, exit_on_error=False,
     )  # fmt: skip
-    add_flags(parser, config_class, rare=not short, strict=False)
+    add_flags(parser, config_class, rare=not short, expert=not short, strict=False)
+    if not short:
+        parser.add_argument("--expert", metavar="NAME=VALUE", help=EXPERT_HELP)
     return parser
 
 
 def add_flags(
-    parser: argparse.ArgumentParser, config_class: type[Any], *, rare: bool = True, strict: bool = True
+    parser: argparse.ArgumentParser,
+    config_class: type[Any],
+    *,
+    rare: bool = True,
+    expert: bool = False,
+    strict: bool = True,
 ) -> None:
     """Adds the flags of a dataclass to a parser, group by group.
 
     Args:
         config_class (`type`): A dataclass that inherits from groups of flags.
         rare (`bool`): Whether those are added that few runs need.
+        expert (`bool`): Whether expert settings are added, which no help shows.
         strict (`bool`): Whether the parser itself refuses what is none of a flag's `choices`, and switches take no
             value, as commands have it. Training flags also come from recipes.
     """
@@ -128,6 +137,7 @@ def add_flags(
     defaults = {flag.name: flag.default for flag in fields(config_class)}  # a method may have its own
     for group in groups_of(config_class):
         shown = [flag for flag in fields(group) if flag.metadata and (rare or not _is_rare(group, flag))]
+        shown = [flag for flag in shown if expert or not flag.metadata["flag"].expert]
         if not shown:
             continue
         section = parser.add_argument_group(group._argument_group_name)
@@ -153,7 +163,7 @@ def _is_rare(group: Any, flag: Field) -> bool:
 
 def _add(section: Any, flag: Field, hint: Any, default: Any, strict: bool) -> None:
     kind, said = value_type(hint), flag.metadata["flag"]
-    text = said.help.replace("%", "%%")
+    text = argparse.SUPPRESS if said.expert else said.help.replace("%", "%%")
     several = get_origin(kind) is Sequence
     value: dict[str, Any] = {"type": get_args(kind)[0] if several else kind, "nargs": "+" if several else None}
     if strict and said.choices:

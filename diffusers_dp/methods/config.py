@@ -2,9 +2,10 @@
 
 import argparse
 import math
+import re
 import sys
 import types
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints, overload
@@ -17,7 +18,16 @@ from .advice import Situation
 from .automatic import AUTO, OF_A_NEW_MODEL, automatic
 from .command_line import dash_remedy, nearest_flag, parser_of, value_type
 from .feta_pro import FETAProConfig
-from .flag import by_name, excluding, parse_rate, refuse_two_ways, refuse_without_effect, validate
+from .flag import (
+    by_name,
+    excluding,
+    flags_of,
+    parse_rate,
+    plain_flags,
+    refuse_two_ways,
+    refuse_without_effect,
+    validate,
+)
 from .flags import OF_QUESTIONS, DPSGDConfig, TrainingConfig
 from .latents import TRAINED
 from .mean_embedding import FEATURES
@@ -168,10 +178,11 @@ def _parse_command_line(argv: list[str], config_class: type[TrainingConfig], met
         config_class, prog=Path(script or sys.argv[0]).name,
         description=f"Trains an image model on sensitive images with {method.title}, under one total epsilon.",
     )  # fmt: skip
-    names = [flag.name for flag in fields(config_class)]
+    said = flags_of(config_class)
+    names = plain_flags(config_class)
     # argparse fills in a default only where the namespace has nothing: what is left _UNSET was not given.
-    given = types.SimpleNamespace(**dict.fromkeys(names, _UNSET))
-    argv = [_underscored(word) for word in argv]
+    given = types.SimpleNamespace(**dict.fromkeys([*said, "expert"], _UNSET))
+    argv = _spelt_out([_underscored(word) for word in argv], [name for name, each in said.items() if each.expert])
     try:
         unknown = parser.parse_known_args(argv, given)[1]
     except argparse.ArgumentError as error:
@@ -189,6 +200,25 @@ def _underscored(word: str) -> str:
     """A flag with the dashes that some are used to, as it is spelt here."""
     name, equals, value = word.partition("=")
     return "--" + name[2:].replace("-", "_") + equals + value if name.startswith("--") else word
+
+
+def _spelt_out(argv: list[str], experts: Collection[str]) -> list[str]:
+    """Each `--expert NAME=VALUE` as `--NAME=VALUE`, which the parser alone knows."""
+    words, found = iter(argv), []
+    for word in words:
+        flag, _, pairs = word.partition("=")
+        if flag.removeprefix("--") in experts and flag.startswith("--"):
+            raise UsageError(f"{flag} is a setting of experts: give --expert {flag[2:]}=VALUE.")
+        if flag == "--expert":
+            for pair in re.split(r",(?=\w+=)", pairs or next(words, "")):
+                name, equals, _ = pair.partition("=")
+                if name not in experts or not equals:
+                    remedy = nearest_flag(name, experts, "docs/flags.md")
+                    raise UsageError(f"--expert '{pair}' is not NAME=VALUE of a setting; {remedy}.")
+                found.append(f"--{pair}")
+        else:
+            found.append(word)
+    return found
 
 
 def _by_rules(config_class: type[TrainingConfig], given: dict[str, Any]) -> dict[str, Any]:
@@ -218,12 +248,19 @@ def _read_recipe(path: str, config_class: type[TrainingConfig]) -> dict[str, Any
             f"--config {path} is a recipe of {method!r}, and this is {config_class.method!r}; give it to that "
             "method's script."
         )
-    hints = get_type_hints(config_class)
-    names = [flag.name for flag in fields(config_class) if flag.name != "config"]
-    for key in recipe:
-        if key not in names:
-            raise UsageError(f"--config {path}: '{key}' is not a flag; {nearest_flag(str(key), names)}.")
-    return {key: _recipe_value(path, key, value, hints[key]) for key, value in recipe.items()}
+    hints, said = get_type_hints(config_class), flags_of(config_class)
+    expert = recipe.pop("expert", {})
+    if not isinstance(expert, dict):
+        raise UsageError(f"--config {path}: 'expert' holds no 'name: value' lines; give some, or leave it out.")
+    for settings, is_expert in ((recipe, False), (expert, True)):
+        names = [name for name, each in said.items() if each.expert == is_expert and name != "config"]
+        for key in settings:
+            if key in said and said[key].expert != is_expert:
+                where = "outside of" if is_expert else "under"
+                raise UsageError(f"--config {path}: '{key}' belongs {where} expert:, move it.")
+            if key not in names:
+                raise UsageError(f"--config {path}: '{key}' is not a flag; {nearest_flag(str(key), names)}.")
+    return {key: _recipe_value(path, key, value, hints[key]) for key, value in {**recipe, **expert}.items()}
 
 
 def _read_yaml(path: str, method: str) -> dict[Any, Any]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ..errors import UsageError
-from .flag import flag
+from .flag import expert, flag
 from .flag_groups import NetworkFlags
 from .flags import DPSGDConfig, OrdinaryTraining
 from .generator_flags import GeneratorFlags
@@ -23,28 +23,29 @@ class DPGANFlags:
     _argument_group_name = "GAN"
 
     gan_loss: str = flag("logistic", f"Loss of the two networks: {' | '.join(GAN_LOSSES)}.", choices=GAN_LOSSES)
-    discriminator_channels: int = flag(16, "Channels of the discriminator's first convolution.")
+    discriminator_channels: int = expert(16, "Channels of the discriminator's first convolution.")
     discriminator_steps: int = flag(5, "Discriminator steps for one of the generator.")
-    fake_accuracy_floor: float | None = flag(
+    fake_accuracy_floor: float | None = expert(
         None,
-        "Below this accuracy on generated images, twice as many discriminator steps follow for each of the generator; "
-        "unset: the same number throughout. Real images' scores are never looked at.",
-        at_least=0, below=1,
-    )  # fmt: skip
-    generator_batch_size: int = flag(256, "Images that the generator draws per step.")
-    generator_learning_rate: float = flag(1e-3, "Learning rate of the generator; its course is that of DP-SGD's.")
-    input_noise: float = flag(
+        "Below this accuracy on generated images, twice as many discriminator steps follow for each of the "
+        "generator; unset: the same number throughout. Real images' scores are never looked at.",
+        at_least=0,
+        below=1,
+    )
+    generator_batch_size: int = expert(256, "Images that the generator draws per step.")
+    generator_learning_rate: float = expert(1e-3, "Learning rate of the generator; its course is that of DP-SGD's.")
+    input_noise: float = expert(
         0.0,
-        "Each image gets Gaussian noise before the discriminator sees it, of a standard deviation between 0 and this; "
-        "pixels are in [-1, 1].",
+        "Each image gets Gaussian noise before the discriminator sees it, of a standard deviation between 0 and "
+        "this; pixels are in [-1, 1].",
         at_least=0,
     )
-    mode_seeking: float = flag(
+    mode_seeking: float = expert(
         0.0,
         "Weight of a term that keeps two images of a class apart, so that a generator does not make one for all.",
         at_least=0,
     )
-    adam_beta1: float = flag(0.5, "First decay of Adam, for both networks.", at_least=0, below=1)
+    adam_beta1: float = expert(0.5, "First decay of Adam, for both networks.", at_least=0, below=1)
 
 
 @dataclass
@@ -82,7 +83,7 @@ class DPGANConfig(DPGANFlags, GeneratorFlags, NetworkFlags, DPSGDConfig):
         if self.noise_multiplicity != 1 and not self.input_noise:
             raise UsageError(
                 f"--noise_multiplicity {self.noise_multiplicity} draws the same row as often, for the discriminator's "
-                "loss draws nothing without --input_noise: leave it out."
+                "loss draws nothing without --expert input_noise: leave it out."
             )
 
 

@@ -10,7 +10,7 @@ from ..queries.frequency import FrequencyFeatures, RandomFourierFeatures
 from ..queries.mean_features import MeanFeatures
 from ..queries.query import Query
 from ..schedulers.curricula import CURRICULA
-from .flag import by_name, flag
+from .flag import by_name, expert, flag
 from .flag_groups import ScatteringFlags
 from .flags import CountsClasses, OrdinaryTraining
 from .method import DIFFUSION, DP_SGD, SAMPLED_SUM, SUM, Method
@@ -18,7 +18,7 @@ from .method_flags import SemanticConfig, SpatialFlags
 from .moments import SHARES, MomentFlags
 
 
-#: What `--auxiliary` may be: FETA-Pro's, then the variants of its Table 5.
+#: What `--expert auxiliary` may be: FETA-Pro's, then the variants of its Table 5.
 AUXILIARIES = ("generator", "diffusion", "none")
 
 
@@ -53,36 +53,31 @@ class FrequencyFlags:
     num_frequency_features: int = flag(
         1000, "Random Fourier features: half cosines, half sines, so an even number.", at_least=2
     )
-    frequency_length_scale: float | None = flag(
+    frequency_length_scale: float | None = expert(
         None,
         "Frequencies are drawn from N(0, 1/scale^2), for images in [0, 1]; unset: sqrt(channels * height * width) / "
         "4; the paper's runs use sqrt(105).",
-        rare=True,
     )
-    auxiliary: str = flag(
+    auxiliary: str = expert(
         "generator",
         "What is fitted to the frequency features: a one-step generator, whose images warm the model up; another "
         "diffusion model in its place (diffusion); or the model itself, through its sampler (none).",
-        rare=True, choices=AUXILIARIES,
-    )  # fmt: skip
-    distillation_steps: int = flag(
+        choices=AUXILIARIES,
+    )
+    distillation_steps: int = expert(
         0,
         "Warm-up steps in which the network learns the ideal denoiser of the noisy moments, a closed form, before "
         "those on images drawn from them.",
-        rare=True, at_least=0,
-    )  # fmt: skip
+        at_least=0,
+    )
     frequency_steps: int = flag(400, "Warm-up steps on the auxiliary generator's images.")
-    frequency_batch_size: int = flag(128, "Batch size of the warm-up on the auxiliary generator's images.", rare=True)
-    frequency_learning_rate: float = flag(
-        1e-3, "Learning rate of the warm-up on the auxiliary generator's images.", rare=True
-    )
+    frequency_batch_size: int = expert(128, "Batch size of the warm-up on the auxiliary generator's images.")
+    frequency_learning_rate: float = expert(1e-3, "Learning rate of the warm-up on the auxiliary generator's images.")
     generator_steps: int = flag(500, "Steps that fit the auxiliary generator to the noisy frequency features.")
-    generator_batch_size: int = flag(200, "Images that the auxiliary generator draws per step.", rare=True)
-    generator_learning_rate: float = flag(
-        3e-3, "Learning rate of the auxiliary generator; falls to 0 linearly.", rare=True
-    )
-    generator_channels: int = flag(32, "Base channels of the auxiliary generator.", rare=True)
-    num_auxiliary_images: int = flag(3000, "Images drawn from the fitted generator for the warm-up.", rare=True)
+    generator_batch_size: int = expert(200, "Images that the auxiliary generator draws per step.")
+    generator_learning_rate: float = expert(3e-3, "Learning rate of the auxiliary generator; falls to 0 linearly.")
+    generator_channels: int = expert(32, "Base channels of the auxiliary generator.")
+    num_auxiliary_images: int = expert(3000, "Images drawn from the fitted generator for the warm-up.")
 
 
 @dataclass
@@ -110,7 +105,7 @@ class FETAProConfig(
 
     @property
     def ordinary_training(self) -> tuple[OrdinaryTraining, ...]:
-        """Without the fits of `--auxiliary diffusion` and `none`."""
+        """Without the fits of `--expert auxiliary=diffusion` and `none`."""
         stages = [*super().ordinary_training]
         if self.asks_spatial:
             stages.append(OrdinaryTraining(self.spatial_steps, self.spatial_batch_size))
@@ -164,9 +159,9 @@ class FETAProConfig(
     @property
     def needs_edm(self) -> str | None:
         if self.auxiliary == "none":
-            return "--auxiliary none draws by DDIM on EDM's noise levels"
+            return "--expert auxiliary=none draws by DDIM on EDM's noise levels"
         if self.distillation_steps:
-            return "--distillation_steps teaches a denoiser at EDM's noise levels"
+            return "--expert distillation_steps teaches a denoiser at EDM's noise levels"
         return None
 
     @property
@@ -195,7 +190,7 @@ class FETAProConfig(
 
     @property
     def length_scale(self) -> float:
-        """`--frequency_length_scale` with its default filled in: it grows with the distances between images."""
+        """`--expert frequency_length_scale` with its default filled in: it grows with the distances between images."""
         return self.frequency_length_scale or math.prod(self.image_shape) ** 0.5 / 4
 
     def check_facts(self, class_names: tuple[str, ...] | None) -> None:
@@ -208,8 +203,9 @@ class FETAProConfig(
             self.check_moments()
             if self.auxiliary != "generator":
                 raise UsageError(
-                    f"--auxiliary {self.auxiliary} fits a model to features, and --auxiliary_features moments draws "
-                    "images without one; leave --auxiliary out."
+                    f"--expert auxiliary={self.auxiliary} fits a model to features, and --auxiliary_features moments "
+                    "draws "
+                    "images without one; leave --expert auxiliary out."
                 )
             if "moments" in by_name(self.noise_multiplier):
                 raise UsageError(
@@ -220,25 +216,29 @@ class FETAProConfig(
                 raise UsageError("--noise_multiplier class_counts asks what moments ask already; leave it out.")
         elif self.distillation_steps:
             raise UsageError(
-                "--distillation_steps teaches what moments tell, and none are asked for; give --auxiliary_features "
+                "--expert distillation_steps teaches what moments tell, and none are asked for; give "
+                "--auxiliary_features "
                 "moments, or leave it out."
             )
         if (self.objective or self.default_objective) != "edm":
             if self.auxiliary != "generator":
                 raise UsageError(
-                    f"--auxiliary {self.auxiliary} draws by DDIM on EDM's noise levels; give --objective edm, or "
-                    "--auxiliary generator."
+                    f"--expert auxiliary={self.auxiliary} draws by DDIM on EDM's noise levels; give --objective edm, "
+                    "or "
+                    "--expert auxiliary=generator."
                 )
             if self.needs_edm is not None:
                 raise UsageError(f"{self.needs_edm}; give --objective edm, or leave it out.")
         if self.curriculum == "mix" and self.auxiliary == "none":
             raise UsageError(
-                "--auxiliary none draws no images that --curriculum mix could mix; give another --curriculum, or "
-                "--auxiliary generator."
+                "--expert auxiliary=none draws no images that --curriculum mix could mix; give another --curriculum, "
+                "or "
+                "--expert auxiliary=generator."
             )
         if self.curriculum == "mix" and self.frequency_batch_size < 2:
             raise UsageError(
-                "--frequency_batch_size is 1, but --curriculum mix halves each batch; give an integer of at least 2."
+                "--expert frequency_batch_size is 1, but --curriculum mix halves each batch; give an integer of at "
+                "least 2."
             )
         if self.auxiliary_features == "scattering":
             self.check_levels(self.image_shape)

@@ -29,6 +29,8 @@ class Flag:
         default (`Any`): Default of the group; a method may have another.
         help (`str`): Help text.
         rare (`bool`): Whether few runs need it: `--help_all` shows it.
+        expert (`bool`): Whether it is no flag of its own: a recipe sets it under `expert:`, a command line by
+            `--expert name=value`.
         at_least, above, at_most, below (`float`, *optional*): Bounds of a number, or of each number of a list. Unset:
             an integer is from 1 to `MOST`, another number from `SMALLEST` to `LARGEST`.
         choices (`tuple`): All values, or all items of a list.
@@ -47,6 +49,7 @@ class Flag:
     default: Any
     help: str
     rare: bool = False
+    expert: bool = False
     at_least: float | None = None
     above: float | None = None
     at_most: float | None = None
@@ -110,6 +113,11 @@ def flag(default: Any, text: str, **said: Any) -> Any:
     return field(default=default, metadata={"flag": Flag(default, text, **said)})
 
 
+def expert(default: Any, text: str, **said: Any) -> Any:
+    """The same of a setting of experts, see `Flag.expert`."""
+    return flag(default, text, expert=True, **said)
+
+
 def flags_of(config_class: type[Any]) -> Mapping[str, Flag]:
     """What each flag of a configuration says about itself. A method that has a default of its own says no more."""
     return {
@@ -118,6 +126,11 @@ def flags_of(config_class: type[Any]) -> Mapping[str, Flag]:
         for each in vars(group).get("__dataclass_fields__", {}).values()
         if "flag" in each.metadata
     }
+
+
+def plain_flags(config_class: type[Any]) -> list[str]:
+    """Names of its flags, without settings of experts."""
+    return [name for name, each in flags_of(config_class).items() if not each.expert]
 
 
 def validate(config: Any) -> None:
@@ -136,7 +149,7 @@ def validate(config: Any) -> None:
         value = getattr(config, name)
         if not each.takes(value):
             words = each.in_words(type(value)) or "a value, or leave the flag out"
-            raise UsageError(f"--{name} is {_shown(value)}; give {words}.")
+            raise UsageError(f"--{'expert ' * each.expert}{name} is {_shown(value)}; give {words}.")
         if each.place and value:
             _check_place(name, value)
     given = {each.name: value for each in fields(config) if (value := getattr(config, each.name)) != each.default}

@@ -11,7 +11,7 @@ from ..errors import UsageError
 from ..queries.scattering import ScatteringFeatures
 from ..randomness.timestep_mixture import TimestepMixture
 from ..words import ACCOUNTANTS, MOST_EPSILON
-from .flag import SHARE, flag, integers, named_numbers, split_list
+from .flag import SHARE, expert, flag, integers, named_numbers, split_list
 
 
 #: What a training row may be taught with.
@@ -196,8 +196,8 @@ class ScatteringFlags:
 
     _argument_group_name = "scattering"
 
-    scattering_length_scale: float | None = flag(
-        None, "--length_scale of the coefficients; unset: sqrt(channels * height * width) / 8.", rare=True
+    scattering_length_scale: float | None = expert(
+        None, "--length_scale of the coefficients; unset: sqrt(channels * height * width) / 8."
     )
 
     def scattering(
@@ -222,14 +222,21 @@ class ScatteringFlags:
             )
 
 
+@dataclass
 class TimesOfRows:
-    """Of a configuration with `--timestep_mixture`."""
+    """Diffusion times of training rows."""
 
-    timestep_mixture: str | None
+    timestep_mixture: str | None = expert(
+        None,
+        "Intervals of diffusion time from 0 to 1000 with the weights by which training rows draw from them, such as "
+        "0-200:0.05,200-800:0.9,800-1000:0.05 (a list in a recipe): steps with --objective ddpm, quantiles of the "
+        "noise levels with edm; unset: evenly.",
+        **TIMES,
+    )
 
     @property
     def mixture(self) -> TimestepMixture | None:
-        """`--timestep_mixture`, read."""
+        """`timestep_mixture`, read."""
         return None if self.timestep_mixture is None else TimestepMixture.parse(self.timestep_mixture)
 
 
@@ -245,33 +252,22 @@ class ModelFlags(TimesOfRows):
         "pre-trained model, else edm (train_dp_diffusion.py: ddpm).",
         choices=OBJECTIVES,
     )
-    sigma_data: float = flag(0.577, "EDM's standard deviation of the data, for images in [-1, 1].", rare=True)
-    sigma_min: float = flag(
+    sigma_min: float = expert(
         0.002,
-        "EDM's lowest noise level of sampling, which the last step removes at once; a pre-trained pipeline brings its "
-        "own, unless another than 0.002 is given.",
-        rare=True, above=0, below=SIGMA_MAX,
-    )  # fmt: skip
-    p_mean: float = flag(
-        -0.5,
-        "Mean of ln(sigma), the noise level of a training row; EDM's own is -1.2.",
-        rare=True, at_least=-10, at_most=10,
-    )  # fmt: skip
-    p_std: float = flag(
+        "EDM's lowest noise level of sampling, which the last step removes at once; a pre-trained pipeline brings "
+        "its own, unless another than 0.002 is given.",
+        above=0,
+        below=SIGMA_MAX,
+    )
+    p_mean: float = expert(
+        -0.5, "Mean of ln(sigma), the noise level of a training row; EDM's own is -1.2.", at_least=-10, at_most=10
+    )
+    p_std: float = expert(
         0.8,
         "Standard deviation of ln(sigma), the noise level of a training row; EDM's own is 1.2.",
-        rare=True, above=0, at_most=5,
-    )  # fmt: skip
-    label_dropout: float = flag(
-        0.1, "Probability that a label is replaced by 'no label' during training.", rare=True, at_least=0, below=1
+        above=0,
+        at_most=5,
     )
-    timestep_mixture: str | None = flag(
-        None,
-        "Intervals of diffusion time from 0 to 1000 with the weights by which training rows draw from them, such as "
-        "0-200:0.05,200-800:0.9,800-1000:0.05 (a list in a recipe): steps with --objective ddpm, quantiles of the "
-        "noise levels with edm; unset: evenly.",
-        rare=True, **TIMES,
-    )  # fmt: skip
     augmentations: str = flag(
         "",
         "What each training row, so each of the K draws of an image, undergoes by itself: flip (left to right, half "

@@ -18,19 +18,24 @@ line wins over the recipe, and the recipe over the default. A method with anothe
 say: `python -m diffusers_dp.methods.flag_page > docs/flags.md`."""
 #: What a default of a question is, by the fields of a query.
 FIELDS = {"noise_multiplier": "noise multiplier", "budget_share": "share"}
+EXPERT = "settings of experts: `--expert name=value`, or under `expert:` in a recipe"
 COLUMNS = "| flag | default | range | methods | meaning |\n|---|---|---|---|---|"
 
 
 def page() -> str:
     """The page in Markdown: a table for each group of flags, in the order of the help."""
     tables: dict[str, list[str]] = {}
+    experts: list[str] = []
     told: set[str] = set()
     for config_class in CONFIGS.values():
         for group in groups_of(config_class):
             for each in fields(group):
                 if each.name not in told:
                     told.add(each.name)
-                    tables.setdefault(group._argument_group_name, []).append(_row(each.name, config_class))
+                    is_expert = flags_of(config_class)[each.name].expert
+                    rows = experts if is_expert else tables.setdefault(group._argument_group_name, [])
+                    rows.append(_row(each.name, config_class))
+    tables[EXPERT] = experts
     sections = (f"## {name}\n\n{COLUMNS}\n" + "\n".join(rows) for name, rows in tables.items())
     return "\n\n".join([HEAD, *sections, _questions()]) + "\n"
 
@@ -54,7 +59,13 @@ def _row(name: str, config_class: type[Any]) -> str:
     said: Flag = flags_of(config_class)[name]
     having = {method: config for method, config in CONFIGS.items() if name in flags_of(config)}
     words = said.in_words(value_type(get_type_hints(config_class)[name]))
-    cells = [f"`--{name}`", ", ".join(_defaults(name, having)), words, _methods(list(having)), said.help]
+    cells = [
+        f"`{'' if said.expert else '--'}{name}`",
+        ", ".join(_defaults(name, having)),
+        words,
+        _methods(list(having)),
+        said.help,
+    ]
     cells = [cell.replace(" | ", ", ").replace("|", "\\|").replace("*", "\\*") for cell in cells]
     return f"| {' | '.join(cells)} |"
 

@@ -16,7 +16,7 @@ from ..queries.semantic import SemanticQuery
 from ..randomness.timestep_mixture import TimestepMixture
 from .data_flags import DataFlags, refuse_sensitive_as_public, refuse_writing_among_images
 from .dp_sgd_flags import LoopFlags
-from .flag import by_name, named_numbers
+from .flag import by_name, flags_of, named_numbers
 from .flag_groups import HubFlags, ModelFlags, NetworkFlags, PrivacyFlags, RunFlags
 
 
@@ -148,6 +148,12 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
     def training_facts(self) -> dict[str, Any]:
         """What the receipt says of the training, by flags. A run that goes on keeps them."""
         return {}
+
+    @property
+    def expert_settings(self) -> dict[str, Any]:
+        """For the receipt: those of experts that are not at their default."""
+        names = [name for name, each in flags_of(type(self)).items() if each.expert]
+        return {name: value for name in names if (value := getattr(self, name)) != getattr(type(self), name)}
 
     @property
     def public_places(self) -> dict[str, str]:

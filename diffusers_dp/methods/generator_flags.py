@@ -2,9 +2,9 @@
 """The flags of a generator that draws in one call, of what becomes of it, and of a model of released images."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from .flag import flag
+from .flag import expert, flag
 from .flags import OrdinaryTraining
 
 
@@ -12,8 +12,15 @@ from .flags import OrdinaryTraining
 GENERATORS = ("one_step", "residual")
 
 
+class OfImages:
+    """Of a model that learns drawn images: what all measured rows have."""
+
+    diffusion_batch_size: ClassVar[int] = 128
+    diffusion_learning_rate: ClassVar[float] = 2e-3
+
+
 @dataclass
-class GeneratorFlags:
+class GeneratorFlags(OfImages):
     """What kind of generator is trained, and how it becomes a release."""
 
     _argument_group_name = "generator"
@@ -24,13 +31,9 @@ class GeneratorFlags:
         "release is then a diffusion model that learned its images.",
         choices=GENERATORS,
     )
-    generator_channels: int = flag(32, "Base channels of the residual generator.", rare=True)
-    num_generated_images: int = flag(
-        20_000, "Images that the residual generator draws for the diffusion model.", rare=True
-    )
+    generator_channels: int = expert(32, "Base channels of the residual generator.")
+    num_generated_images: int = expert(20_000, "Images that the residual generator draws for the diffusion model.")
     diffusion_steps: int = flag(700, "Steps of that model on them.")
-    diffusion_batch_size: int = flag(128, "Images of such a step.", rare=True)
-    diffusion_learning_rate: float = flag(2e-3, "Learning rate of these steps.", rare=True)
 
     @property
     def model_of_images(self) -> tuple[OrdinaryTraining, ...]:
@@ -49,7 +52,7 @@ class GeneratorFlags:
 
 
 @dataclass
-class ResultFlags:
+class ResultFlags(OfImages):
     """A model of the released images."""
 
     _argument_group_name = "model of the result"
@@ -60,8 +63,6 @@ class ResultFlags:
         "releases together cost what the first one does.",
     )
     diffusion_steps: int = flag(700, "Steps of that model.")
-    diffusion_batch_size: int = flag(128, "Images of such a step.", rare=True)
-    diffusion_learning_rate: float = flag(2e-3, "Learning rate of these steps.", rare=True)
 
     @property
     def ordinary_training(self) -> tuple[OrdinaryTraining, ...]:

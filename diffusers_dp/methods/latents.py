@@ -11,8 +11,8 @@ from ..accounting.ledger_row import NO_EXACT_LATENTS
 from ..errors import UsageError
 from ..queries.query import Query
 from ..queries.saliency import MatrixSaliency
-from .flag import flag, refuse_given, split_list
-from .flag_groups import TIMES, LevelFlags
+from .flag import expert, flag, refuse_given, split_list
+from .flag_groups import LevelFlags, TimesOfRows
 from .flags import OrdinaryTraining
 from .method import DP_SGD, SAMPLED_SUM, SUM, Method
 from .method_flags import SpatialFlags
@@ -28,7 +28,7 @@ SALIENCY_TIMES = (0.2, 0.5, 0.8)
 
 
 @dataclass
-class LatentFlags:
+class LatentFlags(TimesOfRows):
     """The public latent pipeline, what of it is trained, and what is released."""
 
     _argument_group_name = "latent pipeline"
@@ -69,22 +69,12 @@ class LatentFlags:
         "Fixed, public prompts, one for each class (a list in a recipe); unset: the names of the classes. They are "
         "encoded once.",
     )
-    encoding_batch_size: int = flag(
-        8,
-        "Images that the autoencoder encodes at a time, and records whose gradients DP-SAPF's question looks at.",
-        rare=True,
+    encoding_batch_size: int = expert(
+        8, "Images that the autoencoder encodes at a time, and records whose gradients DP-SAPF's question looks at."
     )
     gradient_checkpointing: bool = flag(
         False, "Compute activations of the network again in the backward pass: less memory, more time.", rare=True
     )
-    label_dropout: float = flag(
-        0.1, "Probability that a label is replaced by 'no label' during training.", rare=True, at_least=0, below=1
-    )
-    timestep_mixture: str | None = flag(
-        None,
-        "Intervals of diffusion time from 0 to 1000 with weights, as train_dp_diffusion.py's; unset: evenly.",
-        rare=True, **TIMES,
-    )  # fmt: skip
 
 
 @dataclass
@@ -147,7 +137,7 @@ class LatentConfig(LatentFlags, NewNetworkFlags, LearnsPublicImages):
     @property
     def training_facts(self) -> dict[str, Any]:
         """What the receipt says of the training."""
-        names = ["train", "label_dropout", *(["lora_rank"] if self.has_adapters else [])]
+        names = ["train", *(["lora_rank"] if self.has_adapters else [])]
         facts = {name: getattr(self, name) for name in names}
         return facts | ({} if self.prompts is None else {"class_prompts": list(self.prompts)})
 

@@ -14,7 +14,7 @@ from ..queries.mean_features import FeatureMap, MeanFeatures, SecondMoments, Sto
 from ..queries.perceptual import PerceptualFeatures
 from ..queries.query import Query
 from ..queries.tangent import TangentFeatures
-from .flag import flag, numbers, split_list
+from .flag import expert, flag, numbers, split_list
 from .flag_groups import NetworkFlags, ScatteringFlags
 from .flags import CountsClasses, OrdinaryTraining, TrainingConfig
 from .generator_flags import GeneratorFlags
@@ -30,6 +30,8 @@ FEATURES = {
     "perceptual": "dp_mepf",
     "scattering": "dp_scattering",
 }
+#: Highest degree of the two pixels' polynomials that are multiplied: that of all recipes.
+HERMITE_PRODUCT_ORDER = 20
 #: Of DP-HP's kernel, whose length scale is sqrt((1 - rho^2) / (2 rho)), for [0, 1].
 HERMITE_RHO = 0.5
 
@@ -45,8 +47,8 @@ class MeanEmbeddingFlags:
     )
     questions: ClassVar[dict[str, dict[str, float]]] = {"mean_features": {}}
     generator_steps: int = flag(500, "Steps that fit the generator to the noisy mean embedding.")
-    generator_batch_size: int = flag(200, "Images that the generator draws per step.", rare=True)
-    generator_learning_rate: float = flag(3e-3, "Learning rate of the generator; falls to 0 linearly.", rare=True)
+    generator_batch_size: int = expert(200, "Images that the generator draws per step.")
+    generator_learning_rate: float = expert(3e-3, "Learning rate of the generator; falls to 0 linearly.")
 
 
 @dataclass
@@ -209,7 +211,6 @@ class HermiteFlags:
     _argument_group_name = "Hermite features"
 
     hermite_order: int = flag(100, "Highest degree of a single pixel's polynomials.")
-    hermite_product_order: int = flag(20, "Highest degree of the two pixels' that are multiplied.")
 
 
 @dataclass
@@ -222,9 +223,7 @@ class DPHPConfig(HermiteFlags, MeanEmbeddingConfig):
 
     @property
     def feature_map(self) -> FeatureMap:
-        return HermiteFeatures(
-            self.image_shape, self.hermite_order, self.hermite_product_order, HERMITE_RHO, self.seed
-        )
+        return HermiteFeatures(self.image_shape, self.hermite_order, HERMITE_PRODUCT_ORDER, HERMITE_RHO, self.seed)
 
 
 @dataclass
@@ -244,18 +243,17 @@ class PerceptualFlags:
         "Names of its layers, comma-separated (a list in a recipe), whose outputs are the features; unset: all "
         "convolutions.",
     )
-    feature_resolution: int | None = flag(
-        None, "Side length that images are resized to for the networks; unset: their own.", rare=True
+    feature_resolution: int | None = expert(
+        None, "Side length that images are resized to for the networks; unset: their own."
     )
     moments: int = flag(
         1, "1: the mean of the features; 2: that of their squares as well, a second question.", choices=(1, 2)
     )
     questions: ClassVar[dict[str, dict[str, float]]] = {"second_moments": {"budget_share": 0.5}}
-    moving_average_learning_rate: float | None = flag(
+    moving_average_learning_rate: float | None = expert(
         None,
         "Fit to a moving average of the differences, by Adam with this learning rate, as batches are small for many "
         "features (GFMN); unset: to those of each batch.",
-        rare=True,
     )
 
 
@@ -270,11 +268,11 @@ class StoppingFlags:
         "Another public network, whose features choose among the generators on the way; unset: the last one.",
         place=True,
     )
-    stopping_layers: str = flag("", "Its layers, as --feature_layers.", rare=True)
+    stopping_layers: str = expert("", "Its layers, as --feature_layers.")
     #: A share is that of both questions together.
     questions: ClassVar[dict[str, dict[str, float]]] = {"stopping_features": {"budget_share": 0.02}}
-    stopping_steps: int = flag(100, "Steps between two generators to choose among.", rare=True)
-    num_stopping_images: int = flag(2000, "Images that each of them draws to be compared.", rare=True)
+    stopping_steps: int = expert(100, "Steps between two generators to choose among.")
+    num_stopping_images: int = expert(2000, "Images that each of them draws to be compared.")
 
 
 @dataclass

@@ -8,7 +8,7 @@ from ..errors import UsageError
 from ..queries.central_images import MeanImages, ModeImages
 from ..queries.query import Query
 from ..queries.semantic import PublicClassifier, SemanticQuery
-from .flag import RATE, flag, parse_rate, refuse_given
+from .flag import RATE, expert, flag, parse_rate, refuse_given
 from .flags import DiffusionConfig, OrdinaryTraining
 from .method import DIFFUSION, DP_SGD, SAMPLED_SUM, Method
 from .public_flags import LearnsPublicImages, PretrainingFlags, PublicDataFlags
@@ -26,18 +26,16 @@ class SpatialFlags:
 
     questions: ClassVar[dict[str, dict[str, float]]] = {"central_images": {"budget_share": 0.01}}
     num_central_images: int = flag(5, "Noisy central images per class, each its own query.")
-    spatial_sample_rate: str = flag(
-        "0.1",
-        "Poisson sample rate of one central-image query: a decimal or a fraction such as 1/10.",
-        rare=True, **RATE,
-    )  # fmt: skip
+    spatial_sample_rate: str = expert(
+        "0.1", "Poisson sample rate of one central-image query: a decimal or a fraction such as 1/10.", **RATE
+    )
     spatial_steps: int = flag(200, "Warm-up steps on the central images.")
-    spatial_batch_size: int = flag(50, "Batch size of the warm-up on the central images.", rare=True)
-    spatial_learning_rate: float = flag(1e-3, "Learning rate of the warm-up on the central images.", rare=True)
+    spatial_batch_size: int = expert(50, "Batch size of the warm-up on the central images.")
+    spatial_learning_rate: float = expert(1e-3, "Learning rate of the warm-up on the central images.")
 
     @property
     def spatial_rate(self) -> float:
-        """`--spatial_sample_rate` as a number."""
+        """`--expert spatial_sample_rate` as a number."""
         return float(parse_rate(self.spatial_sample_rate))
 
     @property
@@ -94,10 +92,8 @@ class SemanticFlags:
         "public images; unset: the model learns from all of them.",
         place=True,
     )
-    semantic_resolution: int | None = flag(
-        None, "Side length that images are resized to for it; unset: their own.", rare=True
-    )
-    semantic_classes_per_class: int = flag(5, "Public classes that stand for each sensitive one.", rare=True)
+    semantic_resolution: int | None = expert(None, "Side length that images are resized to for it; unset: their own.")
+    semantic_classes_per_class: int = expert(5, "Public classes that stand for each sensitive one.")
     questions: ClassVar[dict[str, dict[str, float]]] = {"semantic_query": {"noise_multiplier": 50.0}}
 
 

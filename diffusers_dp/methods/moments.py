@@ -25,6 +25,7 @@ SHARES = {"grey_levels": 0.05, "class_moments": 0.1, "part_means": 0.1, "covaria
 #: Rules for the numbers of parts and of frequencies: see `MomentFlags.parts` and `MomentFlags.frequencies`.
 IMAGES_OF_A_PART = 300.0
 FEWEST_FREQUENCIES, MOST_FREQUENCIES, FREQUENCIES_OF_ONE_IMAGE = 16, 144, 22
+PART_ROUNDS = 3  # of noisy k-means: each further one has less of the budget for all
 #: Longest difference of an image to the centre of its part that counts in full, in root mean squares.
 MOMENT_CLIP = 1.4
 #: Channels of a matched network: not varied in trials.
@@ -51,7 +52,6 @@ class MomentFlags:
         "epsilon 10, and in proportion to epsilon, at most 8.",
         at_most=64,
     )  # fmt: skip
-    part_rounds: int = flag(3, "Rounds of noisy k-means that find the parts.", rare=True, at_most=100)
     #: In a method without DP-SGD the covariances have what the others leave.
     questions: ClassVar[dict[str, dict[str, float]]] = {
         name: {} if name == "covariances" else {"budget_share": share} for name, share in SHARES.items()
@@ -104,7 +104,7 @@ class MomentFlags:
     @property
     def part_means(self) -> tuple[PartMeans, ...]:
         """One for each round."""
-        rounds = self.part_rounds if self.parts > 1 else 0
+        rounds = PART_ROUNDS if self.parts > 1 else 0
         return tuple(
             PartMeans(number=number, num_parts=self.parts, **self._spectrum, **self._of_moments("part_means", rounds))
             for number in range(1, rounds + 1)
@@ -122,7 +122,7 @@ class MomentFlags:
     def moment_facts(self) -> dict[str, Any]:
         """What the receipt says of the moments."""
         asked = {"num_parts": self.parts, "num_frequencies": self.frequencies}
-        return asked | {"part_rounds": self.part_rounds, "moment_clip": MOMENT_CLIP}
+        return asked | {"part_rounds": PART_ROUNDS, "moment_clip": MOMENT_CLIP}
 
     @property
     def _spectrum(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from ..errors import UsageError
 from ..queries.perceptual import PerceptualFeatures
 from ..queries.query import Query
 from ..queries.votes import Votes
-from .flag import flag, numbers, split_list
+from .flag import expert, flag, numbers, split_list
 from .flag_groups import NetworkFlags
 from .flags import TrainingConfig
 from .generator_flags import ResultFlags
@@ -72,18 +72,14 @@ class EmbeddingFlags:
         "'pixels': averaged over squares; 'network': what a public network sees.",
         choices=EMBEDDINGS_OF_VOTES,
     )
-    embedding_pool: int = flag(2, "Side length of such a square in pixels.")
+    embedding_pool: ClassVar[int] = 2  # side length of such a square in pixels
     embedding_network: str | None = flag(
         None,
         "Folder or Hub id of a public vision network of transformers (safetensors), such as DINOv2's.",
         place=True,
     )
-    embedding_layers: str = flag(
-        "", "Its layers, comma-separated (a list in a recipe); unset: all convolutions.", rare=True
-    )
-    embedding_resolution: int | None = flag(
-        None, "Side length that images are resized to for it; unset: their own.", rare=True
-    )
+    embedding_layers: str = expert("", "Its layers, comma-separated (a list in a recipe); unset: all convolutions.")
+    embedding_resolution: int | None = expert(None, "Side length that images are resized to for it; unset: their own.")
 
 
 @dataclass

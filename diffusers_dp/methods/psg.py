@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ..errors import UsageError
-from .flag import flag
+from .flag import expert, flag
 from .flags import DPSGDConfig
 from .method import DP_SGD, Method
 
@@ -23,24 +23,25 @@ class PSGFlags:
     _argument_group_name = "private set"
 
     images_per_class: int = flag(10, "Synthetic images of each class; the release has no others.")
-    classifier_width: int = flag(32, f"Channels of the random networks, a multiple of {GROUPS}.")
+    classifier_width: int = expert(32, f"Channels of the random networks, a multiple of {GROUPS}.")
     matched_layers: str = flag(
         "all",
         "'all': gradients of all layers of the random networks are matched, as published. 'last': of the last layer "
         "alone, which has few numbers, so that it gets less noise.",
         choices=MATCHED_LAYERS,
     )
-    image_optimizer: str = flag(
-        "adam", f"Optimizer of the images: 'adam', or 'sgd' with a momentum of {IMAGE_MOMENTUM:g}, as published.",
-        choices=("adam", "sgd"), rare=True,
-    )  # fmt: skip
+    image_optimizer: str = expert(
+        "adam",
+        f"Optimizer of the images: 'adam', or 'sgd' with a momentum of {IMAGE_MOMENTUM:g}, as published.",
+        choices=("adam", "sgd"),
+    )
     steps_per_network: int = flag(100, "DP-SGD steps between two random networks.")
     image_steps: int = flag(
         5, "Steps of the images after each noisy gradient, all but one towards earlier gradients; costs no privacy."
     )
-    remembered_gradients: int = flag(100, "Noisy gradients, the last ones, that such steps choose from.", rare=True)
+    remembered_gradients: int = expert(100, "Noisy gradients, the last ones, that such steps choose from.")
+    network_learning_rate: ClassVar[float] = 0.01  # of the networks on the synthetic images, as published
     network_steps: int = flag(10, "Steps of a network on the synthetic images, after each noisy gradient.", at_least=0)
-    network_learning_rate: float = flag(0.01, "Learning rate of these steps.", rare=True)
 
 
 @dataclass
@@ -69,7 +70,7 @@ class PSGConfig(PSGFlags, DPSGDConfig):
 
     def check(self) -> None:
         if self.classifier_width % GROUPS:
-            raise UsageError(f"--classifier_width is {self.classifier_width}; give a multiple of {GROUPS}.")
+            raise UsageError(f"--expert classifier_width is {self.classifier_width}; give a multiple of {GROUPS}.")
         if self.image_shape[1] < 8:
             raise UsageError(f"--resolution {self.image_shape[1]} is too small for three halvings; give 8 or more.")
         if self.bands != 1:

@@ -10,7 +10,7 @@ from ..data.folders import class_folders
 from ..data.source import DataSource
 from ..randomness.timestep_mixture import TimestepMixture
 from .data_flags import CLASSES, refuse_twice
-from .flag import flag, split_list
+from .flag import expert, flag, split_list
 from .flag_groups import TIMES, TimesOfRows
 from .flags import DPSGDConfig, PublicTraining
 
@@ -31,7 +31,6 @@ class PublicDataFlags:
         "Folder of public images in place of --public_dataset_name, with one folder of images per class.",
         place=True,
     )
-    public_split: str = flag("train", "Split of --public_dataset_name.", rare=True, only_with="public_dataset_name")
     public_image_column: str = flag(
         "image", "Column of --public_dataset_name that holds the images.", rare=True, only_with="public_dataset_name"
     )
@@ -70,9 +69,9 @@ class PublicDataFlags:
             folder = Path(os.path.expanduser(self.public_data_dir))  # a folder that is not there is refused later
             names = class_folders(folder, "public_data_dir") if os.path.isdir(folder) else ()
         return DataSource(
-            dataset_name=self.public_dataset_name, train_data_dir=self.public_data_dir, train_split=self.public_split,
-            image_column=self.public_image_column, class_names=names,
-            image_shape=image_shape, max_image_pixels=max_image_pixels, value_range=value_range, own_files=True,
+            dataset_name=self.public_dataset_name, train_data_dir=self.public_data_dir,
+            image_column=self.public_image_column, class_names=names, image_shape=image_shape,
+            max_image_pixels=max_image_pixels, value_range=value_range, own_files=True,
         )  # fmt: skip
 
 
@@ -83,11 +82,11 @@ class PretrainingFlags:
     _argument_group_name = "public pre-training"
 
     public_steps: int = flag(400, "Pre-training steps on the public images.")
-    public_batch_size: int = flag(128, "Batch size of the pre-training.", rare=True)
-    public_learning_rate: float = flag(1e-3, "Learning rate of the pre-training.", rare=True)
-    public_lr_warmup_steps: int = flag(0, "Steps in which it rises to that from 0.", rare=True, at_least=0)
-    public_timestep_mixture: str | None = flag(
-        None, "--timestep_mixture of the pre-training; unset: the same.", rare=True, **TIMES
+    public_batch_size: int = expert(128, "Batch size of the pre-training.")
+    public_learning_rate: float = expert(1e-3, "Learning rate of the pre-training.")
+    public_lr_warmup_steps: int = expert(0, "Steps in which it rises to that from 0.", at_least=0)
+    public_timestep_mixture: str | None = expert(
+        None, "--expert timestep_mixture of the pre-training; unset: the same.", **TIMES
     )
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from ..errors import UsageError
-from .flag import flag
+from .flag import expert, flag
 from .flag_groups import NetworkFlags
 from .flags import DPSGDConfig, OrdinaryTraining
 from .generator_flags import GeneratorFlags
@@ -36,29 +36,27 @@ class TeacherFlags:
         choices=tuple(AGGREGATIONS),
     )
     num_teachers: int = flag(1000, "Teachers, each on a share of the images of its own.")
+    #: Hidden units of a teacher, and the standard deviation of noise on images in [-1, 1] before teachers see them.
+    teacher_width: ClassVar[int] = 32
+    teacher_noise: ClassVar[float] = 0.5
+    #: Largest entries of an image's gradient whose signs a teacher tells; numbers that it is projected to for bins.
+    signs_per_image: ClassVar[int] = 10
+    projected_values: ClassVar[int] = 20
     teacher_steps: int = flag(2, "Steps of each teacher in each round (--max_train_steps is the number of rounds).")
-    first_teacher_steps: int = flag(40, "Further steps of each teacher before the first round.", at_least=0)
-    teacher_batch_size: int = flag(16, "Images of such a step, drawn from the teacher's share.")
-    teacher_width: int = flag(32, "Hidden units of a teacher.")
-    teacher_learning_rate: float = flag(1e-3, "Learning rate of the teachers.")
-    teacher_noise: float = flag(
-        0.5, "Standard deviation of noise on images before teachers see them; pixels are in [-1, 1].", at_least=0
-    )
-    teacher_resolution: int | None = flag(
+    first_teacher_steps: int = expert(40, "Further steps of each teacher before the first round.", at_least=0)
+    teacher_batch_size: int = expert(16, "Images of such a step, drawn from the teacher's share.")
+    teacher_learning_rate: float = expert(1e-3, "Learning rate of the teachers.")
+    teacher_resolution: int | None = expert(
         None, "Side of the images that teachers see, a divisor of --resolution; unset: half of it, if it is even."
     )
     generated_per_round: int = flag(50, "Generated images that all teachers judge in a round.")
     generator_steps: int = flag(3, "Generator steps in a round, all along the same noisy answer.")
-    mode_seeking: float = flag(
+    mode_seeking: float = expert(
         0.5,
         "Weight of a term that keeps two images of a class apart, so that a generator does not make one for all.",
         at_least=0,
     )
-    signs_per_image: int = flag(
-        10, "With signs: the largest entries of an image's gradient whose signs a teacher tells.", rare=True
-    )
-    projected_values: int = flag(20, "With bins: numbers that an image's gradient is projected to.", rare=True)
-    bins_per_value: int = flag(10, "With bins: bins of such a number, for one of which a teacher votes.", rare=True)
+    bins_per_value: int = expert(10, "With bins: bins of such a number, for one of which a teacher votes.")
 
 
 @dataclass
@@ -82,7 +80,7 @@ class TeacherConfig(TeacherFlags, GeneratorFlags, NetworkFlags, DPSGDConfig):
 
     @property
     def side(self) -> int:
-        """`--teacher_resolution` with its default filled in."""
+        """`--expert teacher_resolution` with its default filled in."""
         side = self.image_shape[1]
         return self.teacher_resolution or (side if side % 2 else side // 2)
 
@@ -125,13 +123,13 @@ class TeacherConfig(TeacherFlags, GeneratorFlags, NetworkFlags, DPSGDConfig):
             raise UsageError("--noise exact has no proof for teachers: leave it out.")
         if self.image_shape[1] % self.side:
             raise UsageError(
-                f"--teacher_resolution {self.teacher_resolution} does not divide --resolution "
+                f"--expert teacher_resolution={self.teacher_resolution} does not divide --resolution "
                 f"{self.image_shape[1]}: give a divisor."
             )
         if self.aggregation == "signs" and self.signs_per_image > self.image_shape[0] * self.side**2:
             raise UsageError(
-                f"--signs_per_image {self.signs_per_image} is more than the {self.image_shape[0] * self.side**2} "
-                "values of an image that teachers see: give fewer."
+                f"--aggregation signs tells {self.signs_per_image} signs of each image, and teachers see "
+                f"{self.image_shape[0] * self.side**2} values: give a larger --resolution."
             )
 
 

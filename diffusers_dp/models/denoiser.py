@@ -12,6 +12,9 @@ from ..randomness.timestep_mixture import TimestepMixture
 from .draws import Draws
 
 
+SIGMA_DATA = 0.577  # EDM's standard deviation of images in [-1, 1], sqrt(1/3): that of all papers' recipes
+
+
 SMALLEST_TIME = 1e-9  # because the quantile 0 would give a noise level of 0
 
 
@@ -73,7 +76,7 @@ class EDMDenoiser(Denoiser):
     def __init__(
         self,
         unet: UNet2DModel,
-        sigma_data: float = 0.577,
+        sigma_data: float = SIGMA_DATA,
         patch_size: int = 1,
         autocast_dtype: torch.dtype | None = None,
     ):

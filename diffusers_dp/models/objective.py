@@ -10,7 +10,7 @@ from diffusers import DDIMScheduler, EDMDPMSolverMultistepScheduler, UNet2DModel
 
 from ..randomness.timestep_mixture import TimestepMixture
 from .ddpm import DDPMDenoiser, DDPMLoss, linear_schedule
-from .denoiser import Denoiser, EDMDenoiser, EDMLoss
+from .denoiser import SIGMA_DATA, Denoiser, EDMDenoiser, EDMLoss
 from .row_augmentation import AugmentedLoss
 
 
@@ -20,15 +20,15 @@ TrainingLoss: TypeAlias = (
 )
 
 
-def noise_schedule(objective: str, *, sigma_min: float, sigma_data: float) -> Scheduler:
+def noise_schedule(objective: str, *, sigma_min: float) -> Scheduler:
     """Returns the scheduler of a model that is trained from scratch.
 
     Args:
-        objective (`str`): `"edm"`, or `"ddpm"`, which ignores the other two.
+        objective (`str`): `"edm"`, or `"ddpm"`, which ignores the other.
     """
     if objective == "ddpm":
         return linear_schedule()
-    return EDMDPMSolverMultistepScheduler(sigma_min=sigma_min, sigma_data=sigma_data)
+    return EDMDPMSolverMultistepScheduler(sigma_min=sigma_min, sigma_data=SIGMA_DATA)
 
 
 def build_objective(
@@ -36,7 +36,6 @@ def build_objective(
     scheduler: Scheduler,
     patch_size: int,
     *,
-    label_dropout: float,
     p_mean: float,
     p_std: float,
     mixture: TimestepMixture | None,
@@ -50,7 +49,7 @@ def build_objective(
         scheduler (`DDIMScheduler` or `EDMDPMSolverMultistepScheduler`): Scheduler whose type selects the objective,
             with its noise levels.
         patch_size (`int`): Side length of the patches that are folded into channels.
-        label_dropout, p_mean, p_std (`float`): See the flags of these names.
+        p_mean, p_std (`float`): See the flags of these names.
         mixture (`TimestepMixture`, *optional*): Distribution of diffusion times.
         augmentations (sequence of `str`): Augmentations applied to each row independently.
         bf16 (`bool`): Whether the UNet runs in mixed precision.
@@ -60,8 +59,8 @@ def build_objective(
     loss: TrainingLoss
     if isinstance(scheduler, DDIMScheduler):
         denoiser = DDPMDenoiser(unet, scheduler, patch_size, autocast_dtype)
-        loss = DDPMLoss(label_dropout, mixture)
+        loss = DDPMLoss(mixture=mixture)
     else:
         denoiser = EDMDenoiser(unet, scheduler.config.sigma_data, patch_size, autocast_dtype)
-        loss = EDMLoss(label_dropout, p_mean, p_std, mixture)
+        loss = EDMLoss(p_mean=p_mean, p_std=p_std, mixture=mixture)
     return denoiser, AugmentedLoss(loss, tuple(augmentations)) if augmentations else loss

@@ -113,7 +113,8 @@ class PublicNetwork:
     def flag_of(self, what: str) -> str:
         """Names the flag for `what` of the network; both networks of DP-MEPF share one resolution."""
         whose = "feature_network" if what == "resolution" and self.flag == "stopping_network" else self.flag
-        return whose.replace("network", what)
+        name = whose.replace("network", what)
+        return name if name == "feature_layers" else f"expert {name}"
 
     def outputs(self, images: "torch.Tensor") -> Any:
         """What the network makes of images `[b, C, H, W]` in [0, 1]: grey ones repeated, resized, normalised."""

@@ -92,7 +92,8 @@ class DiffusionRun(TrainingRun[Config]):
         most = query.classes_per_class * len(names or ("",))
         if most > query.classifier.num_classes:  # before anything is asked
             raise UsageError(
-                f"--semantic_classes_per_class {query.classes_per_class} asks for {most} public classes, and there "
+                f"--expert semantic_classes_per_class={query.classes_per_class} asks for {most} public classes, and "
+                "there "
                 f"are {query.classifier.num_classes}: give a smaller number."
             )
         return of_classes(public, semantic_classes(self.ask(query), query.classes_per_class), names is not None)
@@ -147,8 +148,8 @@ def starting_model(config: DiffusionConfig, facts: PublicFacts) -> StartingModel
         facts (`PublicFacts`): Public facts of the sensitive images.
 
     Raises:
-        UsageError: As `load_pretrained` and `refuse_the_same_images`; or `--objective` or `--auxiliary` contradicts
-            the pre-trained model.
+        UsageError: As `load_pretrained` and `refuse_the_same_images`; or `--objective` or `--expert auxiliary`
+            contradicts the pre-trained model.
     """
     image_shape, num_classes = facts.image_shape, None if facts.class_names is None else len(facts.class_names)
     name, revision = config.starts_from
@@ -156,7 +157,6 @@ def starting_model(config: DiffusionConfig, facts: PublicFacts) -> StartingModel
         objective = config.objective or config.default_objective
         return new_model(
             image_shape, num_classes, config.network, objective=objective, sigma_min=config.sigma_min,
-            sigma_data=config.sigma_data,
         )  # fmt: skip
     model = load_pretrained(name, image_shape=image_shape, num_classes=num_classes, revision=revision)
     if model.receipt is not None:
@@ -174,11 +174,12 @@ def starting_model(config: DiffusionConfig, facts: PublicFacts) -> StartingModel
     if config.sigma_min != ModelFlags.sigma_min:
         if model.objective != "edm":
             raise UsageError(
-                f"--sigma_min has no effect on {FLAG} {name}, which was trained for {model.objective}; leave it out."
+                f"--expert sigma_min has no effect on {FLAG} {name}, which was trained for {model.objective}; leave "
+                "it out."
             )
         if config.sigma_min >= model.scheduler.config.sigma_max:
             raise UsageError(
-                f"--sigma_min is {config.sigma_min}, and sampling of {FLAG} {name} begins at noise of "
+                f"--expert sigma_min is {config.sigma_min}, and sampling of {FLAG} {name} begins at noise of "
                 f"{model.scheduler.config.sigma_max:g}; give a smaller number."
             )
         scheduler = type(model.scheduler).from_config(model.scheduler.config, sigma_min=config.sigma_min)
@@ -200,7 +201,7 @@ def objective_of(
 ) -> tuple[Denoiser, TrainingLoss]:
     """The denoiser around the model's UNet, and the loss of its training rows, see `models.build_objective`."""
     return build_objective(
-        model.unet, model.scheduler, model.patch_size, label_dropout=settings.label_dropout, p_mean=settings.p_mean,
+        model.unet, model.scheduler, model.patch_size, p_mean=settings.p_mean,
         p_std=settings.p_std, mixture=mixture, augmentations=settings.augmentation_names, bf16=bf16,
     )  # fmt: skip
 

@@ -132,7 +132,7 @@ class LatentRun(TrainingRun[Config]):
 
     def _teach(self, denoiser: LatentDenoiser, batch: Callable[[], Any], mixture: Any, **training: Any) -> None:
         """Ordinary training of all of the network, on latents of nothing private."""
-        loss = LatentLoss(self.config.label_dropout, mixture)
+        loss = LatentLoss(mixture=mixture)
         denoiser.requires_grad_(True)
         warm_up(denoiser, loss, batch, ema_decay=self.config.ema_decay, processes=self.processes, **training)
         denoiser.requires_grad_(False)
@@ -250,7 +250,7 @@ def make_trained(denoiser: LatentDenoiser, targets: tuple[str, ...], config: Lat
     """The trained parameters, newly made, and the loss of rows of latents."""
     kind = "lora" if config.has_adapters else config.train
     choose_trained(denoiser.network, kind, rank=config.lora_rank, targets=targets)
-    return Trained(trained_parameters(denoiser), denoiser, LatentLoss(config.label_dropout, config.mixture))
+    return Trained(trained_parameters(denoiser), denoiser, LatentLoss(mixture=config.mixture))
 
 
 def build(config: LatentConfig, facts: PublicFacts, device: torch.device | str) -> Trained:

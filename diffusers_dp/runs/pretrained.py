@@ -82,16 +82,15 @@ def new_model(
     *,
     objective: str,
     sigma_min: float,
-    sigma_data: float,
 ) -> StartingModel:
     """A model that begins from nothing.
 
     Args:
         image_shape (`tuple[int, int, int]`), num_classes (`int`, *optional*): As for `load_pretrained`.
         network (`dict`): As `models.unet_config` takes it.
-        objective (`str`), sigma_min, sigma_data (`float`): As for `models.noise_schedule`.
+        objective (`str`), sigma_min (`float`): As for `models.noise_schedule`.
     """
-    scheduler = noise_schedule(objective, sigma_min=sigma_min, sigma_data=sigma_data)
+    scheduler = noise_schedule(objective, sigma_min=sigma_min)
     unet = UNet2DModel(**unet_config(image_shape, num_classes, **network))
     return StartingModel(unet, scheduler, objective, network["patch_size"], None)
 

@@ -41,7 +41,6 @@ def new_image_model(
     edm, names = ModelFlags(), facts.class_names
     model = new_model(
         facts.image_shape, None if names is None else len(names), network, objective="edm", sigma_min=edm.sigma_min,
-        sigma_data=edm.sigma_data,
     )  # fmt: skip
     model.unet.to(device)
     return model, *objective_of(model, edm, None, bf16=False)

@@ -114,7 +114,8 @@ class TrainingRun(Generic[Config]):
         self.made_of = arrays.made_of
         if config.dp_sgd is not None:
             self._keep_groups(config.dp_sgd)
-        self.identity.keep_training_facts(config.training_facts, began=bool(self.ledger.rows))
+        expert = {f"expert {name}": value for name, value in config.expert_settings.items()}
+        self.identity.keep_training_facts(config.training_facts | expert, began=bool(self.ledger.rows))
         if self.ledger.rows:
             self.identity.resumes.append(self._step_of_checkpoint or 0)
         processes.note_start(self.identity.processes)
@@ -460,10 +461,11 @@ class TrainingRun(Generic[Config]):
         self, curriculum: dict[str, Any] | None, evaluation: Sequence[dict[str, Any]] = (),
         derived_from: str | None = None,
     ) -> RunRecord:  # fmt: skip
+        expert = self.config.expert_settings
         return RunRecord(
             ledger=self.ledger,
             method=self.method,
-            curriculum=curriculum,
+            curriculum=(curriculum or {}) | ({"expert": expert} if expert else {}),
             resumes=self.identity.resumes,
             evaluation=evaluation,
             processes=self.identity.processes,

@@ -258,7 +258,7 @@ FLAGS = (
 SMALL = ["--block_out_channels", "8,16"]
 METHODS = {
     "dpdm": SMALL, "dp_feta": SMALL, "feta_pro": SMALL, "pge_dpsgd": SMALL, "dp_diffusion": SMALL, "psg": [],
-    "dp_gan": ["--generator", "residual", "--input_noise", "0.1"], "dp_lora": ["--train", "lora"],
+    "dp_gan": ["--generator", "residual", "--expert", "input_noise=0.1"], "dp_lora": ["--train", "lora"],
     "dp_ldm": ["--train", "attention"],
 }  # fmt: skip
 

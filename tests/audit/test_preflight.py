@@ -26,7 +26,8 @@ from diffusers_dp.runs.plan import plan_run
 
 TINY = (
     "--block_out_channels 8,16 --max_train_steps 2 --spatial_steps 2 --frequency_steps 2 --generator_steps 2 "
-    "--num_auxiliary_images 20 --num_frequency_features 50 --num_inference_steps 2 --generator_channels 4 "
+    "--expert num_auxiliary_images=20 --num_frequency_features 50 --num_inference_steps 2 --expert "
+    "generator_channels=4 "
     "--train_batch_size 64 --noise_multiplicity 2 --accountant rdp --target_epsilon 1"
 ).split()
 

@@ -21,7 +21,7 @@ from support.places import ROOT
 
 CASES = """
 - {name: merf, method: dp_merf, data: noise, epsilons: [10, 1], seeds: [3, 4], num_images: 30, minutes: 5,
-   flags: "--num_features 20 --generator_steps 2 --generator_batch_size 4 --generator_channels 4
+   flags: "--num_features 20 --generator_steps 2 --expert generator_batch_size=4,generator_channels=4
    --num_train_images 60 --class_names a,b --resolution 8
    --num_channels 1 --accountant rdp"}
 - {name: later, method: dp_merf, data: noise, seeds: [3]}

@@ -94,7 +94,9 @@ def test_public_facts_of_a_data_set_on_disk(capsys, tmp_path):
 # Published tables: RDP, 2,100 steps of q = 1/14 on 55,000 images, the central images at q = 6000/55000.
 
 
-PUBLISHED = "--num_train_images 55000 --accountant rdp --target_epsilon 1 --spatial_sample_rate 6000/55000".split()
+PUBLISHED = (
+    "--num_train_images 55000 --accountant rdp --target_epsilon 1 --expert spatial_sample_rate=6000/55000".split()
+)
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from support.runs import check_finished, load, read_ledger, status, write_images
 FLAGS = SHORT_FETA_PRO
 OWN = {
     "feta_pro": SHORT_FETA_PRO[len(SHORT_RUN) :],
-    "dp_feta": "--spatial_steps 1 --num_central_images 2 --spatial_batch_size 6".split(),
+    "dp_feta": "--spatial_steps 1 --num_central_images 2 --expert spatial_batch_size=6".split(),
     "dpdm": [],
     "dp_diffusion": [],
 }

@@ -404,8 +404,9 @@ def test_sigterm_to_one_process_stops_all_after_the_same_step(tmp_path):
     [
         (
             "feta_pro",
-            "--spatial_steps 2 --frequency_steps 2 --generator_steps 2 --num_auxiliary_images 20 "
-            "--num_frequency_features 50 --generator_channels 4 --evaluation_reserve 0.1 --num_evaluation_images 20",
+            "--spatial_steps 2 --frequency_steps 2 --generator_steps 2 --expert num_auxiliary_images=20 "
+            "--num_frequency_features 50 --expert generator_channels=4 --evaluation_reserve 0.1 "
+            "--num_evaluation_images 20",
         ),
         (
             "dp_feta",
@@ -473,8 +474,9 @@ def test_a_new_latent_network(tmp_path):
 def test_a_generator_and_a_model_that_learns_its_images(tmp_path):
     """Without DP-SGD: one question, a residual generator of all processes, and a diffusion model of its images."""
     flags = (
-        "--features scattering --num_features 40 --generator residual --generator_channels 4 --generator_steps 2 "
-        "--generator_batch_size 12 --num_generated_images 20 --diffusion_steps 2 --diffusion_batch_size 8 "
+        "--features scattering --num_features 40 --generator residual --expert generator_channels=4 --generator_steps "
+        "2 "
+        "--expert generator_batch_size=12,num_generated_images=20 --diffusion_steps 2 "
         "--block_out_channels 8,16 --num_inference_steps 2 --class_names left,empty,right --resolution 8 "
         "--num_channels 1 --num_train_images 30 --accountant rdp --target_epsilon 1 --skip_preflight"
     ).split()

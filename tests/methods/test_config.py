@@ -76,7 +76,7 @@ def test_recipe_refusals(text, words):
     [
         (["--noise_multiplicty", "3"], ["--noise_multiplicty", "--noise_multiplicity"]),
         (["--sample_rate", "1.5"], ["--sample_rate"]),
-        (["--spatial_sample_rate", "1e-400"], ["--spatial_sample_rate"]),
+        (["--expert", "spatial_sample_rate=1e-400"], ["--expert spatial_sample_rate"]),
         (["--mixed_precision", "fp16"], ["--mixed_precision", "fp16", "clipped", "bf16"]),
         (["--noise_bands", "4", "--target_epsilon", "inf"], ["--noise_bands 4", "--target_epsilon inf"]),
         (["--value_range", "0,inf"], ["--value_range"]),
@@ -139,6 +139,41 @@ def test_what_the_command_line_says_of_a_question_joins_what_the_recipe_says_of_
 def test_a_share_or_noise_multiplier_of_no_question_is_refused(config_class, flags, words):
     with pytest.raises(UsageError, match=re.escape(words)):
         load_config(flags.split(), config_class)
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["--expert p_mean=0.4,p_std=1.5", "--expert p_mean=0.4 --expert=p_std=1.5", "--expert p-mean=1,p_mean=0.4"],
+)
+def test_settings_of_experts_have_no_flag(given):
+    argv = recipe("expert:\n  p_mean: 9\n  p_std: 1.5\n  timestep_mixture: [0-500:0.2, 500-1000:0.8]\n")
+    if "p-mean" in given:
+        assert "--expert 'p-mean=1'" in refusal([*argv, *given.split()])
+        return
+    config = load_config([*argv, *given.split()], DPDMConfig)
+    assert config.expert_settings == {"p_mean": 0.4, "p_std": 1.5, "timestep_mixture": "0-500:0.2,500-1000:0.8"}
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["--p_mean", "0.4"], "--p_mean is a setting of experts: give --expert p_mean=VALUE."),
+        (["--p-mean=0.4"], "give --expert p_mean=VALUE."),
+        (["--expert", "p_mean"], "--expert 'p_mean' is not NAME=VALUE of a setting; the nearest is --p_mean."),
+        (["--expert", "learning_rate=1"], "--expert 'learning_rate=1' is not NAME=VALUE"),
+        (["--expert"], "--expert '' is not NAME=VALUE"),
+        (["--expert", "p_std=-1"], "--expert p_std is -1"),
+        (["--expert", "p_std=x"], "--p_std: invalid float value: 'x'"),
+        ("p_mean: 0.4", "'p_mean' belongs under expert:"),
+        ("expert: {learning_rate: 1}", "'learning_rate' belongs outside of expert:"),
+        ("expert: {p_maen: 1}", "'p_maen' is not a flag; the nearest is --p_mean"),
+        ("expert: 5", "'expert' holds no 'name: value' lines"),
+        ("expert: {p_mean: [1]}", "'p_mean' must be of type float"),
+    ],
+)
+def test_settings_of_experts_in_the_wrong_place_are_refused(argv, words):
+    with pytest.raises(UsageError, match=re.escape(words)):
+        load_config(recipe(argv) if isinstance(argv, str) else argv, DPDMConfig)
 
 
 @pytest.mark.parametrize("text", ["{central_images: [5]}", "{central_images: true}", "{a: {b: 1}}", "[5]", "{1: 2}"])

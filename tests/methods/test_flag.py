@@ -10,7 +10,7 @@ import pytest
 from diffusers_dp.errors import UsageError
 from diffusers_dp.methods.command_line import value_type
 from diffusers_dp.methods.config import CONFIGS
-from diffusers_dp.methods.flag import LARGEST, MOST, SMALLEST, flags_of, validate
+from diffusers_dp.methods.flag import LARGEST, MOST, SMALLEST, flags_of, plain_flags, validate
 from diffusers_dp.methods.flag_page import page
 from support.places import ROOT
 
@@ -66,7 +66,9 @@ def test_a_flag_refuses_what_lies_outside_of_its_range_and_takes_its_bounds(name
         inside, outside = bounds(said, what)
     for value in outside:
         if value != said.or_else:
-            assert refusal(replace(config, **{name: value})).startswith(f"--{name} is "), value
+            assert refusal(replace(config, **{name: value})).startswith(f"--{'expert ' * said.expert}{name} is "), (
+                value
+            )
     for value in [*inside, *([] if said.or_else is None else [said.or_else])]:
         assert said.takes(value), value
     assert said.takes(getattr(config, name)), "the default"
@@ -76,4 +78,5 @@ def test_the_page_of_all_flags_is_what_they_say():
     text = (ROOT / "docs" / "flags.md").read_text(encoding="utf-8")
     assert text == page(), "run: python -m diffusers_dp.methods.flag_page > docs/flags.md"
     rows = [line.split("`")[1] for line in text.splitlines() if line.startswith("| `--")]
-    assert len(rows) == len(set(rows)) == len({f"--{name}" for name, _ in FLAGS})
+    assert len(rows) == len(set(rows)) == len({name for (name, flag) in FLAGS if not flag.expert}) <= 160
+    assert all(len(plain_flags(config)) <= 90 for config in CONFIGS.values())

@@ -262,7 +262,7 @@ def test_a_resumed_run_repeats_no_finished_stage_of_its_warm_up(tmp_path, monkey
 def test_other_public_inputs_do_not_follow_a_finished_stage(tmp_path, monkeypatch):
     """The receipt names what the kept weights began with."""
     script = load("dp_feta", monkeypatch)
-    flags = [*SHORT_RUN, *"--spatial_steps 1 --num_central_images 2 --spatial_batch_size 6".split()]
+    flags = [*SHORT_RUN, *"--spatial_steps 1 --num_central_images 2 --expert spatial_batch_size=6".split()]
     flags += [*write_images(tmp_path / "images"), "--output_dir", str(tmp_path / "run"), "--mix_public_images"]
 
     def stopped(*_, **__):

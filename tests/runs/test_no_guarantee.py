@@ -42,8 +42,9 @@ QUICK = "--curriculum none --train_batch_size 64".split()
 WORDS = "trained WITHOUT any privacy guarantee"
 OWN = {
     "feta_pro": (
-        "--spatial_steps 2 --num_central_images 3 --frequency_steps 2 --generator_steps 2 --num_auxiliary_images 20 "
-        "--num_frequency_features 50 --generator_channels 4 --noise_multiplier central_images=5"
+        "--spatial_steps 2 --num_central_images 3 --frequency_steps 2 --generator_steps 2 --expert "
+        "num_auxiliary_images=20 "
+        "--num_frequency_features 50 --expert generator_channels=4 --noise_multiplier central_images=5"
     ),
     "dp_feta": "--spatial_steps 2 --num_central_images 3 --central_images mode",
     "dpdm": "",

@@ -281,7 +281,7 @@ class Adjustable:
 
 
 SHORT = {
-    "feta_pro": SHORT_FETA_PRO, "dp_feta": [*SHORT_RUN, "--spatial_steps", "1", "--spatial_batch_size", "6"],
+    "feta_pro": SHORT_FETA_PRO, "dp_feta": [*SHORT_RUN, "--spatial_steps", "1", "--expert", "spatial_batch_size=6"],
     **dict.fromkeys(("dp_diffusion", "dpdm", "pge_dpsgd"), SHORT_RUN),
     **dict.fromkeys(("psg", "dp_gan"), [*FLAGS, *STEPS]),
     **{f"dp_ldm --train {trained}": LATENT for trained in ("lora", "attention", "salient")},

@@ -21,7 +21,7 @@ from support.runs import PowerCut, cut_power_at, files, load, write_images, writ
 
 METHOD = "dp_diffusion"
 CLASSES = ("left", "empty", "right")
-PRETRAINING = ["--objective", "edm", "--public_steps", "2", "--public_batch_size", "4"]
+PRETRAINING = ["--objective", "edm", "--public_steps", "2", "--expert", "public_batch_size=4"]
 FLAGS = [*TINY_RUN, *PRETRAINING]
 EVOLUTION = (
     "--candidates_per_class 4 --variation_strengths 0.5 --images_per_class 4 --skip_preflight --class_names "

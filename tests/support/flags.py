@@ -13,7 +13,8 @@ DIFFUSION_METHODS = [
 #: Of FETA-Pro, on whatever images.
 TINY = (
     "--block_out_channels 8,16 --max_train_steps 2 --spatial_steps 2 --frequency_steps 2 --generator_steps 2 "
-    "--num_auxiliary_images 20 --num_frequency_features 50 --num_inference_steps 2 --generator_channels 4 "
+    "--expert num_auxiliary_images=20 --num_frequency_features 50 --num_inference_steps 2 --expert "
+    "generator_channels=4 "
     "--skip_preflight"
 ).split()
 #: In the folders that `runs.write_images` writes.
@@ -45,8 +46,8 @@ SHORT_RUN = (
 ).split()
 SHORT_FETA_PRO = [
     *SHORT_RUN,
-    *"--spatial_steps 1 --frequency_steps 1 --generator_steps 1 --num_auxiliary_images 6".split(),
-    *"--num_frequency_features 10 --generator_channels 4 --spatial_batch_size 6 --frequency_batch_size 6".split(),
-    *"--generator_batch_size 6 --num_central_images 2".split(),
+    *"--spatial_steps 1 --frequency_steps 1 --generator_steps 1 --expert num_auxiliary_images=6".split(),
+    *"--num_frequency_features 10 --expert generator_channels=4,spatial_batch_size=6,frequency_batch_size=6".split(),
+    *"--expert generator_batch_size=6 --num_central_images 2".split(),
 ]
 RESUME = ["--resume_from_checkpoint", "latest"]

@@ -355,14 +355,13 @@ WRONG_LINES = [
     *(f"train pe --embedding network --embedding_network {value}" for value in ("", LONG)),
     *(f"train dp_lora --pretrained_model_name_or_path {value}" for value in ("/nonexistent", "release", LONG)),
     *(f"train dp_diffusion --pretrained_model_name_or_path {value}" for value in ("/nonexistent", "/etc", LONG)),
-    *(f"train feta_pro --{flag} {value}" for flag in (
-        "learning_rate", "max_grad_norm", "sigma_data", "p_mean", "p_std", "ema_decay", "label_dropout",
-        "target_delta", "frequency_length_scale",
+    *(f"train feta_pro --{flag}={value}" for flag in (
+        "learning_rate", "max_grad_norm", "ema_decay", "expert p_mean", "expert p_std",
+        "target_delta", "expert frequency_length_scale",
     ) for value in ("nan", "inf", "-inf")),
     *(f"train feta_pro --noise_multiplier {value}" for value in ("central_images=nan", "=", "x=1")),
     *(f"train feta_pro --{flag} {value}" for flag in (
-        "max_train_steps", "train_batch_size", "resolution", "num_inference_steps", "num_auxiliary_images",
-        "noise_multiplicity",
+        "max_train_steps", "train_batch_size", "resolution", "num_inference_steps", "noise_multiplicity",
     ) for value in (-1, 10**30, "x")),
     *(f"train dp_gan --noise_bands {value}" for value in ("auto", 3, "x")),
     *(f"train {method} --config mnist_cpu --train_data_dir pictures" for method in ("feta_pro", "pe", "dp_gan")),

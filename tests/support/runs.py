@@ -20,7 +20,7 @@ from support.places import ROOT, module_of
 
 
 BITS_OF_A_CPU = pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU adds in another order each time")
-PRETRAINING = ["--public_steps", "3", "--public_batch_size", "4"]
+PRETRAINING = ["--public_steps", "3", "--expert", "public_batch_size=4"]
 
 
 def reserved_steps(run, stage="dp_sgd"):

@@ -64,12 +64,12 @@ FOLDER = (
 )
 DP_SGD = "--max_train_steps 4 --train_batch_size 7 --checkpointing_steps 2 "
 OTHERS = {
-    "moments": "--num_frequencies 9 --images_per_class 4 --num_parts 2 --part_rounds 1",
+    "moments": "--num_frequencies 9 --images_per_class 4 --num_parts 2",
     "pe": "--images_per_class 2 --candidates_per_class 4 --variation_strengths 0.5 --generator public_images "
     "--public_margin 1",
-    "psg": f"{DP_SGD} --images_per_class 2 --classifier_width 8 --steps_per_network 3 --network_steps 1",
-    "dp_gan": f"{DP_SGD} --block_out_channels 4,8 --discriminator_channels 4 --discriminator_steps 2",
-    "dp_merf": "--num_features 20 --generator_steps 2 --generator_batch_size 6 --block_out_channels 8,16 "
+    "psg": f"{DP_SGD} --images_per_class 2 --expert classifier_width=8 --steps_per_network 3 --network_steps 1",
+    "dp_gan": f"{DP_SGD} --block_out_channels 4,8 --expert discriminator_channels=4 --discriminator_steps 2",
+    "dp_merf": "--num_features 20 --generator_steps 2 --expert generator_batch_size=6 --block_out_channels 8,16 "
     "--noise_multiplier class_counts=20",
 }
 

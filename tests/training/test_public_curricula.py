@@ -27,8 +27,9 @@ from support.runs import PowerCut, cut_power_at, independent_epsilon, load, read
 
 OWN = {
     "feta_pro": (
-        "--spatial_steps 2 --num_central_images 3 --frequency_steps 2 --generator_steps 2 --num_auxiliary_images 20 "
-        "--num_frequency_features 50 --generator_channels 4 --frequency_batch_size 8"
+        "--spatial_steps 2 --num_central_images 3 --frequency_steps 2 --generator_steps 2 --expert "
+        "num_auxiliary_images=20 "
+        "--num_frequency_features 50 --expert generator_channels=4,frequency_batch_size=8"
     ).split(),
     "dp_feta": "--spatial_steps 2 --num_central_images 3".split(),
     "dp_diffusion": ["--objective", "edm"],

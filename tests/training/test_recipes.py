@@ -88,7 +88,7 @@ def test_recipe_starts_on_stand_in_images(recipe, tmp_path, monkeypatch):
         if getattr(config, network, None):
             flags += [f"--{network}", save_resnet(tmp_path / network)]
     if getattr(config, "embedding_layers", ""):
-        flags += ["--embedding_layers", "pooler"]
+        flags += ["--expert", "embedding_layers=pooler"]
     if getattr(config, "semantic_query_network", None):
         flags += ["--semantic_query_network", save_classifier(tmp_path / "classifier", len(names))]
     if getattr(config, "generator", None) == "pipeline":
@@ -121,7 +121,7 @@ def test_recipe_starts_on_stand_in_images(recipe, tmp_path, monkeypatch):
             folder.mkdir(parents=True, exist_ok=True)
             image.transpose(Image.Transpose.ROTATE_90).save(folder / f"{index}.png")
         flags += ["--public_data_dir", str(tmp_path / "public")]
-        flags += "--public_steps 1 --public_batch_size 2".split() if learns else []
+        flags += "--public_steps 1 --expert public_batch_size=2".split() if learns else []
     if config.method == "dp_diffusion":  # its K of 128 draws of 80 million parameters takes the memory of a large GPU
         flags += ["--noise_multiplicity", "2"]
     load(config.method, monkeypatch).main(flags)

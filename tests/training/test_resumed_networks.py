@@ -23,7 +23,7 @@ from support.runs import PowerCut, cut_power_at, load, write_images, write_publi
 IMAGES = f"--class_names left,empty,right --resolution 8 --num_channels 1 --num_train_images {NUM_IMAGES}".split()
 BUDGET = ["--accountant", "rdp", "--target_epsilon", "1", "--skip_preflight"]
 EVOLUTION = [*IMAGES, *BUDGET, *"--candidates_per_class 6 --variation_strengths 0.5,0.2 --images_per_class 4".split()]
-MEPF = [*IMAGES, *BUDGET, *"--block_out_channels 8,16 --generator_steps 2 --generator_batch_size 6".split()]
+MEPF = [*IMAGES, *BUDGET, *"--block_out_channels 8,16 --generator_steps 2 --expert generator_batch_size=6".split()]
 LATENT = [
     *IMAGES, *BUDGET,
     *"--max_train_steps 3 --train_batch_size 6 --noise_multiplicity 1 --num_inference_steps 2 --lora_rank 2".split(),
@@ -67,7 +67,7 @@ def test_an_evolution_goes_on_with_its_network(changed, tmp_path, monkeypatch):
     flags = [
         *EVOLUTION, *write_images(tmp_path / "images"), *write_public(tmp_path / "public", CLASSES)[:2],
         "--generator", "public_images", "--embedding", "network", "--embedding_network", save_resnet(network),
-        "--embedding_layers", "pooler", "--output_dir", str(tmp_path / "run"),
+        "--expert", "embedding_layers=pooler", "--output_dir", str(tmp_path / "run"),
     ]  # fmt: skip
     stop_before(monkeypatch, script, flags, "votes_2")
     before = shutil.copytree(network, tmp_path / "before")
@@ -77,7 +77,11 @@ def test_an_evolution_goes_on_with_its_network(changed, tmp_path, monkeypatch):
     elif changed == "normalisation":
         normalise(network, 0.25)
     else:  # flags, which the run keeps anyway
-        given = ["--embedding_resolution", "16"] if changed == "resolution" else ["--embedding_layers", "embedder"]
+        given = (
+            ["--expert", "embedding_resolution=16"]
+            if changed == "resolution"
+            else ["--expert", "embedding_layers=embedder"]
+        )
         words = f"--{given[0][2:]} is .*, and this run began with"
     refused(script, [*flags, *given], words)
     shutil.rmtree(network)
@@ -157,8 +161,8 @@ def test_the_semantic_query_goes_on_with_its_network(stop, tmp_path, monkeypatch
     script, network = load("dp_diffusion", monkeypatch), tmp_path / "classifier"
     flags = [
         *TINY_RUN, *write_images(tmp_path / "images"), *write_public(tmp_path / "public", CLASSES, count=6),
-        "--objective", "edm", "--semantic_query_network", save_classifier(network, 3), "--semantic_classes_per_class",
-        "1", "--output_dir", str(tmp_path / "run"),
+        "--objective", "edm", "--semantic_query_network", save_classifier(network, 3), "--expert",
+        "semantic_classes_per_class=1", "--output_dir", str(tmp_path / "run"),
     ]  # fmt: skip
     with monkeypatch.context() as patch, pytest.raises(PowerCut):
         cut_power_at(patch, script, stop)

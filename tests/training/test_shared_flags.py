@@ -52,12 +52,12 @@ def test_a_reserve_for_evaluation(run, monkeypatch, tmp_path):
     assert [float(share) for share in balance.split(",")] == pytest.approx(noisy, rel=1e-3) and len(noisy) > 1
 
 
-ONE_STEP = "--generator_steps 1 --generator_batch_size 6 --noise_multiplier class_counts=20".split()
+ONE_STEP = "--generator_steps 1 --expert generator_batch_size=6 --noise_multiplier class_counts=20".split()
 MERF = (
     f"--class_names left,empty,right --resolution 8 --num_channels 1 --num_train_images {NUM_IMAGES} --accountant rdp "
     "--block_out_channels 8,16 --num_inference_steps 2 --skip_preflight --target_epsilon 1 --num_features 20"
 ).split()
-FETA_PRO = "--spatial_steps 1 --frequency_steps 1 --num_frequency_features 20 --num_auxiliary_images 6".split()
+FETA_PRO = "--spatial_steps 1 --frequency_steps 1 --num_frequency_features 20 --expert num_auxiliary_images=6".split()
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,12 @@ FLAGS = (
     f"--class_names a,b --num_train_images {NUM_IMAGES} --train_batch_size 2 --max_train_steps 1 --noise_multiplicity "
     "1 --accountant rdp --target_epsilon 1 --block_out_channels 4,4,4 --num_inference_steps 1 --skip_preflight"
 ).split()
-WARM_UP = "--spatial_steps 1 --num_central_images 1 --spatial_batch_size 2".split()
+WARM_UP = "--spatial_steps 1 --num_central_images 1 --expert spatial_batch_size=2".split()
 OWN = {
     "feta_pro": [
         *WARM_UP,
-        *"--frequency_steps 1 --generator_steps 1 --num_auxiliary_images 2 --num_frequency_features 10".split(),
-        *"--generator_channels 4 --frequency_batch_size 2 --generator_batch_size 2".split(),
+        *"--frequency_steps 1 --generator_steps 1 --expert num_auxiliary_images=2 --num_frequency_features 10".split(),
+        *"--expert generator_channels=4,frequency_batch_size=2,generator_batch_size=2".split(),
     ],
     "dp_feta": [*WARM_UP, "--central_images", "mode"],
     "dpdm": [],

@@ -41,7 +41,7 @@ METHOD = "dp_diffusion"
 FLAGS = (
     "--block_out_channels 8,16 --max_train_steps 2 --num_inference_steps 2 --train_batch_size 8 --class_names "
     f"left,empty,right --resolution 8 --num_channels 1 --num_train_images {NUM_IMAGES} --accountant rdp "
-    "--target_epsilon 1 --noise_multiplicity 3 --skip_preflight --timestep_mixture "
+    "--target_epsilon 1 --noise_multiplicity 3 --skip_preflight --expert timestep_mixture="
     "0-200:0.05,200-800:0.9,800-1000:0.05 --augmentations flip,crop --checkpointing_steps 1"
 ).split()
 
@@ -67,7 +67,12 @@ def check_release(tmp_path, scheduler):
 def test_from_public_images_to_release(script, flags, tmp_path, capsys):
     """The public images have labels of their own; they are in the receipt, and so is no path."""
     script.main(
-        [*flags, *write_public(tmp_path / "public"), "--public_timestep_mixture", "0-30:.03,30-800:.77,800-1000:.2"]
+        [
+            *flags,
+            *write_public(tmp_path / "public"),
+            "--expert",
+            "public_timestep_mixture=0-30:.03,30-800:.77,800-1000:.2",
+        ]
     )
     check_release(tmp_path, DDIMScheduler)
     (origin,) = receipt_of(tmp_path)["public_inputs"]
@@ -157,7 +162,7 @@ def test_labels_of_the_pretraining(script, flags, tmp_path, monkeypatch):
 
     monkeypatch.setattr(DDPMLoss, "__call__", watched)
     classes = tuple("abcdef")
-    script.main([*flags, *write_public(tmp_path / "public", classes), "--public_batch_size", "40"])
+    script.main([*flags, *write_public(tmp_path / "public", classes), "--expert", "public_batch_size=40"])
     assert tables[:3] == [(7, 5, True)] * 3 and {table[0] for table in tables[3:]} <= {4}
     tables.clear()
     flat = tmp_path / "flat"
@@ -269,13 +274,12 @@ def test_public_images_are_told_apart_without_reading_the_sensitive_ones(script,
     ("given", "sentence"),
     [
         ("--public_data_dir {tmp}/nothing", "--public_data_dir holds no image that can be read"),
-        ("--public_dataset_name {tmp}/flat --public_split test", "--public_split 'test' does not exist"),
         ("--public_data_dir {tmp}/a --pretrained_model_name_or_path b", "exclude each other"),
         ("--pretrained_model_name_or_path {tmp}/small", "makes images of 3x8x8"),
         ("--pretrained_model_name_or_path {tmp}/grey --objective edm", "--objective edm contradicts"),
         (
-            "--timestep_mixture 0-200:.5,300-1000:.5",
-            "--timestep_mixture is '0-200:.5,300-1000:.5'; give intervals that cover 0 to 1000",
+            "--expert timestep_mixture=0-200:.5,300-1000:.5",
+            "--expert timestep_mixture is '0-200:.5,300-1000:.5'; give intervals that cover 0 to 1000",
         ),
     ],
 )  # fmt: skip

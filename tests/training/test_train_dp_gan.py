@@ -27,7 +27,8 @@ from support.runs import PowerCut, cut_power_at, files, independent_epsilon, rea
 
 METHOD = "dp_gan"
 FLAGS = (
-    "--block_out_channels 4,8 --discriminator_channels 4 --discriminator_steps 2 --generator_batch_size 6 "
+    "--block_out_channels 4,8 --expert discriminator_channels=4 --discriminator_steps 2 --expert "
+    "generator_batch_size=6 "
     "--max_train_steps 4 --train_batch_size 8 --checkpointing_steps 2 --skip_preflight --resolution 8 "
     f"--num_channels 1 --class_names left,empty,right --num_train_images {NUM_IMAGES} --accountant rdp "
     "--target_epsilon 1"
@@ -52,8 +53,8 @@ def silent(trained):
 @pytest.mark.parametrize("generator", GENERATORS)
 def test_a_generator_is_released(generator, script, flags, tmp_path):
     """With the pre-flight audit; epsilon recomputed; one call an image, or a model of the images."""
-    more = "--fake_accuracy_floor 0.6 --patch_size 2 --input_noise 0.5 --mode_seeking 0.1".split()
-    more += f"--generator {generator} --generator_channels 4 --num_generated_images 6 --diffusion_steps 2".split()
+    more = "--expert fake_accuracy_floor=0.6 --patch_size 2 --expert input_noise=0.5,mode_seeking=0.1".split()
+    more += f"--generator {generator} --expert generator_channels=4,num_generated_images=6 --diffusion_steps 2".split()
     script.main([*[flag for flag in flags if flag != "--skip_preflight"], *more])
     run, release = tmp_path / "run", tmp_path / "run" / "release"
     header, rows = read_ledger(run)
@@ -88,7 +89,7 @@ def test_nothing_but_noisy_answers_of_real_rows_is_used(script, flags, tmp_path,
         if last == "absent":  # and all others but two
             for path in sorted((tmp_path / last).rglob("*.png"))[2:]:
                 path.unlink()
-        more = ["--fake_accuracy_floor", "0.99", "--max_train_steps", "6"]
+        more = ["--expert", "fake_accuracy_floor=0.99", "--max_train_steps", "6"]
         script.main([*flags, *images, "--output_dir", str(run), *more])
         weights = load_verified(run / "release").unet.state_dict()
         lines = capsys.readouterr().out.splitlines()
@@ -120,7 +121,7 @@ def test_a_real_row_is_judged_by_itself_and_leaves_no_trace(kind, script, capsys
 
 def test_noise_on_images_is_secret_and_has_many_levels(script):
     """Whoever knew the noise of a row could look for it; and an image is never seen without some."""
-    trained, _ = built(script, "--input_noise", "0.8")
+    trained, _ = built(script, "--expert", "input_noise=0.8")
     torch.nn.init.ones_(trained.model.by_class.weight)
     images, labels = torch.zeros(4, 1, 8, 8), torch.tensor([0, 1, 2, 0])
     losses = []
@@ -155,7 +156,7 @@ def test_fakes_weigh_as_much_as_real_rows(script, monkeypatch):
 def test_more_discriminator_steps_when_fakes_pass(script, monkeypatch):
     """Scores of fakes alone decide; a change is given time."""
     monkeypatch.setattr(adversary, "GRACE", 3)
-    trained, step = built(script, "--discriminator_steps", "1", "--fake_accuracy_floor", "0.9")
+    trained, step = built(script, "--discriminator_steps", "1", "--expert", "fake_accuracy_floor=0.9")
     gan, numbers = trained.module, []
     gan.fake_accuracy.fill_(0.5)
     for _ in range(7):
@@ -182,14 +183,14 @@ def test_a_checkpoint_holds_both_networks_and_how_far_they_are(script, tmp_path)
             trained.backward({name: torch.randn_like(value) for name, value in trained.model.named_parameters()})
             trained.optimizer.step()
 
-    first, _ = built(script, "--discriminator_steps", "2", "--fake_accuracy_floor", "0.6")
+    first, _ = built(script, "--discriminator_steps", "2", "--expert", "fake_accuracy_floor=0.6")
     advance(first, 3)
     position = {"rows": 0, "steps_reserved": 0}
     averages = [EMAModel(trained.module.parameters(), decay=0.9) for trained in (first, first)]
     saved = save_checkpoint(
         tmp_path, 3, unet=first.module, ema=averages[0], optimizer=first.optimizer, ledger_position=position
     )
-    second, _ = built(script, "--discriminator_steps", "2", "--fake_accuracy_floor", "0.6")
+    second, _ = built(script, "--discriminator_steps", "2", "--expert", "fake_accuracy_floor=0.6")
     advance(second, 2)  # where the generator has just learned
     load_checkpoint(saved, unet=second.module, ema=averages[1], optimizer=second.optimizer, ledger_position=position)
     assert int(second.module.steps_since) == 1
@@ -214,7 +215,7 @@ def test_a_stopped_run_goes_on(script, flags, tmp_path, monkeypatch):
 def test_it_learns_two_patterns(script):
     """Without noise, from gradients of two classes of images: halves that are white."""
     facts = PublicFacts(40, (1, 8, 8), ("top", "bottom"))
-    given = "--train_batch_size 20 --generator_batch_size 20 --generator_learning_rate 5e-3".split()
+    given = "--train_batch_size 20 --expert generator_batch_size=20,generator_learning_rate=5e-3".split()
     trained, step = built(script, *given, "--learning_rate", "3e-3", facts=facts)
     labels = torch.arange(20) % 2
     images = torch.full((20, 1, 8, 8), -1.0)

@@ -203,7 +203,9 @@ def test_a_new_network_learns_public_images_first(trained, script, bases, new, t
 def test_central_images_warm_it_up(script, new, tmp_path, monkeypatch):
     """Asked once, and paid for. The warm-up sees encoded noisy images alone, and a finished one is not done again."""
     given = [*new, "--train", "all", "--ask_central_images", "--checkpointing_steps", "1"]
-    given += "--num_central_images 3 --spatial_steps 2 --spatial_batch_size 4 --budget central_images=0.1".split()
+    given += (
+        "--num_central_images 3 --spatial_steps 2 --expert spatial_batch_size=4 --budget central_images=0.1".split()
+    )
     monkeypatch.setattr("diffusers_dp.runs.warm_up_images.AugmentationBag", lambda rng: lambda images: images)
     taught, encode = [], LatentEncoder.__call__
     monkeypatch.setattr(

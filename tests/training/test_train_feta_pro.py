@@ -91,7 +91,7 @@ def test_epsilon_of_the_run_by_an_independent_accountant(digits_run):
         ("--target_epsilon nan", "--target_epsilon"),
         ("--train_batch_size 1438", "--train_batch_size"),
         ("--train_batch_size 64 --sample_rate 0.1", "--sample_rate"),
-        ("--curriculum mix --auxiliary none", "--auxiliary none"),
+        ("--curriculum mix --expert auxiliary=none", "--expert auxiliary=none"),
         ("--auxiliary_features moments --noise_multiplier moments=5", "--noise_multiplier moments is about several"),
         (
             "--auxiliary_features moments --curriculum frequency --noise_multiplier class_counts=10",
@@ -167,15 +167,16 @@ def test_every_curriculum(script, tmp_path, folder_flags, capsys, curriculum):
 
 def test_auxiliary_images_of_moments(script, tmp_path, folder_flags, monkeypatch):
     """They cost their share of the whole budget; a run that goes on has their answers, and draws the same images."""
-    flags = [*folder_flags, *"--auxiliary_features moments --num_frequencies 9 --num_parts 2 --part_rounds 1".split()]
-    flags += ["--budget", "moments=0.3", "--curriculum", "frequency", "--distillation_steps", "2"]
+    flags = [*folder_flags, *"--auxiliary_features moments --num_frequencies 9 --num_parts 2".split()]
+    flags += ["--budget", "moments=0.3", "--curriculum", "frequency", "--expert", "distillation_steps=2"]
     interrupted(script, monkeypatch, flags, 2)
     _, before = read_ledger(tmp_path / "run")
     script.main([*flags, "--resume_from_checkpoint", "latest"])
     _, rows = read_ledger(tmp_path / "run")
-    asked = ["grey_levels", "class_moments", "part_means_1", "covariances"]
-    assert [row["stage"] for row in rows][:4] == asked and before[:4] == rows[:4]
+    asked = ["grey_levels", "class_moments", "part_means_1", "part_means_2", "part_means_3", "covariances"]
+    assert [row["stage"] for row in rows][:6] == asked and before[:6] == rows[:6]
     receipt, problems = verify(tmp_path / "run" / "release")
+    assert receipt["curriculum"]["expert"]["distillation_steps"] == 2
     assert problems == [] and receipt["curriculum"]["num_parts"] == receipt["curriculum"]["distillation_steps"] == 2
     taught = [json.loads(line)["stage"] for line in (tmp_path / "run/private/stages.jsonl").read_text().splitlines()]
     assert taught.index("auxiliary images") < taught.index("warm-up (moments)") < taught.index("warm-up (frequency)")
@@ -238,7 +239,7 @@ def test_a_lost_ledger_is_not_a_new_budget(script, tmp_path, folder_flags, monke
     assert not (tmp_path / "run" / "release").exists()
 
 
-@pytest.mark.parametrize("flag", ["--seed 1", "--frequency_length_scale 3", "--num_frequency_features 60"])
+@pytest.mark.parametrize("flag", ["--seed 1", "--num_frequency_features 60"])
 def test_answers_are_read_with_the_flags_that_asked_for_them(script, tmp_path, folder_flags, monkeypatch, flag):
     interrupted(script, monkeypatch, folder_flags, 2)
     before = (tmp_path / "run" / "private" / "ledger.jsonl").read_bytes()

@@ -19,7 +19,7 @@ from support.runs import files, independent_epsilon, read_ledger, status
 METHOD = "dp_merf"
 CONFIG = CONFIGS["dp_merf"]
 FLAGS = (
-    "--block_out_channels 8,16 --generator_steps 2 --generator_batch_size 6 --num_features 20 --skip_preflight "
+    "--block_out_channels 8,16 --generator_steps 2 --expert generator_batch_size=6 --num_features 20 --skip_preflight "
     f"--class_names left,empty,right --resolution 8 --num_channels 1 --num_train_images {NUM_IMAGES} --accountant rdp "
     "--target_epsilon 1"
 ).split()

@@ -17,11 +17,11 @@ from support.runs import files, independent_epsilon, read_ledger, write_images
 
 METHOD = "dp_merf"
 FLAGS = (
-    "--block_out_channels 8,16 --generator_steps 4 --generator_batch_size 6 --skip_preflight "
+    "--block_out_channels 8,16 --generator_steps 4 --expert generator_batch_size=6 --skip_preflight "
     f"--class_names left,empty,right --resolution 8 --num_channels 1 --num_train_images {NUM_IMAGES} --accountant rdp "
     "--target_epsilon 1"
 ).split()
-STOPPING = "--moments 2 --stopping_steps 2 --num_stopping_images 6 --moving_average_learning_rate 0.1".split()
+STOPPING = "--moments 2 --expert stopping_steps=2,num_stopping_images=6,moving_average_learning_rate=0.1".split()
 QUESTIONS = ["mean_features", "second_moments", "stopping_features_1", "stopping_features_2"]
 
 
@@ -30,7 +30,7 @@ def perceptual(tmp_path, flags):
     networks = [save_resnet(tmp_path / name, seed) for seed, name in enumerate(("features", "stopping"))]
     return [
         *flags, *STOPPING, "--features", "perceptual", "--feature_network", networks[0], "--feature_layers", "pooler",
-        "--stopping_network", networks[1], "--stopping_layers", "pooler",
+        "--stopping_network", networks[1], "--expert", "stopping_layers=pooler",
     ]  # fmt: skip
 
 

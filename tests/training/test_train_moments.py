@@ -19,8 +19,8 @@ PLAIN = (
     f"--num_train_images {NUM_IMAGES}"
 ).split()
 CLASSES = "--num_channels 1 --class_names left,empty,right".split()
-FLAGS = [*PLAIN, *CLASSES, "--num_parts", "2", "--part_rounds", "2"]
-STAGES = ["grey_levels", "class_moments", "part_means_1", "part_means_2", "covariances"]
+FLAGS = [*PLAIN, *CLASSES, "--num_parts", "2"]
+STAGES = ["grey_levels", "class_moments", "part_means_1", "part_means_2", "part_means_3", "covariances"]
 
 
 def test_a_data_set_is_released(script, flags, tmp_path):
@@ -114,7 +114,7 @@ def test_a_stopped_run_asks_nothing_twice(script, flags, tmp_path, monkeypatch):
     with pytest.raises(
         UsageError, match="'part_means_1' has budget share .*, and this run began with .*: resume with"
     ):
-        script.main([*flags, "--resume_from_checkpoint", "latest", "--part_rounds", "3"])
+        script.main([*flags, "--resume_from_checkpoint", "latest", "--budget", "part_means=0.2"])
     monkeypatch.setattr("diffusers_dp.runs.moments.FIRST_SPREAD", 0.1)
     with pytest.raises(UsageError, match="part_means_1 was asked for with centres_sha256"):
         script.main([*flags, "--resume_from_checkpoint", "latest"])

@@ -220,10 +220,10 @@ def test_a_model_of_the_result_costs_nothing_more(script, flags, tmp_path, monke
 def test_a_public_network_says_what_is_near(script, flags, tmp_path):
     """Its hash is in the receipt, once; its flags are named where it has no such layer, and nothing is asked."""
     network = ["--embedding", "network", "--embedding_network", save_resnet(tmp_path / "network")]
-    with pytest.raises(UsageError, match="--embedding_layers 'poler' is not a layer"):
-        script.main([*flags, *network, "--embedding_layers", "poler"])
+    with pytest.raises(UsageError, match="--expert embedding_layers 'poler' is not a layer"):
+        script.main([*flags, *network, "--expert", "embedding_layers=poler"])
     assert not (tmp_path / "run" / "private" / "ledger.jsonl").exists()
-    script.main([*flags, *network, "--embedding_layers", "pooler", "--output_dir", str(tmp_path / "other")])
+    script.main([*flags, *network, "--expert", "embedding_layers=pooler", "--output_dir", str(tmp_path / "other")])
     kinds = [origin["kind"] for origin in receipt_of(tmp_path / "other" / "release")["public_inputs"]]
     assert kinds == ["public images", "feature network"] and verify.report(tmp_path / "other" / "release") == 0
 

@@ -24,7 +24,7 @@ def flags(tmp_path):
     return [
         *TINY_RUN, *write_images(tmp_path / "images"), *write_public(tmp_path / "public", KINDS, count=8),
         "--semantic_query_network", save_classifier(tmp_path / "classifier", len(KINDS)),
-        "--semantic_classes_per_class", "1", "--output_dir", str(tmp_path / "run"),
+        "--expert", "semantic_classes_per_class=1", "--output_dir", str(tmp_path / "run"),
     ]  # fmt: skip
 
 
@@ -58,7 +58,7 @@ def test_public_images_get_the_labels_of_sensitive_classes():
 def test_a_run_asks_once_before_it_learns(method, flags, tmp_path, monkeypatch):
     """The row comes first, with the given noise; classifier and images are public inputs; nothing is asked twice."""
     script = load(method, monkeypatch)
-    extra = "--spatial_steps 2 --frequency_steps 2 --generator_steps 2 --num_auxiliary_images 20".split()
+    extra = "--spatial_steps 2 --frequency_steps 2 --generator_steps 2 --expert num_auxiliary_images=20".split()
     flags = [*flags, *(extra if method == "feta_pro" else ["--objective", "edm"])]
     script.main(flags)
     header, rows = read_ledger(tmp_path / "run")

@@ -22,7 +22,7 @@ from support.runs import PowerCut, cut_power_at, files, independent_epsilon, rea
 
 METHOD = "psg"
 FLAGS = (
-    "--images_per_class 2 --classifier_width 8 --steps_per_network 3 --network_steps 1 --max_train_steps 4 "
+    "--images_per_class 2 --expert classifier_width=8 --steps_per_network 3 --network_steps 1 --max_train_steps 4 "
     "--train_batch_size 8 --checkpointing_steps 2 --skip_preflight --class_names left,empty,right --resolution 8 "
     f"--num_channels 1 --num_train_images {NUM_IMAGES} --accountant rdp --target_epsilon 1"
 ).split()
@@ -35,7 +35,7 @@ PATTERNS[0, :, :4], PATTERNS[1, :, 4:] = 1.0, 1.0
 def test_a_small_data_set_is_released(layers, optimizer, script, flags, tmp_path):
     """With the pre-flight audit; as many images of each class, the absent one too; epsilon recomputed."""
     script.main([*(flag for flag in flags if flag != "--skip_preflight"), "--matched_layers", layers,
-                 "--image_optimizer", optimizer])  # fmt: skip
+                 "--expert", f"image_optimizer={optimizer}"])  # fmt: skip
     run, release = tmp_path / "run", tmp_path / "run" / "release"
     header, rows = read_ledger(run)
     assert {row["stage"] for row in rows} == {"dp_sgd"} and sum(row["steps_reserved"] for row in rows) == 4
@@ -147,7 +147,7 @@ def test_of_the_last_layer_alone_nothing_else_is_asked(script, flags):
 
 def test_the_published_optimiser_is_gradient_descent_with_momentum(script, flags):
     facts = PublicFacts(NUM_IMAGES, (1, 8, 8), ("left", "empty", "right"))
-    config = load_config([*flags, "--image_optimizer", "sgd", "--learning_rate", "0.1"], PSGConfig)
+    config = load_config([*flags, "--expert", "image_optimizer=sgd", "--learning_rate", "0.1"], PSGConfig)
     trained = script.build(config, facts, "cpu")
     before, pixels = trained.module.pixels.detach().clone(), trained.module.pixels
     for _ in range(2):

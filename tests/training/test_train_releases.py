@@ -54,7 +54,7 @@ def test_releases_of_one_data_set_add_up(script, tmp_path, folder_flags, monkeyp
 
 def test_moments_count_patients(script, tmp_path):
     """Nothing outside private/ tells that one is missing."""
-    moments = "--auxiliary_features moments --curriculum frequency --num_frequencies 9 --num_parts 2 --part_rounds 1"
+    moments = "--auxiliary_features moments --curriculum frequency --num_frequencies 9 --num_parts 2"
     receipts = []
     for name, without in (("all", None), ("less", "patient 5")):
         write_dataset(tmp_path / name, without)

@@ -24,12 +24,14 @@ from support.runs import independent_epsilon, interrupted, read_ledger, reserved
 
 METHOD = "gs_wgan"
 FLAGS = (
-    "--block_out_channels 4,8 --num_teachers 3 --max_train_steps 4 --checkpointing_steps 2 --first_teacher_steps 1 "
-    "--teacher_batch_size 4 --teacher_width 4 --generated_per_round 6 --generator_channels 4 --generator_steps 2 "
-    "--num_generated_images 6 --diffusion_steps 2 --resolution 8 --num_channels 1 --class_names left,empty,right "
+    "--block_out_channels 4,8 --num_teachers 3 --max_train_steps 4 --checkpointing_steps 2 --expert "
+    "first_teacher_steps=1 "
+    "--expert teacher_batch_size=4 --generated_per_round 6 --expert generator_channels=4 --generator_steps 2 "
+    "--expert num_generated_images=6 --diffusion_steps 2 --resolution 8 --num_channels 1 --class_names "
+    "left,empty,right "
     f"--num_train_images {NUM_IMAGES} --accountant rdp --target_epsilon 1"
 ).split()
-SMALL = {"signs": ["--signs_per_image", "4"], "bins": ["--projected_values", "3", "--bins_per_value", "4"]}
+SMALL = {"bins": ["--expert", "bins_per_value=4"]}
 QUICK = ["--skip_preflight"]
 
 
@@ -118,10 +120,11 @@ def test_flags_that_cannot_be(flags, words, script, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("bins", [2, 10])
-def test_votes_for_bins_show_the_whole_gradient(bins):
+def test_votes_for_bins_show_the_whole_gradient(bins, monkeypatch):
     """Each image shows a few directions, all images together every one; a vote alone says which bin, not how far."""
+    monkeypatch.setattr(GPATEConfig, "projected_values", 3)
     config = GPATEConfig(
-        generated_per_round=300, projected_values=3, bins_per_value=bins, resolution=8, num_channels=1,
+        generated_per_round=300, bins_per_value=bins, resolution=8, num_channels=1,
         class_names=["any"],
     )  # fmt: skip
     teaching, follow = teaching_of(config, (1, 8, 8), None)
