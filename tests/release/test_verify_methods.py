@@ -31,7 +31,7 @@ TEACHERS = ("--num_teachers", "3", "--generated_per_round", "6")
 FEATURES = {"dp_merf": "rff", "dp_kernel": "rff_mixture", "dp_ntk": "ntk", "dp_hp": "hermite",
             "dp_scattering": "scattering", "dp_mepf": "perceptual"}  # fmt: skip
 BANDS = ("--noise_bands", "4", "--train_batch_size", "9")
-MOMENTS = ("--num_frequencies", "9", "--num_parts", "2", "--part_rounds", "2")
+MOMENTS = ("--num_frequencies", "9", "--num_parts", "2")
 #: Flags with which a method asks otherwise.
 WAYS = {
     "feta_pro": (
@@ -39,7 +39,7 @@ WAYS = {
         ("--curriculum", "spatial", "--noise", "exact", *BANDS), ("--auxiliary_features", "scattering"),
         ("--auxiliary_features", "moments", *MOMENTS), ("--noise_multiplier", "class_counts=30"), UNITS,
     ),
-    "dp_feta": ((), ("--central_images", "mode", "--spatial_sample_rate", "1")),
+    "dp_feta": ((), ("--central_images", "mode", "--expert", "spatial_sample_rate=1")),
     "dpdm": ((), ("--evaluation_reserve", "0.1"), ("--train_batch_size", "90"), BANDS),
     "dp_ldm": (("--train", "attention"), ("--train", "all", "--ask_central_images")),
     "dp_gan": ((), ("--noise", "exact")),
