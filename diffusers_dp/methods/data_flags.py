@@ -32,9 +32,7 @@ class DataFlags:
     _argument_group_name = "data"
 
     dataset_name: str | None = flag(
-        None,
-        "Hub id, local dataset folder, or CSV or JSON lines file that names images. Without this and "
-        "--train_data_dir: the embedded scikit-learn digits.",
+        None, "Hub id, dataset folder, or CSV or JSON lines file that names images; unset: the embedded digits.",
         place=True, excludes=("train_data_dir",),
     )  # fmt: skip
     dataset_config_name: str | None = flag(
@@ -48,20 +46,14 @@ class DataFlags:
         "image", "Column of --dataset_name that holds the images.", rare=True, only_with="dataset_name"
     )
     label_column: str | None = flag(
-        None,
-        "Column of --dataset_name that holds the class; unset: 'label' if there is one, else unconditional. Without "
-        "--class_names images beside CSV or JSON lines have no classes.",
+        None, "Column of --dataset_name that holds the class; unset: 'label' if there is one, else no classes.",
         only_with="dataset_name",
-    )
-    class_names: str | None = flag(
-        None,
-        "The public label set, comma-separated (a list in a recipe); unset: that of the dataset's ClassLabel.",
-        **CLASSES,
-    )
+    )  # fmt: skip
+    class_names: str | None = flag(None, "The public label set; unset: that of the dataset's ClassLabel.", **CLASSES)
     resolution: int | None = flag(
         None,
-        "Images are resized (shorter side) and centre-cropped to this side length in pixels; "
-        f"unset: {DIGITS_RESOLUTION} for the embedded digits, else {DEFAULT_RESOLUTION}.",
+        f"Side length in pixels to which images are resized and cropped; unset: {DEFAULT_RESOLUTION}, of the digits "
+        f"{DIGITS_RESOLUTION}.",
         at_least=2, at_most=4_096,
     )  # fmt: skip
     num_channels: int | None = flag(
@@ -69,60 +61,50 @@ class DataFlags:
     )
     unit_column: str | None = flag(
         None,
-        "Column of --dataset_name that says whose image it is (patient_id): all images of one unit are protected "
-        "together, and N counts units; unset: each image is one unit.",
+        "Column of --dataset_name that says whose image it is: a unit's images are protected together, and N counts "
+        "units.",
         needs=("dataset_name", "num_train_units", "num_train_images"),
-    )
+    )  # fmt: skip
     key_column: str | None = flag(
-        None,
-        "Column of --dataset_name with a key of each image. --noise_bands and --validation_size go by it, so that a "
-        "row that is missing moves no other; unset: by the row's number, or a file's path.",
+        None, "Column of --dataset_name with a key that places an image; unset: the row's number, or a file's path.",
         rare=True, needs=("dataset_name",),
     )  # fmt: skip
     delimiter: str = flag(
-        ",", "Character between the fields of a CSV table or of metadata.csv; a tab is written as it is.", rare=True,
-        only_with="dataset_name",
+        ",", "Character between the fields of a CSV table; a tab is written as it is.",
+        rare=True, only_with="dataset_name",
     )  # fmt: skip
     num_train_units: int | None = flag(
-        None, "N, the declared, public number of units of --unit_column.", at_most=10**12,
-        needs=("unit_column",),
-    )  # fmt: skip
+        None, "N, the declared, public number of units of --unit_column.", at_most=10**12, needs=("unit_column",)
+    )
     max_images_per_unit: int | None = flag(
-        None, "Images of one unit that are looked at in one question or step, drawn at random; unset: 8.", rare=True,
-        needs=("unit_column",),
+        None, "Images of one unit in one question or step, drawn at random; unset: 8.",
+        rare=True, needs=("unit_column",),
     )  # fmt: skip
     num_train_images: int | None = flag(
         None,
-        "N, the declared, public number of images to train on, without the validation images; "
-        "unset: the length of the split minus --validation_size. With --unit_column N counts units, and this is the "
-        "most images that there are.",
+        "N, the declared, public number of images to train on (with --unit_column the most that there are); unset: "
+        "the length of the split minus --validation_size.",
         at_most=10**12,
     )  # fmt: skip
     max_image_pixels: int = flag(
-        MAX_IMAGE_PIXELS,
-        "An image of more pixels (width times height, read from its header) is not decoded and contributes nothing, "
-        "like a damaged one.",
-        rare=True, at_most=2**40,
-    )  # fmt: skip
+        MAX_IMAGE_PIXELS, "An image of more pixels is not decoded, and counts as damaged.", rare=True, at_most=2**40
+    )
     value_range: str | None = flag(
         None,
-        "Declared grey values that become black and white, of images with more than 8 bits: 0,4095 for 12 bits. Then "
-        "images of 8 bits are unreadable. Unset: 16-bit PNG by 0,65535, PNM by its maxval; deep TIFF is unreadable.",
-    )
+        "Grey values that become black and white, of images with more than 8 bits (others are then unreadable): "
+        "0,4095 for 12 bits; unset: 16-bit PNG by 0,65535, PNM by its maxval.",
+    )  # fmt: skip
     window: str | None = flag(
-        None, "The same as --value_range, as scanners say it: center,width, such as 40,400 (Hounsfield units)."
+        None, "--value_range as scanners say it: center,width, such as 40,400 (Hounsfield units)."
     )
     image_suffixes: str | None = flag(
         None,
-        "Suffixes of files in --train_data_dir that are images, comma-separated; others are ignored. DICOM (.dcm) and "
-        "NIfTI (.nii,.nii.gz: the middle plane) need diffusers_dp[medical] and --window; unset: the usual ones of "
-        "pictures, such as .png, .jpg and .tif.",
+        "Suffixes of files in --train_data_dir that are images. DICOM (.dcm) and NIfTI (.nii,.nii.gz) need "
+        "diffusers_dp[medical] and --window; unset: those of pictures, such as .png, .jpg and .tif.",
         needs=("train_data_dir",),
-    )
+    )  # fmt: skip
     validation_size: int = flag(
-        0,
-        "Images held out of the split, never trained on: each by a public hash of its path, key, row number or unit. "
-        "About as many are held out, and N, rates and divisors use this number.",
+        0, "Images held out of the split by a public hash of each, never trained on; N does not count them.",
         rare=True, at_least=0,
     )  # fmt: skip
 

@@ -27,24 +27,17 @@ class DPGANFlags:
     discriminator_steps: int = flag(5, "Discriminator steps for one of the generator.")
     fake_accuracy_floor: float | None = expert(
         None,
-        "Below this accuracy on generated images, twice as many discriminator steps follow for each of the "
-        "generator; unset: the same number throughout. Real images' scores are never looked at.",
-        at_least=0,
-        below=1,
-    )
+        "Below this accuracy on generated images discriminator steps double for each of the generator; unset: never.",
+        at_least=0, below=1,
+    )  # fmt: skip
     generator_batch_size: int = expert(256, "Images that the generator draws per step.")
     generator_learning_rate: float = expert(1e-3, "Learning rate of the generator; its course is that of DP-SGD's.")
     input_noise: float = expert(
         0.0,
-        "Each image gets Gaussian noise before the discriminator sees it, of a standard deviation between 0 and "
-        "this; pixels are in [-1, 1].",
+        "Largest standard deviation of noise that each image gets before the discriminator; pixels are in [-1, 1].",
         at_least=0,
-    )
-    mode_seeking: float = expert(
-        0.0,
-        "Weight of a term that keeps two images of a class apart, so that a generator does not make one for all.",
-        at_least=0,
-    )
+    )  # fmt: skip
+    mode_seeking: float = expert(0.0, "Weight of a term that keeps two images of a class apart.", at_least=0)
     adam_beta1: float = expert(0.5, "First decay of Adam, for both networks.", at_least=0, below=1)
 
 

@@ -23,27 +23,21 @@ class DPSGDFlags:
 
     max_train_steps: int = flag(20, "DP-SGD steps.")
     restart_slack: int = flag(
-        0,
-        "DP-SGD steps that the noise is calibrated for beyond --max_train_steps, so that as many may be lost to "
-        "interruptions before a run ends early; spent only when lost.",
+        0, "Steps that the noise is calibrated for beyond --max_train_steps, because interruptions may lose some.",
         rare=True, at_least=0,
     )  # fmt: skip
     train_batch_size: int | None = flag(
-        None,
-        "Expected batch size B: sample rate B/N, gradient sum divided by B; unset: min(2048, N).",
+        None, "Expected batch size B: sample rate B/N, gradient sum divided by B; unset: min(2048, N).",
         excludes=("sample_rate",),
-    )
+    )  # fmt: skip
     sample_rate: str | None = flag(
-        None,
-        "Poisson sample rate q in place of --train_batch_size: a decimal or a fraction such as 1/14; "
-        "the gradient sum is divided by floor(qN).",
+        None, "Poisson sample rate q in place of --train_batch_size; the gradient sum is divided by floor(qN).",
         rare=True, **RATE,
     )  # fmt: skip
     noise_bands: str = flag(
         "1",
-        "Steps over which DP-SGD's noise is correlated, so that it cancels in their sum: 1 | 4 | 8 | 16, or 'auto' "
-        "for the one with the least computed error. As many groups of images take turns. With b bands, b - 1 vectors "
-        "like the model stay in memory.",
+        "Steps over which DP-SGD's noise is correlated, so that it cancels in their sum, or 'auto' for the least "
+        "computed error. As many groups of images take turns; b bands keep b - 1 vectors like the model in memory.",
         rare=True, choices=("1", "auto", "4", "8", "16"),
     )  # fmt: skip
     noise_multiplicity: int = flag(
@@ -51,31 +45,22 @@ class DPSGDFlags:
     )
     max_grad_norm: float = flag(1e-3, "Clip norm of one image's gradient.")
     learning_rate: float = flag(4e-3, "Learning rate of the optimizer during DP-SGD.")
-    lr_scheduler: str = flag(
-        "constant",
-        f"Its course over --max_train_steps: {' | '.join(LR_SCHEDULERS)}.",
-        rare=True, choices=LR_SCHEDULERS,
-    )  # fmt: skip
+    lr_scheduler: str = flag("constant", "Its course over --max_train_steps.", rare=True, choices=LR_SCHEDULERS)
     lr_warmup_steps: int = flag(0, "DP-SGD steps in which it rises to --learning_rate from 0.", rare=True, at_least=0)
     ema_decay: float = flag(
         0.999, "Decay of the averaged weights, warmed up; restarted at every stage.", rare=True, at_least=0, below=1
     )
     max_physical_batch_size: str = flag(
-        "64",
-        "Images (each with its K draws) that are computed at once, or 'auto' for as many as fit; memory only, no "
-        "effect on the distribution of the result.",
+        "64", "Images that are computed at once, or 'auto' for as many as fit; memory only.",
         read=int, or_else="auto", range="an integer of at least 1, or auto",
     )  # fmt: skip
     no_engine_tuning: bool = flag(
         False,
-        "Form gradients per image in fixed ways, not in those that are fastest on this machine (a second or two of "
-        "timing on random numbers at the start); the same answer to rounding.",
+        "Form gradients in fixed ways, not in those that are fastest on this machine; the same answer to rounding.",
         rare=True,
-    )
+    )  # fmt: skip
     mixed_precision: str | None = flag(
-        None,
-        "'bf16' computes the UNet and its gradients under autocast; norms, sums and noise stay float32. Or 'no'; "
-        "unset: what `accelerate launch` was told or is configured to, else no.",
+        None, "'bf16' (norms, sums and noise stay float32) or 'no'; unset: what Accelerate is configured to, else no."
     )
 
     @property
@@ -120,17 +105,13 @@ class CheckpointFlags:
     checkpointing_steps: int | None = flag(
         None, "DP-SGD steps between two checkpoints, reserved together; unset: a tenth of --max_train_steps."
     )
-    checkpoints_total_limit: int = flag(
-        2,
-        "Checkpoints of DP-SGD that stay in private/; with more, `diffusers-dp evaluate --training_curve` shows the "
-        "way.",
-    )
+    checkpoints_total_limit: int = flag(2, "Checkpoints of DP-SGD that stay in private/.")
     report_to: str | None = flag(
         None,
-        f"Tracker, one of {', '.join(TRACKERS)}: is told step, learning rate and epsilon at each checkpoint, and the "
-        "speed of the whole run, no loss or gradient norm; unset: none.",
+        "Tracker that is told step, learning rate and epsilon at each checkpoint, no loss or gradient norm; unset: "
+        "none.",
         choices=TRACKERS,
-    )
+    )  # fmt: skip
 
     def check(self) -> None:
         if self.report_to is not None and importlib.util.find_spec(self.report_to) is None:

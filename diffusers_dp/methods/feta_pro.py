@@ -28,9 +28,7 @@ class CurriculumFlags:
 
     _argument_group_name = "curriculum"
 
-    curriculum: str = flag(
-        "spatial,frequency", f"Order of the warm-up stages: one of {' | '.join(CURRICULA)}.", choices=tuple(CURRICULA)
-    )
+    curriculum: str = flag("spatial,frequency", "Order of the warm-up stages.", choices=tuple(CURRICULA))
 
 
 @dataclass
@@ -45,31 +43,26 @@ class FrequencyFlags:
     )
     auxiliary_features: str = flag(
         "rff",
-        "Features that the auxiliary images are fitted to: 'rff', random Fourier features of pixels, as in the paper; "
-        "'scattering', those of wavelets beside them; 'moments', noisy moments in place of features, from which the "
-        "images are drawn.",
+        "What auxiliary images are fitted to: random Fourier features of pixels ('rff', the paper's), those of "
+        "wavelets beside them ('scattering'), or drawn from: noisy moments ('moments').",
         rare=True, choices=("rff", "scattering", "moments"),
     )  # fmt: skip
     num_frequency_features: int = flag(
         1000, "Random Fourier features: half cosines, half sines, so an even number.", at_least=2
     )
     frequency_length_scale: float | None = expert(
-        None,
-        "Frequencies are drawn from N(0, 1/scale^2), for images in [0, 1]; unset: sqrt(channels * height * width) / "
-        "4; the paper's runs use sqrt(105).",
+        None, "Frequencies are drawn from N(0, 1/scale^2); unset: sqrt(channels * height * width) / 4."
     )
     auxiliary: str = expert(
         "generator",
-        "What is fitted to the frequency features: a one-step generator, whose images warm the model up; another "
-        "diffusion model in its place (diffusion); or the model itself, through its sampler (none).",
+        "What is fitted to the frequency features: a one-step generator, another diffusion model, or the model "
+        "itself (none).",
         choices=AUXILIARIES,
-    )
+    )  # fmt: skip
     distillation_steps: int = expert(
-        0,
-        "Warm-up steps in which the network learns the ideal denoiser of the noisy moments, a closed form, before "
-        "those on images drawn from them.",
+        0, "Warm-up steps that learn the ideal denoiser of the noisy moments, a closed form, before drawn images.",
         at_least=0,
-    )
+    )  # fmt: skip
     frequency_steps: int = flag(400, "Warm-up steps on the auxiliary generator's images.")
     frequency_batch_size: int = expert(128, "Batch size of the warm-up on the auxiliary generator's images.")
     frequency_learning_rate: float = expert(1e-3, "Learning rate of the warm-up on the auxiliary generator's images.")

@@ -40,71 +40,56 @@ class PrivacyFlags:
 
     target_epsilon: float = flag(
         10.0,
-        "Total epsilon of all stages together. 'inf', for comparison alone: no noise anywhere, whatever other flags "
-        "say, NO guarantee and no release, but output_dir/no_guarantee/.",
-        or_else=math.inf,
-        at_most=MOST_EPSILON,
-    )
+        "Total epsilon of all stages together. 'inf', for comparison alone: no noise, NO guarantee and no release.",
+        or_else=math.inf, at_most=MOST_EPSILON,
+    )  # fmt: skip
     target_delta: float | None = flag(None, "delta of the guarantee, below 1/N; unset: 1/(N ln N).", above=0, below=1)
     allow_large_delta: bool = flag(
-        False,
-        "Take a --target_delta of 1/N or more, though it allows to publish some records outright; "
-        "plan, card, page and `verify` then say so.",
-        rare=True,
+        False, "Take a --target_delta of 1/N or more, though it allows to publish some records outright.", rare=True
     )
     noise: str | None = flag(
         None,
-        "'exact': sums and noise are whole numbers, so that nothing of the guarantee rests on floating point, and the "
-        "receipt says proven; 'float': noise of floating-point numbers. Unset: exact for methods without DP-SGD.",
+        "'exact': sums and noise are whole numbers, and the receipt says proven; 'float': noise of floating-point "
+        "numbers; unset: exact for methods without DP-SGD.",
         choices=NOISES,
-    )
+    )  # fmt: skip
     accountant: str = flag("pld", f"Who computes epsilon: {', '.join(ACCOUNTANTS)}.", rare=True, choices=ACCOUNTANTS)
     noise_multiplier: str = flag(
         "",
-        "Noise multipliers of questions, such as central_images=5, comma-separated or with the flag repeated (a "
-        "mapping in a recipe); unset: from --budget. With class_counts=10, for classes of uneven sizes, the number of "
-        "images of each class is asked for, so that rare ones weigh as much.",
+        "Noise multipliers of questions, comma-separated or with the flag repeated; unset: from --budget. "
+        "class_counts=10 asks for the sizes of classes, so that rare ones weigh as much.",
         read=named_numbers, range="name=number, such as central_images=5",
     )  # fmt: skip
     budget: str = flag(
         "",
-        "Shares of the composed RDP that questions may spend, such as central_images=0.01, in the same form; unset: "
-        "the default of each. What they leave goes to DP-SGD, or to the questions without a share.",
+        "Shares of the composed RDP that questions may spend, in the same form; DP-SGD, or questions without one, "
+        "get the rest.",
         read=named_numbers, range="name=share, each share above 0 and below 1, such as central_images=0.01", **SHARE,
     )  # fmt: skip
     evaluation_reserve: float | None = flag(
         None,
-        "Share of the composed RDP that DP-SGD leaves over for one question about the finished model, whose noisy "
-        "answer (accuracy, moments) stands in its receipt and card; unset: nothing is left, and nothing is asked.",
+        "Share of the composed RDP for one question about the finished model, whose noisy answer is in its card; "
+        "unset: none.",
         rare=True, **SHARE,
     )  # fmt: skip
     question_slack: int = flag(
-        0,
-        "Questions for which the plan keeps budget to ask them once more, at their planned noise, because an "
-        "interruption may lose an answer that is paid for; the dearest count, and they are spent only when lost.",
+        0, "Questions, the dearest, for which the plan keeps budget because an interruption may lose their answer.",
         rare=True, at_least=0,
     )  # fmt: skip
     num_evaluation_images: int = flag(
         5000, "Images drawn for that question; without --evaluation_reserve none are.", rare=True
     )
     dataset_id: str | None = flag(
-        None,
-        "Your name for the data set: releases under one name are written in one ledger and add up; unset: this one "
-        "alone.",
+        None, "Your name for the data set, under which releases add up in one ledger; unset: this one alone.",
         needs=("ledger_dir",),
-    )
-    ledger_dir: str | None = flag(
-        None,
-        "Private folder of the ledgers of --dataset_id, the same for all its releases.",
-        place=True, needs=("dataset_id",),
     )  # fmt: skip
-    dataset_epsilon: float | None = flag(
-        None,
-        "Bound on epsilon of all releases of --dataset_id together, at this run's delta, later ones too; unset: none. "
-        "Bounds of earlier ones hold at their deltas.",
-        at_most=MOST_EPSILON,
-        needs=("dataset_id",),
+    ledger_dir: str | None = flag(
+        None, "Private folder of the ledgers of --dataset_id.", place=True, needs=("dataset_id",)
     )
+    dataset_epsilon: float | None = flag(
+        None, "Bound on epsilon of all releases of --dataset_id together, at this run's delta; unset: none.",
+        at_most=MOST_EPSILON, needs=("dataset_id",),
+    )  # fmt: skip
 
     @property
     def has_guarantee(self) -> bool:
@@ -129,14 +114,11 @@ class LevelFlags:
     """The levels of a UNet."""
 
     block_out_channels: str = flag(
-        "16,32",
-        "Channels per level, comma-separated (a list in a recipe).",
-        read=integers, range="a positive integer per level, such as 32,64",
-    )  # fmt: skip
+        "16,32", "Channels per level.", read=integers, range="a positive integer per level, such as 32,64"
+    )
     layers_per_block: int = flag(1, "Residual blocks per level.")
     attention_resolutions: str = flag(
-        "",
-        "Feature-map sizes (of patches, or of latents) that get attention, comma-separated (a list in a recipe).",
+        "", "Feature-map sizes (of patches, or of latents) that get attention.",
         read=integers, range="sizes of feature maps, comma-separated, or nothing",
     )  # fmt: skip
 
@@ -228,11 +210,10 @@ class TimesOfRows:
 
     timestep_mixture: str | None = expert(
         None,
-        "Intervals of diffusion time from 0 to 1000 with the weights by which training rows draw from them, such as "
-        "0-200:0.05,200-800:0.9,800-1000:0.05 (a list in a recipe): steps with --objective ddpm, quantiles of the "
-        "noise levels with edm; unset: evenly.",
+        "Intervals of diffusion time with the weights by which training rows draw from them: steps of ddpm, "
+        "quantiles of noise levels of edm; unset: evenly.",
         **TIMES,
-    )
+    )  # fmt: skip
 
     @property
     def mixture(self) -> TimestepMixture | None:
@@ -248,31 +229,22 @@ class ModelFlags(TimesOfRows):
 
     objective: str | None = flag(
         None,
-        "'edm' (Karras et al. 2022) or 'ddpm' (noise prediction, 1,000 steps, linear schedule); unset: that of the "
-        "pre-trained model, else edm (train_dp_diffusion.py: ddpm).",
+        "'edm' (Karras et al. 2022) or 'ddpm' (noise prediction, 1,000 steps); unset: the pre-trained model's, else "
+        "edm (dp_diffusion: ddpm).",
         choices=OBJECTIVES,
-    )
+    )  # fmt: skip
     sigma_min: float = expert(
-        0.002,
-        "EDM's lowest noise level of sampling, which the last step removes at once; a pre-trained pipeline brings "
-        "its own, unless another than 0.002 is given.",
-        above=0,
-        below=SIGMA_MAX,
-    )
-    p_mean: float = expert(
-        -0.5, "Mean of ln(sigma), the noise level of a training row; EDM's own is -1.2.", at_least=-10, at_most=10
-    )
+        0.002, "EDM's lowest noise level of sampling; a pre-trained pipeline keeps its own at 0.002.",
+        above=0, below=SIGMA_MAX,
+    )  # fmt: skip
+    p_mean: float = expert(-0.5, "Mean of ln(sigma), the noise level of a training row.", at_least=-10, at_most=10)
     p_std: float = expert(
-        0.8,
-        "Standard deviation of ln(sigma), the noise level of a training row; EDM's own is 1.2.",
-        above=0,
-        at_most=5,
+        0.8, "Standard deviation of ln(sigma), the noise level of a training row.", above=0, at_most=5
     )
     augmentations: str = flag(
         "",
-        "What each training row, so each of the K draws of an image, undergoes by itself: flip (left to right, half "
-        "of them), crop (shifted by up to an eighth of the side), both (comma-separated; a list in a recipe), or "
-        "nothing.",
+        "What each draw of a training row undergoes by itself: flip (half of them) or crop (shifted by up to an "
+        "eighth), or both.",
         read=split_list, choices=AUGMENTATIONS, range=ROWS_APART,
     )  # fmt: skip
 
@@ -290,21 +262,16 @@ class RunFlags:
 
     config: str | None = flag(
         None,
-        "Recipe, flags that differ from the defaults: the path of a YAML file, or the name of one that comes with the "
-        "package, such as mnist_cpu; a file of that name in the current folder wins. Or 'auto': settings for your own "
-        "images, by rules from what is declared of them.",
-    )
+        "Recipe: a YAML file, or the name of one that comes with the package, such as mnist_cpu. Or 'auto': settings "
+        "by rules from what is declared of your images.",
+    )  # fmt: skip
     minutes: float | None = flag(None, "Minutes of one core that --config auto plans for; unset: 20.", rare=True)
     output_dir: str = flag("runs", "Folder of the run: private/ stays in the house, release/ is public.", place=True)
     seed: int = flag(
         0, "Seed of all that is not private; noise and Poisson draws never use it.", at_least=0, at_most=2**32 - 1
     )
     dry_run: bool = flag(False, "Print stages, noise, steps and epsilon, then stop without reading an image.")
-    skip_preflight: bool = flag(
-        False,
-        "Leave out the pre-flight: some seconds in which the mechanism is audited on stand-in records.",
-        rare=True,
-    )
+    skip_preflight: bool = flag(False, "Leave out the audit of the mechanism on stand-in records.", rare=True)
     resume_from_checkpoint: str | None = flag(None, "'latest', or the path of a checkpoint to go on from.", place=True)
     num_inference_steps: int = flag(20, "Sampling steps for samples.png.", rare=True, at_most=1_000)
 
@@ -319,8 +286,6 @@ class HubFlags:
         False, "Upload the folder release/, and nothing else, when it is finished; asked of the Hub at the start."
     )
     hub_model_id: str | None = flag(
-        None,
-        "Name on the Hub, owner/name; unset: the name of --output_dir, as one of your own.",
-        needs=("push_to_hub",),
+        None, "Name on the Hub, owner/name; unset: the name of --output_dir.", needs=("push_to_hub",)
     )
     hub_private_repo: bool = flag(False, "Make a new repository private.", needs=("push_to_hub",))

@@ -13,7 +13,8 @@ from .flag import Flag, flags_of
 HEAD = """# All flags
 
 Every flag of the training scripts, once: `--name value` on the command line, or `name: value` in a recipe. The command
-line wins over the recipe, and the recipe over the default. A method with another default is named beside its own.
+line wins over the recipe, and the recipe over the default. Several items of one flag are comma-separated, or a list in
+a recipe. A method with another default is named beside its own.
 `--help` of a script shows the flags that most runs need, `--help_all` shows all. This page is made from what the flags
 say: `python -m diffusers_dp.methods.flag_page > docs/flags.md`."""
 #: What a default of a question is, by the fields of a query.

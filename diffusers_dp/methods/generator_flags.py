@@ -27,10 +27,10 @@ class GeneratorFlags(OfImages):
 
     generator: str = flag(
         "one_step",
-        "'one_step': a UNet that is called once, and released. 'residual': BigGAN-like, which learns sooner; the "
-        "release is then a diffusion model that learned its images.",
+        "'one_step': a UNet that is called once, and released. 'residual': BigGAN-like; a diffusion model learns its "
+        "images and is released.",
         choices=GENERATORS,
-    )
+    )  # fmt: skip
     generator_channels: int = expert(32, "Base channels of the residual generator.")
     num_generated_images: int = expert(20_000, "Images that the residual generator draws for the diffusion model.")
     diffusion_steps: int = flag(700, "Steps of that model on them.")
@@ -58,9 +58,7 @@ class ResultFlags(OfImages):
     _argument_group_name = "model of the result"
 
     train_on_result: bool = flag(
-        False,
-        "Also train a diffusion model on the released images, in model/release/: it looks at nothing else, so both "
-        "releases together cost what the first one does.",
+        False, "Also train a diffusion model on the released images, in model/release/; it costs nothing more."
     )
     diffusion_steps: int = flag(700, "Steps of that model.")
 

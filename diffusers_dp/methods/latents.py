@@ -35,45 +35,37 @@ class LatentFlags(TimesOfRows):
 
     pretrained_model_name_or_path: str | None = flag(
         None,
-        "Hub id or local folder of a public StableDiffusionPipeline, StableDiffusion3Pipeline or DiTPipeline "
-        "(safetensors) to begin with; no code of it is run. With public images the network is a new one, and of a "
-        "StableDiffusionPipeline the autoencoder and the text encoder stay.",
+        "Hub id or folder of a public StableDiffusionPipeline, StableDiffusion3Pipeline or DiTPipeline (safetensors) "
+        "to begin with. With public images its network is a new one.",
         place=True,
-    )
-    pretrained_model_revision: str | None = flag(
-        None, "Branch, tag or commit of it on the Hub; the release always names the commit.", rare=True
-    )
+    )  # fmt: skip
+    pretrained_model_revision: str | None = flag(None, "Branch, tag or commit of it on the Hub.", rare=True)
     base_overlap: str = flag(
         "unknown",
-        "What you know about sensitive images among those that the pipeline learned from, for card and receipt: "
-        f"{' | '.join(OVERLAPS)}. The guarantee covers nothing that it learned there.",
+        "What you know about sensitive images among those that the pipeline learned from, for card and receipt.",
         rare=True, choices=OVERLAPS,
     )  # fmt: skip
     train: str = flag(
         "lora",
-        "What is trained, which makes the method: lora (low-rank matrices), salient (those beside layers that a noisy "
-        "answer chooses), attention (its own weights) or all (of the network).",
+        "What is trained, which makes the method: low-rank matrices (beside chosen layers: salient), attention or "
+        "all.",
         choices=tuple(TRAINED),
-    )
+    )  # fmt: skip
     lora_rank: int = flag(8, "Rank of each pair of matrices.")
-    lora_targets: str = flag(
-        "", "Ends of the names of layers that get a pair (a list in a recipe); unset: the linear ones of attention."
-    )
+    lora_targets: str = flag("", "Ends of the names of layers that get a pair; unset: the linear ones of attention.")
     merge: bool = flag(
         False,
-        "Release the whole pipeline, with the trained weights in it, as --train attention and all always do; else the "
-        "adapters alone, in Diffusers' format, beside the name and the hashes of their base.",
-    )
+        "Release the whole pipeline, as --train attention and all do; else adapters, with name and hashes of their "
+        "base.",
+    )  # fmt: skip
     class_prompts: str | None = flag(
-        None,
-        "Fixed, public prompts, one for each class (a list in a recipe); unset: the names of the classes. They are "
-        "encoded once.",
+        None, "Fixed, public prompts, one for each class; unset: the names of the classes."
     )
     encoding_batch_size: int = expert(
-        8, "Images that the autoencoder encodes at a time, and records whose gradients DP-SAPF's question looks at."
+        8, "Images that are encoded, and records whose gradients DP-SAPF looks at, at a time."
     )
     gradient_checkpointing: bool = flag(
-        False, "Compute activations of the network again in the backward pass: less memory, more time.", rare=True
+        False, "Compute activations again in the backward pass: less memory, more time.", rare=True
     )
 
 
@@ -179,9 +171,8 @@ class CentralLatentFlags:
 
     ask_central_images: bool = flag(
         False,
-        "With --train all: ask for noisy mean images of each class (DP-FETA, Algorithm 1), which the network learns, "
-        "encoded, before DP-SGD.",
-    )
+        "With --train all: learn noisy mean images of each class (DP-FETA, Algorithm 1), encoded, before DP-SGD.",
+    )  # fmt: skip
 
 
 @dataclass

@@ -42,9 +42,7 @@ class MeanEmbeddingFlags:
 
     _argument_group_name = "mean embedding"
 
-    features: str = flag(
-        "rff", f"Features of an image, which make the method: one of {' | '.join(FEATURES)}.", choices=tuple(FEATURES)
-    )
+    features: str = flag("rff", "Features of an image, which make the method.", choices=tuple(FEATURES))
     questions: ClassVar[dict[str, dict[str, float]]] = {"mean_features": {}}
     generator_steps: int = flag(500, "Steps that fit the generator to the noisy mean embedding.")
     generator_batch_size: int = expert(200, "Images that the generator draws per step.")
@@ -122,9 +120,7 @@ class LengthScaleFlags:
     _argument_group_name = "random features (scale)"
 
     length_scale: float | None = flag(
-        None,
-        "Frequencies are drawn from N(0, 1/scale^2), for images in [0, 1]; unset: sqrt(channels * height * width) / "
-        "4.",
+        None, "Frequencies are drawn from N(0, 1/scale^2); unset: sqrt(channels * height * width) / 4."
     )
 
 
@@ -154,8 +150,7 @@ class MixtureFlags:
     _argument_group_name = "random features (scales)"
 
     length_scales: str = flag(
-        "0.5,1,2,4,8",
-        "Length scales of the kernels, for images in [0, 1], comma-separated (a list in a recipe).",
+        "0.5,1,2,4,8", "Length scales of the kernels, for images in [0, 1].",
         read=numbers, range="positive numbers, such as 2,4,8",
     )  # fmt: skip
 
@@ -234,26 +229,15 @@ class PerceptualFlags:
 
     feature_network: str = flag(
         "microsoft/resnet-18",
-        "Folder or Hub id of a public vision network of transformers (safetensors) that has not seen the sensitive "
-        "images; no code of it is run.",
+        "Folder or Hub id of a public vision network (safetensors) that has not seen the sensitive images.",
         place=True,
-    )
-    feature_layers: str = flag(
-        "",
-        "Names of its layers, comma-separated (a list in a recipe), whose outputs are the features; unset: all "
-        "convolutions.",
-    )
-    feature_resolution: int | None = expert(
-        None, "Side length that images are resized to for the networks; unset: their own."
-    )
-    moments: int = flag(
-        1, "1: the mean of the features; 2: that of their squares as well, a second question.", choices=(1, 2)
-    )
+    )  # fmt: skip
+    feature_layers: str = flag("", "Its layers whose outputs are the features; unset: all convolutions.")
+    feature_resolution: int | None = expert(None, "Side length that networks see images at; unset: their own.")
+    moments: int = flag(1, "1: the mean of the features; 2: that of their squares as well.", choices=(1, 2))
     questions: ClassVar[dict[str, dict[str, float]]] = {"second_moments": {"budget_share": 0.5}}
     moving_average_learning_rate: float | None = expert(
-        None,
-        "Fit to a moving average of the differences, by Adam with this learning rate, as batches are small for many "
-        "features (GFMN); unset: to those of each batch.",
+        None, "Adam's learning rate of a moving average of differences to fit to (GFMN); unset: those of each batch."
     )
 
 
@@ -264,9 +248,7 @@ class StoppingFlags:
     _argument_group_name = "early stopping"
 
     stopping_network: str | None = flag(
-        None,
-        "Another public network, whose features choose among the generators on the way; unset: the last one.",
-        place=True,
+        None, "Another public network that chooses among generators on the way; unset: the last one.", place=True
     )
     stopping_layers: str = expert("", "Its layers, as --feature_layers.")
     #: A share is that of both questions together.

@@ -26,9 +26,7 @@ class SpatialFlags:
 
     questions: ClassVar[dict[str, dict[str, float]]] = {"central_images": {"budget_share": 0.01}}
     num_central_images: int = flag(5, "Noisy central images per class, each its own query.")
-    spatial_sample_rate: str = expert(
-        "0.1", "Poisson sample rate of one central-image query: a decimal or a fraction such as 1/10.", **RATE
-    )
+    spatial_sample_rate: str = expert("0.1", "Poisson sample rate of one central-image query.", **RATE)
     spatial_steps: int = flag(200, "Warm-up steps on the central images.")
     spatial_batch_size: int = expert(50, "Batch size of the warm-up on the central images.")
     spatial_learning_rate: float = expert(1e-3, "Learning rate of the warm-up on the central images.")
@@ -69,9 +67,7 @@ class PublicFlags:
     _argument_group_name = "pre-trained pipeline"
 
     pretrained_model_name_or_path: str | None = flag(
-        None,
-        "Hub id or local folder of a public pipeline of a UNet2DModel (safetensors) to begin with; no code of it is "
-        "run.",
+        None, "Hub id or folder of a public pipeline of a UNet2DModel (safetensors) to begin with.",
         place=True, excludes=("public_dataset_name", "public_data_dir"),
     )  # fmt: skip
     pretrained_model_revision: str | None = flag(
@@ -88,10 +84,10 @@ class SemanticFlags:
 
     semantic_query_network: str | None = flag(
         None,
-        "Folder or Hub id of a public image classifier of transformers (safetensors), whose classes are those of the "
-        "public images; unset: the model learns from all of them.",
+        "Folder or Hub id of a public classifier (safetensors) of the public images' classes; unset: the model "
+        "learns all.",
         place=True,
-    )
+    )  # fmt: skip
     semantic_resolution: int | None = expert(None, "Side length that images are resized to for it; unset: their own.")
     semantic_classes_per_class: int = expert(5, "Public classes that stand for each sensitive one.")
     questions: ClassVar[dict[str, dict[str, float]]] = {"semantic_query": {"noise_multiplier": 50.0}}
@@ -150,9 +146,8 @@ class MixtureFlags:
 
     mix_public_images: bool = flag(
         False,
-        "Pre-train on central images and public images as one set, for --public_steps, in place of one after the "
-        "other; public images have no label there.",
-    )
+        "Pre-train on central and public images as one set, for --public_steps; public images have no label there.",
+    )  # fmt: skip
 
 
 @dataclass

@@ -42,14 +42,13 @@ class MomentFlags:
 
     num_frequencies: int | None = flag(
         None,
-        "Lowest frequencies of an image that are asked about; chroma has a quarter of them. Unset: 22 times the "
-        "fourth root of the images of a class at epsilon 10, fewer at a smaller epsilon, from 16 to 144.",
+        "Lowest frequencies that are asked about; chroma has a quarter of them; unset: 16 to 144, by the images of a "
+        "class and epsilon.",
         at_least=4,
     )  # fmt: skip
     num_parts: int | None = flag(
         None,
-        "Parts of each class, each with a mean and a covariance. Unset: one for 300 images of a class at "
-        "epsilon 10, and in proportion to epsilon, at most 8.",
+        "Parts of each class, each with a mean and a covariance; unset: one for 300 images at epsilon 10, at most 8.",
         at_most=64,
     )  # fmt: skip
     #: In a method without DP-SGD the covariances have what the others leave.
@@ -182,10 +181,8 @@ class MomentImagesFlags:
 
     images_per_class: int = flag(1000, "Images of each class in the release, or their mean number.")
     class_balance: str = flag(
-        "uniform",
-        "'uniform': as many images of each class. 'released': in the shares of the noisy counts.",
-        choices=BALANCES,
-    )  # fmt: skip
+        "uniform", "As many images of each class, or in the shares of the noisy counts.", choices=BALANCES
+    )
 
 
 @dataclass
@@ -195,9 +192,7 @@ class MatchingFlags:
     _argument_group_name = "matching"
 
     matched_networks: int = flag(
-        0,
-        "Random networks. The drawn images are moved until the mean features of a class are those of the sensitive "
-        "images, which one more question asks about. 0: images stay as they were drawn.",
+        0, "Random networks whose mean features of a class, by one more question, drawn images are moved to; 0: none.",
         at_least=0, at_most=100,
     )  # fmt: skip
 

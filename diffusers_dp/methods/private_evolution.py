@@ -38,27 +38,19 @@ class EvolutionFlags:
 
     generator: str | None = flag(
         None,
-        "Who proposes candidates. 'text': the names of the classes in fonts; 'public_images': public images and "
-        "changes of their pixels; 'pipeline': a public diffusion model. Unset: text, of letters and digits alone.",
+        "Who proposes candidates: names of classes in fonts (text), changes of public images, or a public diffusion "
+        "model (pipeline); unset: text, of letters and digits alone.",
         choices=PROPOSERS,
-    )
+    )  # fmt: skip
     candidates_per_class: int = flag(500, "Candidates of each class in a generation.")
     variation_strengths: str = flag(
-        "0.7,0.5,0.4,0.3,0.2,0.15",
-        "How far the children of each generation go, from 0 to 1, comma-separated (a list in a recipe): as many "
-        "questions are asked.",
+        "0.7,0.5,0.4,0.3,0.2,0.15", "How far the children of each generation go; as many questions are asked.",
         read=numbers, at_least=0, at_most=1, range="a number from 0 to 1 for each generation, such as 0.6,0.4,0.2",
     )  # fmt: skip
     num_votes: int = flag(1, "Nearest candidates that an image votes for, with 1 / sqrt of their number each.")
-    lookahead: int = flag(
-        0, "Variations of a candidate whose mean embedding stands for it; 0: its own embedding does.", at_least=0
-    )
-    vote_threshold: float = flag(
-        2.0, "Standard deviations of the noise that are taken off every noisy vote.", at_least=0
-    )
-    images_per_class: int | None = flag(
-        None, "Images of each class in the release, children of the last generation; unset: --candidates_per_class."
-    )
+    lookahead: int = flag(0, "Variations of a candidate whose mean embedding counts; 0: its own.", at_least=0)
+    vote_threshold: float = flag(2.0, "Standard deviations of the noise that are taken off every vote.", at_least=0)
+    images_per_class: int | None = flag(None, "Images of each class in the release; unset: --candidates_per_class.")
 
 
 @dataclass
@@ -68,15 +60,12 @@ class EmbeddingFlags:
     _argument_group_name = "embedding"
 
     embedding: str = flag(
-        "pixels",
-        "'pixels': averaged over squares; 'network': what a public network sees.",
+        "pixels", "'pixels': averaged over squares; 'network': what a public network sees.",
         choices=EMBEDDINGS_OF_VOTES,
-    )
+    )  # fmt: skip
     embedding_pool: ClassVar[int] = 2  # side length of such a square in pixels
     embedding_network: str | None = flag(
-        None,
-        "Folder or Hub id of a public vision network of transformers (safetensors), such as DINOv2's.",
-        place=True,
+        None, "Folder or Hub id of a public vision network (safetensors), such as DINOv2's.", place=True
     )
     embedding_layers: str = expert("", "Its layers, comma-separated (a list in a recipe); unset: all convolutions.")
     embedding_resolution: int | None = expert(None, "Side length that images are resized to for it; unset: their own.")
@@ -89,25 +78,17 @@ class ProposerFlags:
     _argument_group_name = "generator of candidates"
 
     variations: str = flag(
-        "affine,elastic,stroke,contrast",
-        f"Changes of public images, in this order, comma-separated (a list in a recipe): of "
-        f"{', '.join(VARIATION_NAMES)}.",
+        "affine,elastic,stroke,contrast", "Changes of public images, in this order.",
         read=split_list, choices=VARIATION_NAMES, range=f"some of {', '.join(VARIATION_NAMES)}",
     )  # fmt: skip
     public_margin: int = flag(
-        0,
-        "Black pixels around each public image, which is made smaller by them: for digits that fill their frame.",
-        rare=True, at_least=0,
-    )  # fmt: skip
+        0, "Black pixels around each public image, for digits that fill their frame.", rare=True, at_least=0
+    )
     font_dir: str | None = flag(
-        None,
-        "Folder of fonts (.ttf, .otf) for --generator text; unset: those that come with Python's packages.",
-        place=True,
+        None, "Folder of fonts (.ttf, .otf) for --generator text; unset: those of Python's packages.", place=True
     )
     pretrained_model_name_or_path: str | None = flag(
-        None,
-        "Hub id or folder of the public pipeline of a UNet2DModel (safetensors) for --generator pipeline; no code of "
-        "it is run.",
+        None, "Hub id or folder of a public pipeline of a UNet2DModel (safetensors) for --generator pipeline.",
         place=True, excludes=("public_dataset_name", "public_data_dir"),
     )  # fmt: skip
     pretrained_model_revision: str | None = flag(None, "Branch, tag or commit of it on the Hub.", rare=True)

@@ -26,19 +26,15 @@ class PSGFlags:
     classifier_width: int = expert(32, f"Channels of the random networks, a multiple of {GROUPS}.")
     matched_layers: str = flag(
         "all",
-        "'all': gradients of all layers of the random networks are matched, as published. 'last': of the last layer "
-        "alone, which has few numbers, so that it gets less noise.",
+        "Layers of the random networks whose gradients are matched; the last one's have few numbers, and less noise.",
         choices=MATCHED_LAYERS,
-    )
+    )  # fmt: skip
     image_optimizer: str = expert(
-        "adam",
-        f"Optimizer of the images: 'adam', or 'sgd' with a momentum of {IMAGE_MOMENTUM:g}, as published.",
+        "adam", f"Optimizer of the images; sgd has a momentum of {IMAGE_MOMENTUM:g}, as published.",
         choices=("adam", "sgd"),
-    )
+    )  # fmt: skip
     steps_per_network: int = flag(100, "DP-SGD steps between two random networks.")
-    image_steps: int = flag(
-        5, "Steps of the images after each noisy gradient, all but one towards earlier gradients; costs no privacy."
-    )
+    image_steps: int = flag(5, "Steps of the images after each noisy gradient, all but one towards earlier gradients.")
     remembered_gradients: int = expert(100, "Noisy gradients, the last ones, that such steps choose from.")
     network_learning_rate: ClassVar[float] = 0.01  # of the networks on the synthetic images, as published
     network_steps: int = flag(10, "Steps of a network on the synthetic images, after each noisy gradient.", at_least=0)

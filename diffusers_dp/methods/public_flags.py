@@ -22,23 +22,18 @@ class PublicDataFlags:
     _argument_group_name = "public images"
 
     public_dataset_name: str | None = flag(
-        None,
-        "Hub id or local folder of public images, other than the sensitive ones.",
+        None, "Hub id or local folder of public images, other than the sensitive ones.",
         place=True, excludes=("public_data_dir",),
     )  # fmt: skip
     public_data_dir: str | None = flag(
-        None,
-        "Folder of public images in place of --public_dataset_name, with one folder of images per class.",
-        place=True,
+        None, "Folder of public images in its place, with one folder of images per class.", place=True
     )
     public_image_column: str = flag(
         "image", "Column of --public_dataset_name that holds the images.", rare=True, only_with="public_dataset_name"
     )
     public_class_names: str | None = flag(
-        None,
-        "Its label set, comma-separated (a list in a recipe); unset: that of its metadata or its folders.",
-        rare=True, **CLASSES,
-    )  # fmt: skip
+        None, "Their label set; unset: that of their metadata or folders.", rare=True, **CLASSES
+    )
 
     @property
     def names_public_images(self) -> bool:
@@ -86,7 +81,7 @@ class PretrainingFlags:
     public_learning_rate: float = expert(1e-3, "Learning rate of the pre-training.")
     public_lr_warmup_steps: int = expert(0, "Steps in which it rises to that from 0.", at_least=0)
     public_timestep_mixture: str | None = expert(
-        None, "--expert timestep_mixture of the pre-training; unset: the same.", **TIMES
+        None, "timestep_mixture of the pre-training; unset: the same.", **TIMES
     )
 
 

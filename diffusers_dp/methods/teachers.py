@@ -31,9 +31,7 @@ class TeacherFlags:
     _argument_group_name = "teachers"
 
     aggregation: str = flag(
-        "gradients",
-        f"What a teacher says of generated images, which makes the method: one of {' | '.join(AGGREGATIONS)}.",
-        choices=tuple(AGGREGATIONS),
+        "gradients", "What a teacher says of generated images, which makes the method.", choices=tuple(AGGREGATIONS)
     )
     num_teachers: int = flag(1000, "Teachers, each on a share of the images of its own.")
     #: Hidden units of a teacher, and the standard deviation of noise on images in [-1, 1] before teachers see them.
@@ -47,15 +45,11 @@ class TeacherFlags:
     teacher_batch_size: int = expert(16, "Images of such a step, drawn from the teacher's share.")
     teacher_learning_rate: float = expert(1e-3, "Learning rate of the teachers.")
     teacher_resolution: int | None = expert(
-        None, "Side of the images that teachers see, a divisor of --resolution; unset: half of it, if it is even."
+        None, "Side of the images that teachers see; unset: half of --resolution, if it is even."
     )
     generated_per_round: int = flag(50, "Generated images that all teachers judge in a round.")
     generator_steps: int = flag(3, "Generator steps in a round, all along the same noisy answer.")
-    mode_seeking: float = expert(
-        0.5,
-        "Weight of a term that keeps two images of a class apart, so that a generator does not make one for all.",
-        at_least=0,
-    )
+    mode_seeking: float = expert(0.5, "Weight of a term that keeps two images of a class apart.", at_least=0)
     bins_per_value: int = expert(10, "With bins: bins of such a number, for one of which a teacher votes.")
 
 
