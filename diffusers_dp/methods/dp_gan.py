@@ -27,7 +27,7 @@ class DPGANFlags:
     discriminator_steps: int = flag(5, "Discriminator steps for one of the generator.")
     fake_accuracy_floor: float | None = expert(
         None,
-        "Below this accuracy on generated images discriminator steps double for each of the generator; unset: never.",
+        "Below this rate of recognised generated images discriminator steps double; unset: never.",
         at_least=0, below=1,
     )  # fmt: skip
     generator_batch_size: int = expert(256, "Images that the generator draws per step.")
