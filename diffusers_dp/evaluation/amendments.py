@@ -35,16 +35,13 @@ READ_SYNTHETIC_IMAGES_ALONE = {title for each in ANALYSES.values() if not each.r
 PROTOCOL_IN_CARD = (
     "extractor features synthetic_images seed covariance classes splits k neighbours judged_on "
     "num_images levels origin classifier trained_on tested_on num_train num_validation ensemble selection "
-    "private_selection seeds epochs chosen_epochs"
+    "private_selection seeds epochs chosen_epochs unit"
 ).split()
 WITHIN_IN_CARD = {
-    "features": "weights weights_sha256 layer dimension preprocessing steps batch_size learning_rate seed".split(),
+    "features": "weights layer dimension preprocessing steps batch_size learning_rate seed".split(),
     "origin": "drawn_from num_inference_steps solver trajectory_length guidance_scale num_images seed".split(),
     "private_selection": "epsilon delta candidates".split(),
 }
-FITTED_ON_REAL_IMAGES = "classifier"  # feature space whose weights depend on the real images
-COUNTS_OF_REAL_IMAGES = ("real_images", "real_test_images", "num_test")
-WITHOUT_A_COUNT = "seeds"  # end of what an error is of; other errors of a share reveal the number of images
 
 
 def count_evaluation(release: str | Path) -> int:
@@ -128,17 +125,13 @@ def _is_of_the_release(found: Measurement) -> bool:
 
 
 def _for_card(found: Measurement, read_private_data: bool) -> Measurement:
-    allowed = [*PROTOCOL_IN_CARD, "unit", *(() if read_private_data else COUNTS_OF_REAL_IMAGES)]
-    protocol = {key: value for key, value in found.protocol.items() if key in allowed}
+    protocol = {key: value for key, value in found.protocol.items() if key in PROTOCOL_IN_CARD}
     for key, value in protocol.items():
         if isinstance(value, dict):
             protocol[key] = {name: value[name] for name in WITHIN_IN_CARD.get(key, ()) if name in value}
-            if found.protocol.get("extractor") == FITTED_ON_REAL_IMAGES:
-                protocol[key].pop("weights_sha256", None)
     error, error_of = found.standard_error, str(found.protocol.get("standard_error_of", ""))
-    if read_private_data and found.metric not in READ_SYNTHETIC_IMAGES_ALONE:
-        if not error_of.endswith(WITHOUT_A_COUNT):
-            error, error_of = None, ""
+    if read_private_data and found.metric not in READ_SYNTHETIC_IMAGES_ALONE and not error_of.endswith("seeds"):
+        error, error_of = None, ""  # another error of a share reveals the number of images
     return Measurement(found.metric, found.value, {**protocol, "standard_error_of": error_of}, error)
 
 

@@ -167,37 +167,29 @@ class EvaluationFlags(JudgedFlags, RealFlags, MeasureFlags, BudgetFlags):
         parse_range(self.value_range, self.window)
         if self.cifar_networks and not {"wrn", "resnet", "resnext"} & set(self.classifiers or []):
             raise UsageError("--cifar_networks changes wrn, resnet and resnext alone; name one with --classifiers.")
-        if self.selection == "private":
-            self._check_private_choice()
         for name in ("selection_epsilon", "dataset_id", "ledger_dir"):
-            if self.selection != "private" and getattr(self, name) is not None:
+            given = getattr(self, name) is not None
+            if self.selection == "private" and not given:
+                raise UsageError(
+                    "--selection private spends a budget, in the ledger of training with these images, because else "
+                    f"nobody adds up what they cost together; give --{name}."
+                )
+            if given and self.selection != "private":
                 raise UsageError(
                     f"--{name} is about the budget of a private choice; give --selection private as well."
                 )
-        for name, what in (
-            ("publish_metrics", "whose card can be written"), ("training_curve", "beside what its run kept"),
-        ):  # fmt: skip
-            if getattr(self, name) and self.model is None:
-                raise UsageError(f"--{name} needs a release {what}; give --model.")
-            if getattr(self, name) and not Path(self.model or "").is_dir():
-                raise UsageError(f"--{name} needs a release {what}, and --model {self.model} is no folder here.")
-        if self.model is not None:
-            self.check_sizes(self.num_judged or 1)
+        if self.selection == "private":
+            self._check_private_choice()
+        for name in ("publish_metrics", "training_curve"):
+            if getattr(self, name) and not Path(self.model or "/dev/null").is_dir():
+                raise UsageError(f"--{name} needs a release in a folder here; give it with --model.")
 
     def _check_private_choice(self) -> None:
-        if self.selection_epsilon is None:
-            raise UsageError("--selection private spends a budget of the validation images; give --selection_epsilon.")
         if self.validation_size < 2:
             raise UsageError(
                 "--selection private needs real images that the generator was not trained on; give --validation_size, "
                 "as in training."
             )
-        for name in ("dataset_id", "ledger_dir"):
-            if getattr(self, name) is None:
-                raise UsageError(
-                    "--selection private needs --dataset_id and --ledger_dir, those of training with these images: "
-                    f"else nobody adds up what they cost together; give --{name}."
-                )
         check_dataset_id(self.dataset_id or "")
         unit = self.unit_column
         if unit is not None and (unit == "image" or not re.fullmatch(UNIT, unit, re.ASCII)):
