@@ -16,6 +16,7 @@ import torch
 from tqdm.auto import tqdm
 
 from diffusers_dp.accounting.ledger import PrivacyLedger
+from diffusers_dp.mechanisms import sampled
 from diffusers_dp.methods.config import CONFIGS, load_config
 from diffusers_dp.privacy.sensitive import SensitiveImages
 
@@ -40,9 +41,7 @@ def main() -> None:
             class_names=names, exact=exact,
         )  # fmt: skip
         began = time.perf_counter()
-        door.noisy_sum(
-            query.stand_in(), clip_norm=query.clip_norm, noise_multiplier=1.0, by_label=True, name=query.name
-        )
+        door.noisy_sum(query.stand_in(), sampled(1.0, by_label=True), clip_norm=query.clip_norm, name=query.name)
         return time.perf_counter() - began
 
     for query in tqdm(config.queries, desc="Questions"):

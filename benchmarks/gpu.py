@@ -175,6 +175,7 @@ def check() -> None:
 
     from diffusers_dp.accounting.ledger import PrivacyLedger
     from diffusers_dp.gradients import per_example_gradients
+    from diffusers_dp.mechanisms import sampled
     from diffusers_dp.privacy.sensitive import SensitiveImages
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -203,8 +204,8 @@ def check() -> None:
 
     def gradient(missing: int, noise: float) -> torch.Tensor:
         answer = door(missing).noisy_gradient(
-            model, lambda model, rows, labels, generator: model(rows).square().sum(1), max_grad_norm=0.5,
-            noise_multiplier=noise, sample_rate=1.0, normaliser=1.0, noise_multiplicity=1, max_physical_batch_size=16,
+            model, lambda model, rows, labels, generator: model(rows).square().sum(1), sampled(1.0, noise),
+            max_grad_norm=0.5, normaliser=1.0, noise_multiplicity=1, max_physical_batch_size=16,
         )  # fmt: skip
         return torch.cat([value.flatten() for value in answer.values()])
 

@@ -26,6 +26,7 @@ from diffusers_dp.data.images import ImageArrays
 from diffusers_dp.data.shares import share_of
 from diffusers_dp.distributed.processes import start_processes
 from diffusers_dp.distributed.shared_ledger import shared_ledger
+from diffusers_dp.mechanisms import sampled
 from diffusers_dp.models import EDMDenoiser, EDMLoss
 
 
@@ -106,7 +107,7 @@ def take_steps(args: argparse.Namespace) -> list[float]:
     for _ in range(args.steps + 1):
         begin = time.perf_counter()
         gradients = door.noisy_gradient(
-            model, loss, max_grad_norm=1.0, noise_multiplier=2.0, sample_rate=args.images / NUM_IMAGES,
+            model, loss, sampled(args.images / NUM_IMAGES, 2.0), max_grad_norm=1.0,
             normaliser=args.images, noise_multiplicity=args.noise_multiplicity, max_physical_batch_size=32,
             reserve_steps=args.steps + 1,
         )  # fmt: skip

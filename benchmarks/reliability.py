@@ -125,7 +125,7 @@ def first_step(started: float, flags: list[str]) -> None:
         print(json.dumps({"resume_seconds": time.time() - started, "python_seconds": imported - started}), flush=True)
         sys.exit(0)
 
-    sys.modules["diffusers_dp.privacy.sensitive"].poisson_sample = found  # type: ignore[attr-defined]
+    sys.modules["diffusers_dp.privacy.passages"].poisson_sample = found  # type: ignore[attr-defined]
     script.main(flags)
 
 

@@ -41,6 +41,7 @@ from diffusers_dp import PrivacyLedger, SensitiveImages
 from diffusers_dp.accounting.ledger_row import gradient_row
 from diffusers_dp.data.images import load_images, public_facts
 from diffusers_dp.gradients import poisson_sample
+from diffusers_dp.mechanisms import sampled
 from diffusers_dp.methods.flags import TrainingConfig
 from diffusers_dp.randomness.private_generator import PrivateGenerator
 
@@ -205,11 +206,11 @@ def measure_door(folder: Path, number: int) -> dict[str, float]:
         for dtype, shape in ((np.uint8, (number, *SHAPE)), (np.bool_, (number,)))
     ]
     ledger = PrivacyLedger(None, target_epsilon=100, target_delta=1e-9, num_images=number)
-    question = {"clip_norm": 1.0, "noise_multiplier": 10.0, "by_label": False, "name": "mean"}
+    mechanism = sampled(1000 / number, 10.0)
     with MemoryMeter() as meter:
         images = SensitiveImages(arrays[0], None, arrays[1], num_images=number, image_shape=SHAPE, ledger=ledger)
         started = time.process_time()
-        images.noisy_sum(lambda batch, _: batch.flatten(1), sample_rate=1000 / number, repeats=SAMPLES, **question)
+        images.noisy_sum(lambda batch, _: batch.flatten(1), mechanism, clip_norm=1.0, name="mean", repeats=SAMPLES)
         seconds = (time.process_time() - started) / SAMPLES
     return {"own": meter.own, "mapped": meter.mapped, "seconds": seconds}
 
@@ -255,9 +256,7 @@ class Result:
 def simulate(ranks: int, args: argparse.Namespace) -> Result:
     rate, total = args.batch_per_rank / args.images_per_rank, ranks * args.images_per_rank
     noise = args.parameters * args.noise_seconds_per_parameter
-    row = gradient_row(
-        max_grad_norm=1.0, noise_multiplier=1.0, sample_rate=rate, normaliser=rate * total, noise_multiplicity=1
-    )
+    row = gradient_row(sampled(rate), max_grad_norm=1.0, normaliser=rate * total)
     largest = args.images_per_rank * max(args.ranks)
     generators = [PrivateGenerator() for _ in range(ranks)]
     counts, sampling, ledger_time = np.zeros((STEPS, ranks)), np.zeros((STEPS, ranks)), []

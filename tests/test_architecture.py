@@ -16,14 +16,14 @@ from support.places import ROOT
 
 #: From the ground up: a room imports what stands before it, and itself.
 ROOMS = (
-    "errors files accounting distributed randomness gradients data privacy queries models schedulers methods release "
-    "sampling evaluation runs audit dossier training commands app"
+    "errors files mechanisms accounting distributed randomness gradients data privacy queries models schedulers "
+    "methods release sampling evaluation runs audit dossier training commands app"
 ).split()
 #: Who may be handed a whole configuration: who reads and checks it, and who hands its values to all others.
 WHOLE_CONFIGURATIONS = (
     "diffusers_dp/methods/config.py", "diffusers_dp/runs/diffusion_run.py", "diffusers_dp/runs/latent_run.py",
-    "diffusers_dp/runs/launch.py", "diffusers_dp/runs/plan.py", "diffusers_dp/runs/run.py",
-    "diffusers_dp/runs/run_ledger.py",
+    "diffusers_dp/runs/launch.py", "diffusers_dp/runs/noise_of_steps.py", "diffusers_dp/runs/plan.py",
+    "diffusers_dp/runs/run.py", "diffusers_dp/runs/run_ledger.py",
 )  # fmt: skip
 #: What anybody may import; `verify.py` and the pipelines import nothing of the package.
 GROUND = ("errors", "words", "verify", "pipelines", "__version__")
@@ -112,7 +112,7 @@ def test_few_modules_are_handed_a_whole_configuration(tmp_path):
 
 
 def test_what_counts_privacy_and_reads_flags_loads_no_torch():
-    rooms = ("accounting", "methods")
+    rooms = ("mechanisms", "accounting", "methods")
     modules = [
         ".".join(path.relative_to(ROOT).with_suffix("").parts)
         for room in rooms
@@ -181,9 +181,12 @@ def other_doors(place: Path) -> list[str]:
 
 @pytest.mark.parametrize("place", ["diffusers_dp", "training", "pipelines", "examples", "benchmarks"])
 def test_nobody_but_an_audit_puts_another_source_behind_a_door(place):
-    """A door draws from the operating system's entropy and writes one ledger: both are its own."""
+    """A door draws from the operating system's entropy and writes one ledger: both are its own, and of the teachers
+    behind it."""
     found = other_doors(ROOT / place)
-    assert all(each.startswith("diffusers_dp/audit/") for each in found) and bool(found) == (place == "diffusers_dp")
+    assert all(each.startswith(("diffusers_dp/audit/", "diffusers_dp/privacy/teachers")) for each in found) and bool(
+        found
+    ) == (place == "diffusers_dp")
 
 
 def test_no_modules_import_each_other():

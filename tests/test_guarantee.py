@@ -22,6 +22,7 @@ from diffusers_dp import verify
 from diffusers_dp.accounting.ledger import LedgerRow, PrivacyLedger
 from diffusers_dp.accounting.ledger_file import _link
 from diffusers_dp.errors import IntegrityError, UsageError
+from diffusers_dp.mechanisms import sampled
 from diffusers_dp.methods.config import load_config
 from diffusers_dp.privacy.sensitive import SensitiveImages
 from diffusers_dp.randomness.private_generator import PrivateGenerator
@@ -258,7 +259,7 @@ def test_other_neighbours_cannot_be_asked_for(tmp_path):
 def test_a_ledger_for_other_neighbours_is_not_continued(tmp_path, adjacency):
     budget = {"target_epsilon": 5.0, "target_delta": 1e-5, "num_images": 100}
     path = tmp_path / "ledger.jsonl"
-    PrivacyLedger(path, **budget).reserve(LedgerRow("question", "gaussian", 9.0))
+    PrivacyLedger(path, **budget).reserve(LedgerRow("question", sampled(1.0, 9.0)))
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     lines[0]["adjacency"] = adjacency
     chain = ""
@@ -274,7 +275,7 @@ def test_the_claim_would_not_hold_for_replaced_images():
     and so does every release: "zero_out"."""
     budget = {"target_epsilon": 5.0, "target_delta": 1.6657508770018431e-6, "num_images": 55000}
     ledger = PrivacyLedger(None, **budget)
-    ledger.reserve(LedgerRow("dp_sgd", "poisson_gaussian", 14.84375, 1 / 14, 2100))
+    ledger.reserve(LedgerRow("dp_sgd", sampled(1 / 14, 14.84375), 2100))
     replaced = PLDAccountant(dp.NeighboringRelation.REPLACE_ONE, 1e-4)
     replaced.compose(dp.PoissonSampledDpEvent(1 / 14, dp.GaussianDpEvent(14.84375)), 2100)
     assert ledger.epsilon() == pytest.approx(0.9049, abs=1e-3) and ledger.header["adjacency"] == "zero_out"

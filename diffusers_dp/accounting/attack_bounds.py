@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from ..mechanisms import sampled
 from ..verify import Counted, counted, counted_together, slack_of
-from .epsilon import Composition, Question, composed, merge, quiet_absl
+from .epsilon import Composition, composed, merge, quiet_absl
 
 
 #: Shares of unused units that are accused, at which a release is judged.
@@ -61,7 +62,7 @@ def attack_bounds_of(receipt: dict[str, Any], *, all_releases: bool = False) -> 
 
 def composition_of(events: Iterable[Counted]) -> Composition:
     """Returns the composition of events, as `verify.counted` returns them."""
-    return merge(Question(*event) for event in events)
+    return merge(sampled(rate, sigma).event(turns) for sigma, rate, turns in events)
 
 
 @lru_cache(maxsize=256)

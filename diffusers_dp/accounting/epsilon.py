@@ -1,8 +1,8 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Epsilon of a composition of Gaussian questions, and the noise that a target needs. Pure functions for the ledger.
+"""Epsilon of a composition of questions, and the noise that a target needs. Pure functions for the ledger.
 
-Neighbouring data sets differ in one image that is zeroed out (dp_accounting's `REPLACE_SPECIAL`). A question is a
-Gaussian mechanism, Poisson-sampled or not. Every number comes from `dp_accounting` (PLD and RDP) or Opacus (PRV, only
+Neighbouring data sets differ in one image that is zeroed out (dp_accounting's `REPLACE_SPECIAL`). A mechanism says by
+its events what a question costs. Every number comes from `dp_accounting` (PLD and RDP) or Opacus (PRV, only
 on request); this file merges, caches and searches. No torch here. Functions import `dp_accounting`, which loads scipy,
 when they need it.
 """
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ..errors import UsageError
+from ..mechanisms import Mechanism
 from ..verify import epsilon_by_pld, scale, widened
 from ..words import MOST_BY_RDP, MOST_EPSILON, QUICK_ORDERS
 
@@ -26,16 +27,17 @@ if TYPE_CHECKING:
     from dp_accounting import DpEvent
     from dp_accounting.pld import PLDAccountant
 
-
-class Question(NamedTuple):
-    """A Gaussian mechanism of sensitivity 1, applied `steps` times, each time to a Poisson sample."""
-
-    noise_multiplier: float
-    sampling_probability: float
-    steps: int
+    from .ledger_row import LedgerRow
 
 
-Composition = tuple[Question, ...]  # see `merge`
+class Repeated(NamedTuple):
+    """An event of dp_accounting without repetition, and how often it is repeated."""
+
+    event: "DpEvent"
+    times: int
+
+
+Composition = tuple[Repeated, ...]  # see `merge`
 
 # Opacus' orders, which the published numbers use, then larger ones; without these RDP is loose below epsilon 0.2.
 RDP_ORDERS = (*(1 + x / 10 for x in range(1, 100)), *range(12, 64), 64, 80, 96, 128, 192, 256, 384, 512, 768, 1024)
@@ -46,27 +48,47 @@ MOST_BY_PRV = 100  # the largest target of PRV, whose grid takes GiB beyond
 FINE_BELOW = 0.1  # epsilon below which PLD's coarse interval shows
 
 
-def participations(steps: int, bands: int) -> int:
-    """Returns the most participations of any of `bands` groups that take turns over `steps` steps:
-    `ceil(steps / bands)`.
-
-    Each unit is in one group, so this bounds its Poisson-sampled Gaussians (Choquette-Choo et al. 2023, arXiv
-    2306.08153, Theorem 4). Steps of one release are summed first because its groups continue across reservations.
-    Another release has other groups and is counted separately.
-    """
-    return -(-steps // bands)
+def compose(rows: "Iterable[LedgerRow]") -> Composition:
+    """The composition of all rows of one release. Steps of one mechanism are added up first: where it has a stream,
+    rows are pieces that follow each other."""
+    steps: dict[Mechanism, int] = {}
+    for row in rows:
+        steps[row.mechanism] = steps.get(row.mechanism, 0) + row.steps
+    return merge(mechanism.event(number) for mechanism, number in steps.items())
 
 
-def merge(questions: Iterable[tuple]) -> Composition:
-    """Sums the steps of equal questions and sorts them, so that the cost depends on neither order nor splitting.
+def merge(events: "Iterable[DpEvent | Repeated]") -> Composition:
+    """Counts equal events and sorts them, so that the cost depends on neither order nor splitting."""
+    counts: dict[DpEvent, int] = {}
+    waiting = [(event, 1) if not isinstance(event, Repeated) else event for event in events]
+    while waiting:
+        event, number = waiting.pop()
+        if hasattr(event, "events"):  # composed of several
+            waiting += [(each, number) for each in event.events]
+        elif hasattr(event, "count"):  # with itself
+            waiting.append((event.event, number * event.count))
+        else:
+            counts[event] = counts.get(event, 0) + number
+    return tuple(Repeated(event, counts[event]) for event in sorted(counts, key=_order))
 
-    Args:
-        questions (iterable of `Question`): Questions, or tuples of their fields.
-    """
-    steps: dict[tuple[float, float], int] = {}
-    for sigma, q, n in questions:
-        steps[sigma, q] = steps.get((sigma, q), 0) + n
-    return tuple(sorted(Question(*kind, n) for kind, n in steps.items()))
+
+def _order(event: "DpEvent") -> tuple[float, float, str]:
+    gaussian = _as_gaussian(event)
+    return (*gaussian, "") if gaussian else (math.inf, 0.0, repr(event))
+
+
+def _as_gaussian(event: "DpEvent") -> tuple[float, float] | None:
+    """Noise multiplier and sampling probability of a Gaussian mechanism, Poisson-sampled or not; `None` of others."""
+    rate = getattr(event, "sampling_probability", 1.0)
+    inner = event.event if hasattr(event, "sampling_probability") else event
+    sigma = getattr(inner, "noise_multiplier", None)
+    return None if sigma is None else (sigma, rate)
+
+
+def gaussians(composition: Composition) -> list[tuple[float, float, int]] | None:
+    """Noise multiplier, sampling probability and steps of each part; `None` where one is no sampled Gaussian."""
+    found = [(*(_as_gaussian(event) or ()), count) for event, count in composition]
+    return found if all(len(each) == 3 for each in found) else None
 
 
 def largest_sample(num_images: int, sample_rate: float) -> int:
@@ -79,13 +101,7 @@ def to_event(composition: Composition) -> "DpEvent":
     """Converts the composition to dp_accounting's event tree."""
     import dp_accounting as dp
 
-    events = []
-    for sigma, q, n in composition:
-        event: DpEvent = dp.GaussianDpEvent(sigma)
-        if q != 1:
-            event = dp.PoissonSampledDpEvent(q, event)
-        events.append(dp.SelfComposedDpEvent(event, n))
-    return dp.ComposedDpEvent(events)
+    return dp.ComposedDpEvent([dp.SelfComposedDpEvent(event, count) for event, count in composition])
 
 
 @lru_cache(maxsize=4096)
@@ -141,8 +157,11 @@ def epsilon(composition: Composition, delta: float, accountant: str = "pld", int
             return math.inf
         from opacus.accountants import PRVAccountant  # loads torch
 
+        history = gaussians(composition)
+        if history is None:
+            raise UsageError("prv cannot count these questions: give --accountant pld or rdp.", field="accountant")
         prv = PRVAccountant()
-        prv.history = list(composition)
+        prv.history = history
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # log(0) where q = 1, and RDP orders that only size its grid
             try:
@@ -202,12 +221,13 @@ def _refined(composition: Composition, target_epsilon: float, delta: float) -> f
 def _rough(composition: Composition, delta: float) -> float:
     """Computes RDP's epsilon at few orders, to size PLD's grid: `verify` does the same."""
     rough = rdp_epsilon(composition, delta, QUICK_ORDERS)[0]
-    return rough if rough <= MOST_EPSILON else scale(composition, delta)
+    history = gaussians(composition) if not rough <= MOST_EPSILON else None
+    return rough if history is None else scale(history, delta)
 
 
 def calibrate(
     before: Composition,
-    q: float,
+    mechanism: Mechanism,
     steps: int,
     target_epsilon: float,
     delta: float,
@@ -215,8 +235,8 @@ def calibrate(
     spent: float,
     at_least: float,
 ) -> float:
-    """Finds the smallest noise multiplier of (q, steps) that meets the target together with `before`, to 1e-4, from
-    above.
+    """Finds the smallest noise multiplier with which so many steps of a mechanism meet the target together with
+    `before`, to 1e-4, from above.
 
     PLD usually needs two calls at full resolution. A grid ten times coarser is off by a slowly varying factor.
     Therefore solve on it, measure the factor at the solution, solve for the corrected target, and only then check at
@@ -230,14 +250,18 @@ def calibrate(
         UsageError: No noise multiplier up to 1e7 meets the target, as with PLD at a delta of about 1e-15 or less.
     """
 
+    def together(sigma: float) -> Composition:
+        return merge([*before, mechanism.with_noise(sigma).event(steps)])
+
     def exact(sigma: float) -> float:
-        return cost(merge([*before, (sigma, q, steps)]), target_epsilon, delta, accountant, refine=False)
+        return cost(together(sigma), target_epsilon, delta, accountant, refine=False)
 
     def coarse(sigma: float) -> float:
-        return epsilon(merge([*before, (sigma, q, steps)]), delta, "pld", 10 * interval_of(target_epsilon))
+        return epsilon(together(sigma), delta, "pld", 10 * interval_of(target_epsilon))
 
     # A sum of many small Gaussian losses has mu = q sqrt(T) / sigma, and epsilon is near mu sqrt(2 ln(1/delta)).
-    start = q * math.sqrt(-2 * steps * math.log(delta)) / (target_epsilon - spent)
+    q, turns = mechanism.sampling_probability, mechanism.turns(steps)
+    start = q * math.sqrt(-2 * turns * math.log(delta)) / (target_epsilon - spent)
     width = 4.0
     hopeless = (
         f"--accountant {accountant} finds no noise multiplier up to {MAX_NOISE_MULTIPLIER:g} that meets epsilon "
@@ -271,8 +295,10 @@ def gaussian_budget(target_epsilon: float, target_delta: float) -> tuple[float, 
     return order, budgets[order]
 
 
-def noise_for_share(share: float, q: float, steps: int, target_epsilon: float, target_delta: float) -> float:
-    """Finds the noise multiplier with which `steps` Gaussian questions at rate q use `share` of `gaussian_budget`.
+def noise_for_share(
+    share: float, mechanism: Mechanism, steps: int, target_epsilon: float, target_delta: float
+) -> float:
+    """Finds the noise multiplier with which so many steps of a mechanism use `share` of `gaussian_budget`.
 
     Raises:
         UsageError: RDP has no budget at the known orders because the target is too small.
@@ -286,9 +312,10 @@ def noise_for_share(share: float, q: float, steps: int, target_epsilon: float, t
         )
 
     def spent(sigma: float) -> float:
-        return rdp((Question(sigma, q, steps),), (order,))[0]
+        return rdp(merge([mechanism.with_noise(sigma).event(steps)]), (order,))[0]
 
-    start = q * math.sqrt(order * steps / (2 * share * budget))  # exact for q = 1
+    q = mechanism.sampling_probability
+    start = q * math.sqrt(order * mechanism.turns(steps) / (2 * share * budget))  # exact for q = 1
     hopeless = (
         f"No noise multiplier up to {MAX_NOISE_MULTIPLIER:g} makes a query as cheap as the share {share:g} of "
         f"--target_epsilon {target_epsilon:g} at delta {target_delta:g}: raise the share, --target_epsilon or "

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BudgetExceeded, IntegrityError, UsageError
+from ..files.strange_values import plain_facts
+from ..mechanisms.mechanism import finite_number
 from ..words import FORMAT
 from .epsilon import Composition
 from .ledger_costs import LedgerCosts, known_accountant
@@ -23,19 +25,11 @@ from .ledger_file import (
     Bound,
     LedgerFile,
     ReleaseRows,
-    banded_rows,
     bounds_of,
     check_dataset_id,
     facts_of,
-    plain_facts,
-    same_stream,
 )
-from .ledger_row import LedgerRow, finite_number
-
-
-_IDENTITY = (
-    "stage", "mechanism", "noise_multiplier", "sampling_probability", "query", "partition", "bands",
-)  # fmt: skip
+from .ledger_row import LedgerRow
 
 
 class PrivacyLedger(LedgerCosts):
@@ -116,7 +110,6 @@ class PrivacyLedger(LedgerCosts):
         self.dataset_bounds: list[Bound] = bounds_of([self.header, *(r.header for r in self._file.others)])
         here = [bound.epsilon for bound in self.dataset_bounds if bound.delta <= self.target_delta]
         self.dataset_epsilon: float | None = min(here, default=None)
-        self._rows: list[dict[str, Any]] = self._file.rows
         self.set_aside: list[LedgerRow] = []
         self.after_first_row: Callable[[], None] | None = None
         self._open: list[int] = []  # reservations of this process that `take_step` may draw on
@@ -126,6 +119,15 @@ class PrivacyLedger(LedgerCosts):
     def rows(self) -> list[dict[str, Any]]:
         """One JSON object per reservation, in order; copies."""
         return list(map(facts_of, self._rows))
+
+    @property
+    def asked(self) -> list[LedgerRow]:
+        """The same rows as values, with the steps that were reserved."""
+        return list(self._file.own.asked)
+
+    @property
+    def _rows(self) -> list[dict[str, Any]]:
+        return self._file.own.rows
 
     @property
     def prior_releases(self) -> list[dict[str, Any]]:
@@ -151,12 +153,12 @@ class PrivacyLedger(LedgerCosts):
 
         Raises:
             BudgetExceeded: The total would exceed the target; nothing was written.
-            UsageError: The release has reserved steps with other bands, groups or noise.
+            UsageError: The release has a stream of another mechanism.
             IntegrityError: Somebody else changed the file since this ledger's last write.
             OSError: The file cannot be written or synced; nothing is granted.
         """
         entry = self.refuse_unaffordable(row)
-        self._file.append(entry)
+        self._file.append(entry, row)
         self._open.append(entry["id"])
         if len(self._rows) == 1 and self.after_first_row is not None:
             self.after_first_row()
@@ -165,9 +167,11 @@ class PrivacyLedger(LedgerCosts):
     def refuse_unaffordable(self, row: LedgerRow) -> dict[str, Any]:
         """Raises what `reserve` would raise about the row, and writes nothing; returns the row as JSON."""
         entry = self._entry(row)
-        if row.bands is not None and not all(same_stream(entry, other) for other in banded_rows(self._rows)[:1]):
+        stream = self._file.own.stream if row.mechanism.one_stream else None
+        if stream is not None and (stream.mechanism, stream.facts) != (row.mechanism, row.facts):
             raise UsageError(
-                f"{row.name!r} has other bands, groups or noise than earlier steps of this release: use the same."
+                f"{row.name!r} has another mechanism than earlier steps of this release (groups, noise or rate): use "
+                "the same."
             )
         if problem := self.over_budget([row]):
             raise BudgetExceeded(f"{row.steps} step(s) of {row.name!r} {problem}; the question was not asked.")
@@ -215,19 +219,19 @@ class PrivacyLedger(LedgerCosts):
         writes the count to disk.
 
         Returns:
-            `int`: Id of the reservation. With bands, the position of the step, from 0, among all steps with bands that
-            the release ever reserved, lost ones included. Modulo the bands, it is the group whose turn it is.
+            `int`: Position of the step in its reservation; of a mechanism with a stream, among all steps with it that
+            the release ever reserved, lost ones included.
         """
-        wanted = _identity(self._entry(row))
-        number = next((n for n in reversed(self._open) if _identity(self._rows[n]) == wanted), None)
+        asked = self._file.own.asked
+        number = next((n for n in reversed(self._open) if asked[n].same_question(row)), None)
         if number is None:
             number = self.reserve(replace(row, steps=reserve_steps))
         entry = self._rows[number]
-        position: int | None = None if row.bands is None else entry["first_step"] + entry["steps_executed"]
+        position = int(entry.get("first_step", 0) + entry["steps_executed"])
         entry["steps_executed"] += 1
         if entry["steps_executed"] == entry["steps_reserved"]:
             self.executed(number, entry["steps_executed"])
-        return number if position is None else position
+        return position
 
     def flush_executed(self) -> None:
         """Writes the step counts of open reservations to disk (at checkpoints, and when a run ends)."""
@@ -239,7 +243,3 @@ class PrivacyLedger(LedgerCosts):
         if not target > 0:
             raise UsageError(f"must be above 0, not {target_epsilon}.", field="target_epsilon")
         return target
-
-
-def _identity(entry: dict[str, Any]) -> list[Any]:
-    return [entry.get(key) for key in _IDENTITY]

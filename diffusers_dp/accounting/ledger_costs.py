@@ -8,11 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import UsageError
+from ..mechanisms import Everyone, Mechanism
 from ..words import ACCOUNTANTS
 from . import epsilon as accounting
-from .epsilon import Composition
-from .ledger_file import Bound, LedgerFile, banded_rows, next_step, plain_facts, questions_of
-from .ledger_row import BANDED, NON_PRIVATE, LedgerRow, sampled_row
+from .epsilon import Composition, compose
+from .ledger_file import Bound, LedgerFile
+from .ledger_row import LedgerRow
 
 
 _ROUNDING = 1e-9
@@ -28,7 +29,6 @@ class LedgerCosts:
     dataset_bounds: list[Bound]
     set_aside: list[LedgerRow]
     _file: LedgerFile
-    _rows: list[dict[str, Any]]
     _affordable: Composition
 
     # Costs.
@@ -70,30 +70,29 @@ class LedgerCosts:
 
     def epsilon_by_stage(self) -> list[tuple[str, float]]:
         """Computes the cumulative epsilon after each stage, in order of asking."""
-        names = list(dict.fromkeys(row["stage"] for row in self._rows))
+        asked = self._file.own.asked
+        names = list(dict.fromkeys(row.name for row in asked))
         stages = []
         for last, name in enumerate(names):
-            so_far = [row for row in self._rows if row["stage"] in names[: last + 1]]
-            stages.append((name, self._cost(accounting.merge(questions_of(so_far)))))
+            so_far = [row for row in asked if row.name in names[: last + 1]]
+            stages.append((name, self._cost(compose(so_far))))
         return stages
 
     def budget_shares(self) -> dict[str, float]:
         """Computes each stage's share of the composed RDP, at the optimal order for the target delta.
 
-        RDP is additive, so shares are too (FETA-Pro paper, Table 12).
+        RDP is additive, so shares are too (FETA-Pro paper, Table 12). Steps of one mechanism are counted together.
         """
         shares: dict[str, float] = {}
-        if self._rows:
+        asked = self._file.own.asked
+        if asked:
             composition = self._composition()
             _, at = accounting.rdp_epsilon(composition, self.target_delta)
             total = accounting.rdp(composition)[at]
-            for row in self._rows:
-                together, part = [row], 1.0
-                if row["mechanism"] == BANDED:  # steps of all stages are counted together
-                    together = banded_rows(self._rows)
-                    part = row["steps_reserved"] / next_step(self._rows)
-                spent = part * accounting.rdp(accounting.merge(questions_of(together)))[at]
-                shares[row["stage"]] = shares.get(row["stage"], 0.0) + spent / total
+            for row in asked:
+                together = [other for other in asked if other.mechanism == row.mechanism]
+                spent = accounting.rdp(compose(together))[at] * row.steps / sum(other.steps for other in together)
+                shares[row.name] = shares.get(row.name, 0.0) + spent / total
         return shares
 
     def affordable_steps(self, row: LedgerRow, at_most: int, *, beside: Sequence[LedgerRow] = ()) -> int:
@@ -110,32 +109,22 @@ class LedgerCosts:
 
     # Calibration of noise.
 
-    def calibrate(
-        self,
-        sample_rate: float,
-        steps: int,
-        *,
-        at_least: float = 1e-2,
-        bands: int = 1,
-    ) -> float:
-        """Finds the smallest noise multiplier for which the rows so far, rows set aside and `steps` more steps meet
-        the target.
+    def calibrate(self, mechanism: Mechanism, steps: int, *, at_least: float = 1e-2) -> float:
+        """Finds the smallest noise multiplier for which the rows so far, rows set aside and `steps` more steps of a
+        mechanism meet the target.
 
         Searches by bracketing and false position on the ledger's accountant. The result meets the target and is at
         most 1e-4 (relative) above the smallest one.
 
         Args:
-            sample_rate (`float`): Poisson sampling probability, in (0, 1]; with bands, that within a group.
+            mechanism (`Mechanism`): Its own noise multiplier means nothing.
             steps (`int`): Number of steps.
             at_least (`float`): Smallest noise multiplier to return.
-            bands (`int`): Number of groups that take turns.
 
         Raises:
             UsageError: The rows so far use up the target, or one of `dataset_bounds`.
         """
-        # Comes first because it reports a wrong rate or number of steps.
-        row = sampled_row("the remaining steps", 1.0, sample_rate, steps)
-        row = replace(row, steps=accounting.participations(row.steps, bands))
+        row = LedgerRow("the remaining steps", mechanism, steps)  # reports a wrong number of steps first
         spent = self.epsilon(extra=self.set_aside)
         if not spent < self.target_epsilon:
             raise UsageError(
@@ -147,7 +136,7 @@ class LedgerCosts:
         sigma = self._calibrate(before, row, Bound(*self._target), spent, at_least, self.accountant)
 
         def planned() -> Composition:
-            return self._composition([*self.set_aside, replace(row, noise_multiplier=sigma)])
+            return self._composition([*self.set_aside, replace(row, mechanism=mechanism.with_noise(sigma))])
 
         for bound in self.dataset_bounds:
             spent = self.epsilon_of_all_releases(extra=self.set_aside, delta=bound.delta)
@@ -163,7 +152,9 @@ class LedgerCosts:
         self._affords(planned())  # caches the result
         return sigma
 
-    def calibrate_gaussian(self, share: float, *, sampling_probability: float = 1.0, steps: int = 1) -> float:
+    def calibrate_gaussian(
+        self, share: float, mechanism: Mechanism = Everyone(noise_multiplier=1.0), steps: int = 1
+    ) -> float:
         """Finds the noise multiplier of a question that uses `share` of the whole budget.
 
         Shares are of composed RDP at one order because RDP is additive. Order and total are those of a plain Gaussian
@@ -175,14 +166,14 @@ class LedgerCosts:
         """
         if not 0 < share < 1:
             raise UsageError(f"The share of the budget must lie strictly between 0 and 1, not {share}.")
-        row = sampled_row("the query", 1.0, sampling_probability, steps)
-        return accounting.noise_for_share(share, row.sampling_probability, row.steps, *self._target)
+        row = LedgerRow("the query", mechanism, steps)
+        return accounting.noise_for_share(share, row.mechanism, row.steps, *self._target)
 
     # Counting.
 
     def _check_noise(self, row: LedgerRow) -> None:
         """Checks each row before it is written and before it is counted."""
-        if row.mechanism == NON_PRIVATE:
+        if not row.mechanism.has_noise:
             raise UsageError(
                 f"{row.name!r} is asked without noise, which no budget can pay for: give a noise multiplier."
             )
@@ -192,7 +183,9 @@ class LedgerCosts:
         return self.target_epsilon, self.target_delta
 
     def _composition(self, extra: Sequence[LedgerRow] = ()) -> Composition:
-        return accounting.merge(questions_of([*self._rows, *map(self._entry, extra)]))
+        for row in extra:
+            self._check_noise(row)
+        return compose([*self._file.own.asked, *extra])
 
     def _cost(self, composition: Composition, accountant: str | None = None) -> float:
         accountant = self.accountant if accountant is None else known_accountant(accountant)
@@ -200,8 +193,8 @@ class LedgerCosts:
 
     def _affords(self, composition: Composition) -> bool:
         # Fewer steps never cost more, so a training loop whose total was checked once needs no further computation.
-        known = {question._replace(steps=0): question.steps for question in self._affordable}
-        if all(question.steps <= known.get(question._replace(steps=0), 0) for question in composition):
+        known = dict(self._affordable)
+        if all(count <= known.get(event, 0) for event, count in composition):
             return True
         affordable = self._within(composition) and self._broken_bound(composition) is None
         if affordable:
@@ -222,29 +215,25 @@ class LedgerCosts:
         return cost <= bound.epsilon + _ROUNDING
 
     def _with_others(self, composition: Composition) -> Composition:
-        questions = [question for release in self._file.others for question in release.questions]
-        return accounting.merge([*composition, *questions])
+        others = [part for release in self._file.others for part in compose(release.asked)]
+        return accounting.merge([*composition, *others])
 
     def _calibrate(
         self, before: Composition, row: LedgerRow, bound: Bound, spent: float, at_least: float, accountant: str
     ) -> float:
-        return accounting.calibrate(before, row.sampling_probability, row.steps, *bound, accountant, spent, at_least)
+        return accounting.calibrate(before, row.mechanism, row.steps, *bound, accountant, spent, at_least)
 
     def _entry(self, row: LedgerRow) -> dict[str, Any]:
         self._check_noise(row)
+        own = self._file.own
         return {
-            "id": len(self._rows),
-            "stage": row.name,
-            "mechanism": row.mechanism,
-            "noise_multiplier": row.noise_multiplier,
-            "sampling_probability": row.sampling_probability,
+            "id": len(own.rows),
+            **row.entry,
             "dataset_size": self.num_images,
             "steps_reserved": row.steps,
             "steps_executed": 0,
-            "query": plain_facts(row.query, f"The query facts of {row.name!r}"),
-            "partition": row.partition,
             "state": "reserved",
-            **({} if row.bands is None else {"bands": row.bands, "first_step": next_step(self._rows)}),
+            **({"first_step": own.next_step} if row.mechanism.one_stream else {}),
         }
 
 

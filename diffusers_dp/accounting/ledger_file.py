@@ -20,8 +20,7 @@ from typing import Any, NamedTuple, TextIO
 from ..errors import IntegrityError, UsageError
 from ..files.journal import Journal
 from ..words import FORMAT
-from .epsilon import Question, participations
-from .ledger_row import BANDED, NON_PRIVATE, LedgerRow
+from .ledger_row import LedgerRow
 
 
 CHOICE = "classifier_selection"  # of `evaluate --selection private`: its stage, and its name among the releases
@@ -36,7 +35,6 @@ _HEADER = {
     "target_delta",
 }
 _OURS = ("chain", "release_id")  # fields of the file, not of the question
-_STREAM = ("noise_multiplier", "sampling_probability", "bands", "query", "partition")
 _MUTABLE = ("chain", "steps_executed", "state")
 
 
@@ -49,14 +47,31 @@ class Bound(NamedTuple):
 
 @dataclass
 class ReleaseRows:
-    """The questions of one release: its header, and its rows in order of asking."""
+    """The questions of one release, in order of asking.
+
+    Args:
+        header (`dict`): Its header.
+        rows (`list[dict]`): As JSON values.
+        asked (`list[LedgerRow]`): The same rows.
+    """
 
     header: dict[str, Any]
     rows: list[dict[str, Any]] = field(default_factory=list)
+    asked: list[LedgerRow] = field(default_factory=list)
+
+    def add(self, row: dict[str, Any], asked: LedgerRow) -> None:
+        self.rows.append(row)
+        self.asked.append(asked)
 
     @property
-    def questions(self) -> list[Question]:
-        return questions_of(self.rows)
+    def stream(self) -> LedgerRow | None:
+        """A row of the one mechanism whose steps have positions, if one was asked."""
+        return next((row for row in self.asked if row.mechanism.one_stream), None)
+
+    @property
+    def next_step(self) -> int:
+        """The position of its next step."""
+        return sum(row.steps for row in self.asked if row.mechanism.one_stream)
 
 
 class LedgerFile:
@@ -69,7 +84,7 @@ class LedgerFile:
         others (sequence of `ReleaseRows`): Other releases of the data set, if there is no file.
 
     Attributes:
-        rows (`list[dict]`): Rows of this release, not copied; the ledger returns copies.
+        own (`ReleaseRows`): This release, not copied; the ledger returns copies.
         others (`list[ReleaseRows]`): Other releases, in the order of their starts.
 
     Raises:
@@ -82,7 +97,7 @@ class LedgerFile:
         beside = path
         path = None if path is None else path.resolve()  # so that a rewrite does not replace a link
         self.path, self.header = path, header
-        self.rows: list[dict[str, Any]] = []
+        self.own = ReleaseRows(header)
         self.others = list(others)
         self._journal: Journal | None = None if path is None else Journal(path)
         self._lines: list[dict[str, Any]] = []
@@ -97,23 +112,23 @@ class LedgerFile:
                 self._lines = self._journal.read()
             releases = _releases(self._lines, path, header["dataset_id"])
             _check_units(releases, header["unit_of_privacy"], path)
-            own = [release for release in releases if release.header["release_id"] == header["release_id"]]
-            for release in own:
-                self._check_header(release.header)
-                self.rows = release.rows
-            self.others = [release for release in releases if release not in own]
+            self.others = [each for each in releases if each.header["release_id"] != header["release_id"]]
+            for release in releases:
+                if release not in self.others:
+                    self._check_header(release.header)
+                    self.own = release
         except BaseException:
             self.close()
             raise
 
-    def append(self, row: dict[str, Any]) -> None:
+    def append(self, row: dict[str, Any], asked: LedgerRow) -> None:
         """Adds a row; when this returns, the row is on disk. Raises `ValueError` after `close`."""
         self._refuse_closed()
         if self._journal is not None:
             new = [row]
             if self.header["dataset_id"] is not None:
                 row["release_id"] = self.header["release_id"]
-            if not self.rows:  # the header is written with the first row
+            if not self.own.rows:  # the header is written with the first row
                 new = [dict(self.header), row]
             chain = self._lines[-1]["chain"] if self._lines else ""
             for line in new:
@@ -123,7 +138,7 @@ class LedgerFile:
             else:
                 self._journal.rewrite([*self._lines, *new])
             self._lines += new
-        self.rows.append(row)
+        self.own.add(row, asked)
 
     def rewrite(self) -> None:
         """Writes the current counts of executed steps to disk. Raises `ValueError` after `close`."""
@@ -196,39 +211,6 @@ def check_dataset_id(name: str) -> str:
     return name
 
 
-def question_of(row: dict[str, Any]) -> Question:
-    """Converts a row without bands for the accountant."""
-    return Question(row["noise_multiplier"], row["sampling_probability"], row["steps_reserved"])
-
-
-def questions_of(rows: Iterable[dict[str, Any]]) -> list[Question]:
-    """Converts all rows of one release for the accountant; steps with bands are counted by `participations`."""
-    questions, steps = [], dict[tuple[float, float, int], int]()
-    for row in rows:
-        if row["mechanism"] == BANDED:
-            kind = (row["noise_multiplier"], row["sampling_probability"], row["bands"])
-            steps[kind] = steps.get(kind, 0) + row["steps_reserved"]
-        else:
-            questions.append(question_of(row))
-    return questions + [Question(sigma, q, participations(n, bands)) for (sigma, q, bands), n in steps.items()]
-
-
-def banded_rows(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Returns the rows with bands; a release has at most one stream of these."""
-    return [row for row in rows if row["mechanism"] == BANDED]
-
-
-def next_step(rows: Sequence[dict[str, Any]]) -> int:
-    """Counts the steps with bands that a release has reserved: the position of the next one."""
-    last = next((row for row in reversed(rows) if row["mechanism"] == BANDED), None)
-    return 0 if last is None else last["first_step"] + last["steps_reserved"]
-
-
-def same_stream(row: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Tells whether two banded rows have the same groups and noise."""
-    return all(row[key] == other[key] for key in _STREAM)
-
-
 def facts_of(row: dict[str, Any]) -> dict[str, Any]:
     """Copies a row without the fields of its file."""
     return copy.deepcopy({key: value for key, value in row.items() if key not in _OURS})
@@ -260,8 +242,7 @@ def _releases(lines: list[Any], path: Path, dataset_id: str | None) -> list[Rele
             release = releases.get(line.get("release_id"))
             if release is None:
                 raise IntegrityError(f"Line {number} of {path} is not a row of a ledger: no release has its id.")
-            _check_row(line, release, path)
-            release.rows.append(line)
+            release.add(line, _checked(line, release, path))
     return list(releases.values())
 
 
@@ -301,27 +282,23 @@ def _usable(path: Path) -> Iterator[None]:
         ) from None
 
 
-def _check_row(row: dict[str, Any], release: ReleaseRows, path: Path) -> None:
+def _checked(row: dict[str, Any], release: ReleaseRows, path: Path) -> LedgerRow:
     header, number = release.header, len(release.rows)
     try:
-        LedgerRow(row["stage"], row["mechanism"], *question_of(row), row["query"], row["partition"], row.get("bands"))
+        asked = LedgerRow.read(row)
         sound = row["id"] == number and row["state"] in ("reserved", "executed")
         sound = sound and 0 <= row["steps_executed"] <= row["steps_reserved"]
         sound = sound and row["dataset_size"] == header["num_images"]
-        sound = sound and (row["mechanism"] == NON_PRIVATE) == (header["target_epsilon"] == "inf")
-        sound = sound and _goes_on(row, release.rows)
-    except (KeyError, TypeError, UsageError) as error:
+        sound = sound and asked.mechanism.has_noise == (header["target_epsilon"] != "inf")
+        # A piece of a stream starts where the last one ended; other rows have no position.
+        sound = sound and row.get("first_step") == (release.next_step if asked.mechanism.one_stream else None)
+        stream = release.stream if asked.mechanism.one_stream else None
+        sound = sound and (stream is None or stream.mechanism == asked.mechanism and stream.facts == asked.facts)
+    except (KeyError, TypeError, ValueError, UsageError) as error:
         raise IntegrityError(f"Row {number} of {path} is not a row of a ledger: {error}") from error
     if not sound:
         raise IntegrityError(f"Row {number} of {path} contradicts itself or its place: restore the file.")
-
-
-def _goes_on(row: dict[str, Any], before: Sequence[dict[str, Any]]) -> bool:
-    """Tells whether a banded row starts where the last one ended, with the same groups and noise; other rows must not
-    have a position."""
-    if row["mechanism"] != BANDED:
-        return not {"bands", "first_step"} & set(row)
-    return row["first_step"] == next_step(before) and all(same_stream(row, other) for other in banded_rows(before)[:1])
+    return asked
 
 
 def _link(chain: str, line: dict[str, Any]) -> str:
@@ -353,10 +330,3 @@ def _hold(path: Path) -> TextIO:
     lock.write(str(os.getpid()))
     lock.flush()
     return lock
-
-
-def plain_facts(facts: dict, what: str) -> dict:
-    try:
-        return json.loads(json.dumps(facts, allow_nan=False))  # as a reader of the file sees it
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"{what} must be plain JSON: {error}.") from error

@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import UsageError
+from ..mechanisms import Everyone, Mechanism
 from .epsilon import Composition
 from .ledger import PrivacyLedger
-from .ledger_row import NON_PRIVATE, LedgerRow
+from .ledger_row import LedgerRow
 
 
 class UnprotectedLedger(PrivacyLedger):
@@ -54,24 +55,19 @@ class UnprotectedLedger(PrivacyLedger):
         """Returns no shares because there is no budget."""
         return {}
 
-    def calibrate(
-        self,
-        sample_rate: float,
-        steps: int,
-        *,
-        at_least: float = 0.0,
-        bands: int = 1,
-    ) -> float:
+    def calibrate(self, mechanism: Mechanism, steps: int, *, at_least: float = 0.0) -> float:
         return 0.0
 
-    def calibrate_gaussian(self, share: float, *, sampling_probability: float = 1.0, steps: int = 1) -> float:
+    def calibrate_gaussian(
+        self, share: float, mechanism: Mechanism = Everyone(noise_multiplier=1.0), steps: int = 1
+    ) -> float:
         return 0.0
 
     def _checked_target(self, target_epsilon: float) -> float:
         return math.inf
 
     def _check_noise(self, row: LedgerRow) -> None:
-        if row.mechanism != NON_PRIVATE:
+        if row.mechanism.has_noise:
             raise UsageError(f"{row.name!r} is asked with noise, but runs with --target_epsilon inf add no noise.")
 
     def _cost(self, composition: Composition, accountant: str | None = None) -> float:

@@ -14,12 +14,13 @@ from torch import nn
 
 from ..gradients.parts import widened
 from ..gradients.step import Gradients, RowLoss
+from ..mechanisms import Everyone
 from ..privacy.kept_state import KeptState
 from ..privacy.sensitive import SensitiveImages
 from ..randomness.private_generator import KEY_BYTES, PrivateGenerator
 from .canaries import FaultyNoise, read_tags, tag_images
 from .checks import Check
-from .mechanism import AuditedModel, Mechanism, audited_door, flat
+from .mechanism import Audited, AuditedModel, audited_door, flat
 
 
 NUM_RECORDS = 20  # in one physical batch
@@ -59,9 +60,7 @@ class DrawsByRecord(PrivateGenerator):
         return super().uniform(self.table[0] * self.table[1]).reshape(self.table)[self.numbers, self.repetitions]
 
 
-def additivity_checks(
-    mechanism: Mechanism, audited: AuditedModel, name: str, tolerance: float = TOLERANCE
-) -> list[Check]:
+def additivity_checks(step: Audited, audited: AuditedModel, name: str, tolerance: float = TOLERANCE) -> list[Check]:
     """`||sum(D) - sum_i sum({i})|| / ||sum(D)||` of DP-SGD, where D are 20 records in one physical batch, of unequal
     classes: at the run's C, where every record is cut to one length, and at a C that cuts nothing, where a loss that
     is scaled by the others shows.
@@ -78,15 +77,15 @@ def additivity_checks(
 
     def answer(which: np.ndarray, max_grad_norm: float) -> torch.Tensor:
         own_labels = None if labels is None else labels[which]
-        return flat(noiseless_sum(mechanism, audited, loss, images[which], own_labels, max_grad_norm)) / max_grad_norm
+        return flat(noiseless_sum(step, audited, loss, images[which], own_labels, max_grad_norm)) / max_grad_norm
 
     checks = []
     with one_arithmetic(audited.model):
         for factor, words in ((1.0, "at C"), (NO_CLIPPING, "without clipping")):
-            together = answer(numbers, factor * mechanism.max_grad_norm)
+            together = answer(numbers, factor * step.max_grad_norm)
             alone = torch.zeros_like(together)
             for i in numbers:
-                alone += answer(numbers[i : i + 1], factor * mechanism.max_grad_norm)
+                alone += answer(numbers[i : i + 1], factor * step.max_grad_norm)
             checks.append(additivity_check(f"additivity of {name}, {words}", together, alone, tolerance))
     return checks
 
@@ -99,7 +98,7 @@ def tagged_noise(number: int, image_shape: tuple[int, ...]) -> np.ndarray:
 
 
 def noiseless_sum(
-    mechanism: Mechanism,
+    step: Audited,
     audited: AuditedModel,
     row_loss: RowLoss,
     images: np.ndarray,
@@ -115,17 +114,16 @@ def noiseless_sum(
     """
     number = len(images)
     door = audited_door(
-        images, labels, ledger=mechanism.ledger(number), generator=FaultyNoise(0.0), kind=_Shown,
-        units=None if mechanism.max_images_per_unit is None else np.arange(number),
+        images, labels, ledger=step.ledger(number), generator=FaultyNoise(0.0), kind=_Shown,
+        units=None if step.mechanism.max_images_per_unit is None else np.arange(number),
         class_names=audited.class_names, device=audited.device,
     )  # fmt: skip
-    question = mechanism.question(number) | {
-        "max_grad_norm": max_grad_norm, "sample_rate": 1.0, "bands": None,
-        "noise_multiplier": 1e3,  # off, and cheap to count
-        "noise_multiplicity": min(mechanism.noise_multiplicity, MOST_DRAWS),
+    question = step.question(number) | {
+        "max_grad_norm": max_grad_norm, "mechanism": Everyone(noise_multiplier=1e3),  # off, and cheap to count
+        "noise_multiplicity": min(step.noise_multiplicity, MOST_DRAWS),
     }  # fmt: skip
     gradients = door.noisy_gradient(audited.model, row_loss, **question)
-    return {name: widened(gradient) * mechanism.normaliser for name, gradient in gradients.items()}
+    return {name: widened(gradient) * step.normaliser for name, gradient in gradients.items()}
 
 
 class _Shown(SensitiveImages):

@@ -38,7 +38,7 @@ def check_same_run(folder: Path, receipt: dict[str, Any], tier: str, title: str,
             "unit of privacy": receipt.get("unit_of_privacy"),
             f"number of {plan.unit}s": event.get("dataset_size"),
             "sample rate": event.get("sampling_probability"),
-            "bands": event.get("bands"),
+            "number of groups": event.get("bands", 1),
             "clip norm": query.get("clip_norm"),
             "normaliser": query.get("normaliser"),
             "noise multiplicity": query.get("noise_multiplicity"),
@@ -47,7 +47,7 @@ def check_same_run(folder: Path, receipt: dict[str, Any], tier: str, title: str,
         row, asked = plan.rows["dp_sgd"], plan.rows["dp_sgd"].query
         audited = [
             title, plan.ledger.header["unit_of_privacy"], plan.ledger.num_images,
-            row.sampling_probability, row.bands, asked["clip_norm"], asked["normaliser"],
+            row.sampling_probability, row.mechanism.num_groups, asked["clip_norm"], asked["normaliser"],
             asked["noise_multiplicity"], asked.get("max_images_per_unit"),
         ]  # fmt: skip
         if tier == "mechanism":

@@ -12,14 +12,14 @@ from typing import TypeVar
 import numpy as np
 import torch
 
-from ..accounting.ledger_row import Bands
+from ..mechanisms import Banded, Mechanism
 from ..randomness.keyed_hash import digests_of, group_of
 
 
 Numbers = TypeVar("Numbers", np.ndarray, torch.Tensor)
 
 
-def whitened(answers: Numbers, bands: Bands) -> Numbers:
+def whitened(answers: Numbers, bands: Banded) -> Numbers:
     """`C U`, whose noise is z again.
 
     Args:
@@ -28,22 +28,23 @@ def whitened(answers: Numbers, bands: Bands) -> Numbers:
     return _along_steps(answers, [(k, value) for k, value in enumerate(bands.coefficients)])
 
 
-def scored_turns(steps: int, bands: Bands) -> int:
+def scored_turns(steps: int, bands: Banded) -> int:
     """Turns of each group whose columns of C end within so many steps: what an audit looks at."""
-    return max(0, steps - bands.count + 1) // bands.count
+    return max(0, steps - bands.num_groups + 1) // bands.num_groups
 
 
-def enough_steps(steps: int, bands: Bands | None) -> int:
+def enough_steps(steps: int, mechanism: Mechanism) -> int:
     """So many steps or some more, such that all groups have the same number of turns, and two at least."""
-    return steps if bands is None else bands.count * max(2, -(-steps // bands.count))
+    groups = mechanism.num_groups
+    return steps if groups == 1 else groups * max(2, -(-steps // groups))
 
 
-def groups_of_rows(num_records: int, bands: Bands) -> np.ndarray:
+def groups_of_rows(num_records: int, bands: Banded) -> np.ndarray:
     """Groups of records whose ids are their row numbers, int64 `[num_records]`."""
-    return group_of(digests_of(range(num_records)), bands.count, str(bands.group_key))
+    return group_of(digests_of(range(num_records)), bands.num_groups, bands.group_key)
 
 
-def turns_of(answers: np.ndarray, bands: Bands) -> np.ndarray:
+def turns_of(answers: np.ndarray, bands: Banded) -> np.ndarray:
     """Of each record's own coordinate, what its turns tell: `<column of C, C U>`, with the record's part, 0 or C, and
     noise N(0, (sigma C)^2).
 
@@ -55,14 +56,14 @@ def turns_of(answers: np.ndarray, bands: Bands) -> np.ndarray:
     """
     projected = _along_steps(whitened(answers, bands), [(-k, value) for k, value in enumerate(bands.coefficients)])
     groups = groups_of_rows(answers.shape[1], bands)
-    own = np.arange(scored_turns(len(answers), bands))[:, None] * bands.count + groups
+    own = np.arange(scored_turns(len(answers), bands))[:, None] * bands.num_groups + groups
     return np.take_along_axis(projected, own, axis=0)
 
 
-def out_of_turn(samples: list[np.ndarray], bands: Bands, num_records: int) -> int:
+def out_of_turn(samples: list[np.ndarray], bands: Banded, num_records: int) -> int:
     """How many records of all samples were there though it was not their group's turn."""
     groups = groups_of_rows(num_records, bands)
-    return sum(int((groups[sample] != step % bands.count).sum()) for step, sample in enumerate(samples))
+    return sum(int((groups[sample] != step % bands.num_groups).sum()) for step, sample in enumerate(samples))
 
 
 def _along_steps(values: Numbers, shifts: list[tuple[int, float]]) -> Numbers:

@@ -17,6 +17,7 @@ from torch import nn
 
 from ..errors import UsageError
 from ..gradients.step import Gradients, RowLoss
+from ..mechanisms import Mechanism
 from ..privacy.kept_state import KeptState
 from ..privacy.sensitive import SensitiveImages
 from ..randomness.private_generator import PrivateGenerator
@@ -194,12 +195,15 @@ class WatchedImages(SensitiveImages):
         """Nothing is compared, because the watch notes who is there."""
         return KeptState()
 
-    def noisy_gradient(self, model: nn.Module, row_loss: RowLoss, **question: Any) -> Gradients:
+    def noisy_gradient(  # type: ignore[override]
+        self, model: nn.Module, row_loss: RowLoss, mechanism: Mechanism, **question: Any
+    ) -> Gradients:
         self.watch.begin_step()
         loudness = LOUDNESS * question["max_grad_norm"]
         answer = super().noisy_gradient(
             CanaryModel(model, self.watch.num_canaries),
             self.watch.loss(row_loss, loudness, question["noise_multiplicity"]),
+            mechanism,
             **question,
         )
         self.watch.questions.append(question)

@@ -14,15 +14,16 @@ import numpy as np
 import torch
 from scipy import stats
 
-from ..accounting.ledger_row import Bands, LedgerRow
+from ..accounting.ledger_row import LedgerRow
 from ..evaluation.charged import Judge
 from ..evaluation.images import ImageSet
 from ..gradients.step import Gradients
+from ..mechanisms import Banded, Everyone, sampled
 from ..privacy.sensitive import SensitiveImages
 from ..randomness.keyed_hash import digests_of
 from .bands import whitened
 from .checks import Check, random_check, std_check
-from .mechanism import STAND_IN_SHAPE, AuditedModel, Mechanism, audited_door, counting_ledger, labels_of
+from .mechanism import STAND_IN_SHAPE, Audited, AuditedModel, audited_door, counting_ledger, labels_of
 
 
 NUM_RECORDS = 4
@@ -53,12 +54,12 @@ class Cell:
 CELLS = (Cell(), Cell(units=True), Cell(exact=True))
 
 
-def cell_of(mechanism: Mechanism) -> Cell:
+def cell_of(step: Audited) -> Cell:
     """A run's own."""
-    return Cell(mechanism.max_images_per_unit is not None, mechanism.exact)
+    return Cell(step.mechanism.max_images_per_unit is not None, step.mechanism.exact)
 
 
-def cell_checks(mechanism: Mechanism, audited: AuditedModel, cells: Sequence[Cell]) -> list[Check]:
+def cell_checks(step: Audited, audited: AuditedModel, cells: Sequence[Cell]) -> list[Check]:
     """Standard deviation and whiteness over all questions in these cells: of each the worst p-value, corrected for
     their number.
 
@@ -67,7 +68,7 @@ def cell_checks(mechanism: Mechanism, audited: AuditedModel, cells: Sequence[Cel
     """
     found: dict[str, float] = {}
     for cell in cells:
-        for words, answers, std in noise_of_cell(mechanism, audited, cell):
+        for words, answers, std in noise_of_cell(step, audited, cell):
             found |= {f"{name}, {words} ({cell.name})": p for name, p in noise_p_values(answers, std).items()}
     return [
         worst_check("noise at the door", {name: p for name, p in found.items() if name.startswith(kind)})
@@ -82,34 +83,31 @@ def worst_check(prefix: str, p_values: dict[str, float]) -> Check:
     return random_check(f"{prefix}: {worst}: p-value", p_values[worst], 1.0, p_value)
 
 
-def noise_of_cell(
-    mechanism: Mechanism, audited: AuditedModel, cell: Cell
-) -> Iterator[tuple[str, list[Gradients], float]]:
+def noise_of_cell(step: Audited, audited: AuditedModel, cell: Cell) -> Iterator[tuple[str, list[Gradients], float]]:
     """Each question's name, its answers, and the standard deviation that they should have."""
-    sigma, clip_norm = mechanism.noise_multiplier, mechanism.max_grad_norm
+    sigma, clip_norm, mechanism = step.noise_multiplier, step.max_grad_norm, step.mechanism
     door = blank_door(audited.image_shape, audited.class_names, cell, audited.device)
-    bands = mechanism.bands
-    question = mechanism.question(NUM_RECORDS) | {
-        "sample_rate": 0.5 if bands is None else 0.5 / bands.count,
-        "noise_multiplicity": min(mechanism.noise_multiplicity, 2), "reserve_steps": ASKS,
+    half = mechanism.at(rate=0.5 / mechanism.num_groups) if mechanism.num_groups > 1 else sampled(0.5, sigma)
+    question = step.question(NUM_RECORDS) | {
+        "mechanism": half, "noise_multiplicity": min(step.noise_multiplicity, 2), "reserve_steps": ASKS,
     }  # fmt: skip
     answers = [_part(door.noisy_gradient(audited.model, audited.row_loss, **question)) for _ in range(ASKS)]
-    if bands is not None:
-        answers = _whitened(answers, bands)
-    yield "a step", answers, sigma * clip_norm / mechanism.normaliser
+    if isinstance(mechanism, Banded):
+        answers = _whitened(answers, mechanism)
+    yield "a step", answers, sigma * clip_norm / step.normaliser
     door = blank_door(STAND_IN_SHAPE, STAND_IN_CLASSES, cell)
     answer = door.noisy_sum(
-        lambda x, _: x.new_zeros(len(x), QUERY_VALUES), clip_norm=clip_norm, noise_multiplier=sigma,
-        sample_rate=0.5, by_label=True, name="query", repeats=ASKS,
+        lambda x, _: x.new_zeros(len(x), QUERY_VALUES), sampled(0.5, sigma, by_label=True), clip_norm=clip_norm,
+        name="query", repeats=ASKS,
     )  # fmt: skip
     yield "a query", [{"classes and values": each} for each in answer], sigma * clip_norm
     judge = untrained_judge(STAND_IN_SHAPE, STAND_IN_CLASSES)
-    row = LedgerRow("evaluation_reserve", "gaussian", sigma)
+    row = LedgerRow("evaluation_reserve", Everyone(noise_multiplier=sigma))
     asked = [{"classes and values": judge.ask(door, row)} for _ in range(ASKS)]
     yield "the question about a finished model", asked, sigma * judge.query.clip_norm
 
 
-def _whitened(answers: list[Gradients], bands: Bands) -> list[Gradients]:
+def _whitened(answers: list[Gradients], bands: Banded) -> list[Gradients]:
     """Correlated noise as what it is made of."""
     white = {name: whitened(torch.stack([answer[name] for answer in answers]), bands) for name in answers[0]}
     return [{name: values[number] for name, values in white.items()} for number in range(len(answers))]

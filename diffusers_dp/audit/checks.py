@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import stats
 
-from ..accounting.ledger_row import Bands
+from ..mechanisms import Banded, Mechanism, sampled
 from .bands import groups_of_rows, out_of_turn, scored_turns, turns_of, whitened
 from .bounds import gaussian_estimate, guess_coins, one_run_epsilon, one_run_p_value
 from .canaries import Watch
@@ -52,33 +52,41 @@ class Declared:
     Args:
         steps (`int`): T.
         num_images (`int`): N of the audit.
-        sample_rate (`float`): q.
-        noise_multiplier (`float`): sigma.
+        mechanism (`Mechanism`): Who takes part, and sigma; with groups, T is a multiple of their number.
         max_grad_norm (`float`): C.
         normaliser (`float`): The divisor.
         noise_multiplicity (`int`): K.
         epsilon, delta (`float`): What T steps are said to cost.
-        bands (`Bands`, *optional*): Bands of correlated noise; T is then a multiple of their number.
     """
 
     steps: int
     num_images: int
-    sample_rate: float
-    noise_multiplier: float
+    mechanism: Mechanism
     max_grad_norm: float
     normaliser: float
     noise_multiplicity: int
     epsilon: float
     delta: float
-    bands: Bands | None = None
+
+    @property
+    def sample_rate(self) -> float:
+        """Of a record when it can take part."""
+        return self.mechanism.sampling_probability
+
+    @property
+    def noise_multiplier(self) -> float:
+        return self.mechanism.noise_multiplier
+
+    @property
+    def correlated(self) -> Banded | None:
+        """The mechanism, where its groups take turns and its noise is correlated."""
+        return self.mechanism if isinstance(self.mechanism, Banded) else None
 
     @property
     def of_one_group(self) -> "Declared":
-        """What a record meets: with bands the turns of its group, at their rate; else all steps."""
-        if self.bands is None:
-            return self
-        turns = self.steps // self.bands.count
-        return replace(self, steps=turns, sample_rate=self.bands.count * self.sample_rate, bands=None)
+        """What a record meets: the turns of its group, at their rate; without groups all steps."""
+        alone = sampled(self.sample_rate, self.noise_multiplier)
+        return replace(self, steps=self.steps // self.mechanism.num_groups, mechanism=alone)
 
 
 def random_check(name: str, observed: float, expected: float, p_value: float) -> Check:
@@ -170,11 +178,11 @@ def sampler_checks(watch: Watch, declared: Declared, visible: np.ndarray) -> lis
     if watch.filled:  # with blanks: only who is seen tells
         batch_sizes, present = np.array([len(sample) for sample in watch.samples]), visible
     population = np.full(len(turn), len(present))  # of each step: all, or the group whose turn it is
-    if declared.bands is not None:
-        strangers = out_of_turn(watch.samples, declared.bands, declared.num_images)
-        groups = groups_of_rows(declared.num_images, declared.bands)[present]
-        sizes = np.bincount(groups, minlength=declared.bands.count)
-        population = sizes[turn % declared.bands.count]
+    if declared.correlated is not None:
+        strangers = out_of_turn(watch.samples, declared.correlated, declared.num_images)
+        groups = groups_of_rows(declared.num_images, declared.correlated)[present]
+        sizes = np.bincount(groups, minlength=declared.mechanism.num_groups)
+        population = sizes[turn % declared.mechanism.num_groups]
         checks.append(exact_check("sampler: records out of their group's turn", strangers, 0))
     if q == 1:
         others = (batch_sizes != population).sum()
@@ -295,11 +303,11 @@ def judge(watch: Watch, declared: Declared, taken: np.ndarray, visible: np.ndarr
     asked = {float(question["normaliser"]) for question in watch.questions}
     sums = scores = canaries.sum(0)
     untouched, told = np.where(taken, np.nan, canaries), declared
-    if declared.bands is not None:  # as who knows the matrix of the noise
-        scores = turns_of(canaries, declared.bands).sum(0)
-        told = replace(declared.of_one_group, steps=scored_turns(declared.steps, declared.bands))
-        silent = whitened(silent, declared.bands)
-        untouched = np.where(taken, np.nan, whitened(canaries, declared.bands))
+    if declared.correlated is not None:  # as who knows the matrix of the noise
+        scores = turns_of(canaries, declared.correlated).sum(0)
+        told = replace(declared.of_one_group, steps=scored_turns(declared.steps, declared.correlated))
+        silent = whitened(silent, declared.correlated)
+        untouched = np.where(taken, np.nan, whitened(canaries, declared.correlated))
     std = declared.noise_multiplier * declared.max_grad_norm
     checks = [
         exact_check("divisor: smallest asked for", min(asked, default=0), declared.normaliser),

@@ -15,8 +15,9 @@ import torch
 from torch import nn
 
 from ..accounting.ledger import PrivacyLedger
-from ..accounting.ledger_row import Bands
+from ..accounting.ledger_row import gradient_row
 from ..gradients.step import Gradients, RowLoss
+from ..mechanisms import Mechanism
 from ..privacy.sensitive import SensitiveImages
 from ..randomness.private_generator import PrivateGenerator
 from ..runs.plan import Plan
@@ -36,51 +37,46 @@ STEPS_PER_RECORD = 6  # that a record takes part in, on average
 
 
 @dataclass(frozen=True)
-class Mechanism:
+class Audited:
     """DP-SGD of a run.
 
     Args:
-        sample_rate, noise_multiplier, max_grad_norm, normaliser, noise_multiplicity: q, sigma, C, divisor and K.
+        mechanism (`Mechanism`): Who takes part, and sigma.
+        max_grad_norm, normaliser, noise_multiplicity: C, divisor and K.
         delta (`float`): delta of the claim.
-        max_images_per_unit (`int`, *optional*): Where a unit has several images.
-        bands (`Bands`, *optional*): Bands of correlated noise; `sample_rate` is that of all units.
-        exact (`bool`): `--noise exact`.
     """
 
-    sample_rate: float
-    noise_multiplier: float
+    mechanism: Mechanism
     max_grad_norm: float
     normaliser: float
     noise_multiplicity: int
     delta: float
-    max_images_per_unit: int | None = None
-    bands: Bands | None = None
-    exact: bool = False
 
     @classmethod
-    def of(cls, plan: Plan) -> "Mechanism":
-        row, query = plan.rows["dp_sgd"], plan.rows["dp_sgd"].query
+    def of(cls, plan: Plan) -> "Audited":
+        row = plan.rows["dp_sgd"]
         return cls(
-            query.get("sample_rate", row.sampling_probability), row.noise_multiplier, query["clip_norm"],
-            query["normaliser"], query["noise_multiplicity"],
-            plan.ledger.target_delta, query.get("max_images_per_unit"), Bands.of(query),
-            "grid" in query,
+            row.mechanism, row.facts["clip_norm"], row.facts["normaliser"], row.facts["noise_multiplicity"],
+            plan.ledger.target_delta,
         )  # fmt: skip
 
     @property
+    def noise_multiplier(self) -> float:
+        return self.mechanism.noise_multiplier
+
+    @property
     def facts(self) -> dict[str, Any]:
-        """Its numbers, by the names of the arguments of `noisy_gradient`."""
-        names = ("sample_rate", "noise_multiplier", "max_grad_norm", "normaliser", "noise_multiplicity")
-        return {name: getattr(self, name) for name in names}
+        """Its numbers, for a report."""
+        names = ("noise_multiplier", "max_grad_norm", "normaliser", "noise_multiplicity")
+        groups = {} if self.mechanism.num_groups == 1 else {"noise_bands": self.mechanism.num_groups}
+        return {"sample_rate": self.mechanism.sample_rate, **{name: getattr(self, name) for name in names}, **groups}
 
     def question(self, max_physical_batch_size: int) -> dict[str, Any]:
         """Arguments of `noisy_gradient`."""
-        return self.facts | {"max_physical_batch_size": max_physical_batch_size, "bands": self.bands}
-
-    @property
-    def sampling_probability(self) -> float:
-        """Of a unit whose turn it is."""
-        return self.sample_rate if self.bands is None else self.bands.count * self.sample_rate
+        return {
+            "mechanism": self.mechanism, "max_grad_norm": self.max_grad_norm, "normaliser": self.normaliser,
+            "noise_multiplicity": self.noise_multiplicity, "max_physical_batch_size": max_physical_batch_size,
+        }  # fmt: skip
 
     def ledger(self, num_images: int) -> PrivacyLedger:
         return counting_ledger(num_images, self.delta)
@@ -126,37 +122,35 @@ def labels_of(class_names: tuple[str, ...] | None, numbers: np.ndarray) -> np.nd
     return None if class_names is None else numbers % len(class_names)
 
 
-def size_of_audit(mechanism: Mechanism, quick: bool) -> tuple[int, list[int]]:
+def size_of_audit(step: Audited, quick: bool) -> tuple[int, list[int]]:
     """Records, and steps of the three runs: enough that a record takes part in six, as far as that is quick."""
-    records = math.ceil(RECORDS_PER_STEP / mechanism.sample_rate)
-    steps = math.ceil(STEPS_PER_RECORD / mechanism.sample_rate)
+    records = math.ceil(RECORDS_PER_STEP / step.mechanism.sample_rate)
+    steps = math.ceil(STEPS_PER_RECORD / step.mechanism.sample_rate)
     steps = max(FEWEST_STEPS, min(MOST_STEPS, steps))
     broken = steps
     if quick:  # noise of the wrong size shows in any number of steps
         steps, broken = min(steps, QUICK_STEPS), QUICK_STEPS_BROKEN
-    steps, broken = (enough_steps(number, mechanism.bands) for number in (steps, broken))
+    steps, broken = (enough_steps(number, step.mechanism) for number in (steps, broken))
     return max(FEWEST_RECORDS, min(MOST_RECORDS, records)), [steps, broken, broken]
 
 
-def canary_runs(
-    mechanism: Mechanism, *, quick: bool = False, progress: Callable[[], None] | None = None
-) -> list[Outcome]:
+def canary_runs(step: Audited, *, quick: bool = False, progress: Callable[[], None] | None = None) -> list[Outcome]:
     """Canaries through the door, honest, with the noise off and with the noise halved; see `checks.judge`. All three
     are held against what the honest run is said to cost."""
-    num_records, lengths = size_of_audit(mechanism, quick)
+    num_records, lengths = size_of_audit(step, quick)
     num_canaries = num_records // 2
     taken, readable = flip_coins(num_records, num_canaries)
     images = np.random.default_rng().integers(0, 256, (num_records, *STAND_IN_SHAPE), dtype=np.uint8)
     tag_images(images, np.arange(num_records))
-    physical = math.ceil(num_records * mechanism.sample_rate / 3)  # several to a step
-    question = mechanism.question(physical)
+    physical = math.ceil(num_records * step.mechanism.sample_rate / 3)  # several to a step
+    question = step.question(physical)
     outcomes: list[Outcome] = []
     claim = 0.0
     for noise_scale, steps in zip(NOISE_SCALES, lengths, strict=True):
-        watch, ledger = Watch(num_canaries), mechanism.ledger(num_records)
+        watch, ledger = Watch(num_canaries), step.ledger(num_records)
         door = WatchedImages(
             images, None, readable, num_images=num_records, image_shape=STAND_IN_SHAPE, ledger=ledger,
-            watch=watch, generator=FaultyNoise(noise_scale), after_step=progress, exact=mechanism.exact,
+            watch=watch, generator=FaultyNoise(noise_scale), after_step=progress, exact=step.mechanism.exact,
         )  # fmt: skip
         model = stand_in_model()
         for _ in range(steps):
@@ -164,11 +158,11 @@ def canary_runs(
         if noise_scale == 1:
             claim = ledger.epsilon(None if quick else "pld")
         declared = Declared(
-            steps, num_records, mechanism.sample_rate, mechanism.noise_multiplier, mechanism.max_grad_norm,
-            mechanism.normaliser, mechanism.noise_multiplicity, claim, mechanism.delta, mechanism.bands,
+            steps, num_records, step.mechanism, step.max_grad_norm, step.normaliser, step.noise_multiplicity, claim,
+            step.delta,
         )  # fmt: skip
         outcome = judge(watch, declared, taken, np.flatnonzero(readable), noise_scale)
-        outcomes.append(replace(outcome, checks=[*ledger_checks(ledger, mechanism, steps), *outcome.checks]))
+        outcomes.append(replace(outcome, checks=[*ledger_checks(ledger, step, steps), *outcome.checks]))
     return outcomes
 
 
@@ -184,15 +178,14 @@ def flip_coins(num_records: int, num_canaries: int) -> tuple[np.ndarray, np.ndar
     return taken, np.concatenate([taken, np.ones(num_records - num_canaries, dtype=bool)])
 
 
-def ledger_checks(ledger: PrivacyLedger, mechanism: Mechanism, steps: int) -> list[Check]:
+def ledger_checks(ledger: PrivacyLedger, step: Audited, steps: int) -> list[Check]:
     """What was written down is what was asked."""
     rows = [row for row in ledger.rows if row["stage"] == "dp_sgd"]
-    expected = {"noise_multiplier": mechanism.noise_multiplier, "sampling_probability": mechanism.sampling_probability}
-    facts = {"clip_norm": mechanism.max_grad_norm, "normaliser": mechanism.normaliser}
-    facts["noise_multiplicity"] = mechanism.noise_multiplicity
-    wrong = sum(row[name] != value for row in rows for name, value in expected.items())
-    wrong += sum(row["query"].get(name) != value for row in rows for name, value in facts.items())
-    wrong += sum(Bands.of(row["query"]) != mechanism.bands for row in rows)
+    asked = gradient_row(  # no record is of a unit of several
+        step.mechanism.at(max_images_per_unit=None), max_grad_norm=step.max_grad_norm, normaliser=step.normaliser,
+        noise_multiplicity=step.noise_multiplicity,
+    ).entry  # fmt: skip
+    wrong = sum(row[name] != value for row in rows for name, value in asked.items())
     return [
         exact_check("ledger: steps", sum(row["steps_executed"] for row in rows), steps),
         exact_check("ledger: facts that differ from the question", wrong, 0),

@@ -15,7 +15,7 @@ from ..runs.plan import Plan
 from .additivity import additivity_checks, model_tolerance
 from .cells import CELLS, cell_checks, cell_of
 from .checks import Check
-from .mechanism import AuditedModel, Mechanism, canary_runs, size_of_audit, stand_in
+from .mechanism import Audited, AuditedModel, canary_runs, size_of_audit, stand_in
 from .one_shot import STAGES, PlannedQuery, evaluation_query, query_runs
 from .own_gradients import own_gradient_checks
 from .probes import parameter_noise_checks, sensitivity_checks
@@ -46,12 +46,12 @@ def audit_mechanism(
         `Audit`: With a verdict.
     """
     start = time.perf_counter()
-    mechanism = Mechanism.of(plan) if "dp_sgd" in plan.rows else None
+    step = Audited.of(plan) if "dp_sgd" in plan.rows else None
     probes: list[Callable[[], list[Check]]] = []
     num_records, steps = 0, list[int]()
-    if mechanism is not None:
-        num_records, steps = size_of_audit(mechanism, quick)
-        probes = _probes(mechanism, model, bf16=bf16, quick=quick)
+    if step is not None:
+        num_records, steps = size_of_audit(step, quick)
+        probes = _probes(step, model, bf16=bf16, quick=quick)
     queries = _queries(facts, plan)
     rounds = plan.rows.get(TEACHERS)
     if rounds is not None and model is not None:
@@ -67,8 +67,8 @@ def audit_mechanism(
             "delta": delta, "draws": QUICK_DRAWS if quick else DRAWS, "accountant": "rdp" if quick else "pld",
             "progress": bar.update,
         }  # fmt: skip
-        if mechanism is not None:
-            outcomes["dp_sgd"] = canary_runs(mechanism, quick=quick, progress=bar.update)
+        if step is not None:
+            outcomes["dp_sgd"] = canary_runs(step, quick=quick, progress=bar.update)
         if rounds is not None:
             outcomes[TEACHERS] = teacher_runs(rounds, **asked)
         for query in queries:
@@ -79,30 +79,27 @@ def audit_mechanism(
             checks += probe()
             bar.update()
     settings: dict[str, Any] = {"delta": delta}
-    if mechanism is not None:
-        bands = {} if mechanism.bands is None else {"noise_bands": mechanism.bands.count}
+    if step is not None:
         records = {"stand_in_records": num_records, "num_canaries": num_records // 2, "steps": steps}
-        settings = mechanism.facts | bands | settings | records
+        settings = step.facts | settings | records
     return Audit("mechanism", settings, outcomes, checks, time.perf_counter() - start)
 
 
-def _probes(
-    mechanism: Mechanism, model: AuditedModel | None, *, bf16: bool, quick: bool
-) -> list[Callable[[], list[Check]]]:
+def _probes(step: Audited, model: AuditedModel | None, *, bf16: bool, quick: bool) -> list[Callable[[], list[Check]]]:
     """Of DP-SGD alone."""
     own, probes = model or stand_in(), list[Callable[[], list[Check]]]()
     if model is not None:  # first: it says by name what the others would stumble over
-        probes.append(lambda: own_gradient_checks(mechanism, own, bf16=bf16))
+        probes.append(lambda: own_gradient_checks(step, own, bf16=bf16))
     probes += [
-        lambda: sensitivity_checks(mechanism, stand_in(), tight=True, thorough=not quick),
-        lambda: additivity_checks(mechanism, stand_in(), "stand-in"),
-        lambda: parameter_noise_checks(mechanism, own),
-        lambda: cell_checks(mechanism, own, [cell_of(mechanism)] if quick else CELLS),
+        lambda: sensitivity_checks(step, stand_in(), tight=True, thorough=not quick),
+        lambda: additivity_checks(step, stand_in(), "stand-in"),
+        lambda: parameter_noise_checks(step, own),
+        lambda: cell_checks(step, own, [cell_of(step)] if quick else CELLS),
     ]
     if model is not None:
         probes += [
-            lambda: additivity_checks(mechanism, own, "the model", model_tolerance(bf16)),
-            lambda: sensitivity_checks(mechanism, own, tight=False, thorough=False),
+            lambda: additivity_checks(step, own, "the model", model_tolerance(bf16)),
+            lambda: sensitivity_checks(step, own, tight=False, thorough=False),
         ]
     return probes
 

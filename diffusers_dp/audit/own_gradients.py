@@ -19,7 +19,7 @@ from ..gradients.supported import FREEZE, UnsupportedModel
 from ..randomness.private_generator import PrivateGenerator
 from .additivity import draws_by_record, noiseless_sum, one_arithmetic, tagged_noise
 from .checks import Check
-from .mechanism import AuditedModel, Mechanism, labels_of
+from .mechanism import Audited, AuditedModel, labels_of
 from .probes import public_seeds
 
 
@@ -33,7 +33,7 @@ SMALL = 1e-2  # of the whole gradient: a parameter whose own is smaller is measu
 MOST_NAMED = 5
 
 
-def own_gradient_checks(mechanism: Mechanism, audited: AuditedModel, *, bf16: bool) -> list[Check]:
+def own_gradient_checks(step: Audited, audited: AuditedModel, *, bf16: bool) -> list[Check]:
     """
     The unclipped sum over records, through the real door, against autograd's gradient of the summed loss, parameter
     by parameter. Both see the same rows and the same draws.
@@ -60,7 +60,7 @@ def own_gradient_checks(mechanism: Mechanism, audited: AuditedModel, *, bf16: bo
 
     parameters = audited.parameters
     with one_arithmetic(audited.model), _moved(list(parameters.values())):
-        found = noiseless_sum(mechanism, audited, loss, images, labels, UNCLIPPED)
+        found = noiseless_sum(step, audited, loss, images, labels, UNCLIPPED)
         losses = loss(audited.model, *calls[0])
         parts = torch.autograd.grad(losses.sum(), list(parameters.values()), allow_unused=True)
     draws = len(losses) // NUM_RECORDS

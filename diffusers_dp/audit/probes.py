@@ -13,13 +13,14 @@ import torch
 from torch import nn
 
 from ..gradients.step import Gradients
+from ..mechanisms import Everyone, sampled
 from ..randomness.private_generator import KEY_BYTES, PrivateGenerator
 from .additivity import DrawsByRecord
 from .canaries import FaultyNoise, read_tags, tag_images
 from .cells import NUM_RECORDS as NUM_BLANKS
 from .cells import blank_door, cell_of
 from .checks import ROUNDING, Check, exact_check, random_check, std_check, z_check
-from .mechanism import AuditedModel, Mechanism, audited_door, flat, labels_of
+from .mechanism import Audited, AuditedModel, audited_door, flat, labels_of
 
 
 # By what the loss of each record is multiplied: six records, so that their groups and their order show.
@@ -29,7 +30,7 @@ NUM_RECORDS = len(ADVERSARIES) + 2
 MOST_DRAWS = 32  # K of a probe
 
 
-def sensitivity(mechanism: Mechanism, audited: AuditedModel, noise_multiplicity: int, physical: int) -> float:
+def sensitivity(step: Audited, audited: AuditedModel, noise_multiplicity: int, physical: int) -> float:
     """The largest `||sum(D) - sum(D')||` over D' with one unit zeroed out, in clip norms, without noise and under the
     same draws. A unit is a record, or two where the run has units of several images.
 
@@ -39,7 +40,7 @@ def sensitivity(mechanism: Mechanism, audited: AuditedModel, noise_multiplicity:
     Args:
         physical (`int`): Records at a time.
     """
-    key, per_unit = bytes(range(KEY_BYTES)), mechanism.max_images_per_unit
+    key, per_unit = bytes(range(KEY_BYTES)), step.mechanism.max_images_per_unit
     images = np.random.default_rng(0).integers(0, 256, (NUM_RECORDS, *audited.image_shape), dtype=np.uint8)
     images[1], images[-1] = 255, 0
     tag_images(images, np.arange(NUM_RECORDS))
@@ -61,26 +62,26 @@ def sensitivity(mechanism: Mechanism, audited: AuditedModel, noise_multiplicity:
     unit_of = np.arange(NUM_RECORDS) // (1 if per_unit is None else 2)
     num_units = int(unit_of.max()) + 1
     units: dict[str, Any] = {} if per_unit is None else {"units": unit_of, "max_images_per_unit": per_unit}
-    ledger = mechanism.ledger(num_units)
-    question = mechanism.question(physical) | {
-        "noise_multiplicity": noise_multiplicity, "sample_rate": 1.0, "bands": None,
-        "noise_multiplier": 1e3,  # the noise is off, and little of it is dear to count
+    ledger = step.ledger(num_units)
+    question = step.question(physical) | {
+        "noise_multiplicity": noise_multiplicity,
+        "mechanism": Everyone(noise_multiplier=1e3),  # the noise is off, and little of it is dear to count
     }  # fmt: skip
 
     def answer(missing: int | None) -> torch.Tensor:
         door = audited_door(
             images, labels, unit_of != missing, ledger=ledger, generator=FaultyNoise(0.0, key),
-            class_names=audited.class_names, device=audited.device, exact=mechanism.exact, **units,
+            class_names=audited.class_names, device=audited.device, exact=step.mechanism.exact, **units,
         )  # fmt: skip
         gradients = door.noisy_gradient(audited.model, loss, reserve_steps=num_units + 1, **question)
-        return flat(gradients, mechanism.normaliser / mechanism.max_grad_norm)
+        return flat(gradients, step.normaliser / step.max_grad_norm)
 
     everybody = answer(None)
     moved = [float((everybody - answer(unit)).norm()) for unit in range(num_units)]
     return math.nan if any(math.isnan(distance) for distance in moved) else max(moved)
 
 
-def sensitivity_checks(mechanism: Mechanism, audited: AuditedModel, *, tight: bool, thorough: bool) -> list[Check]:
+def sensitivity_checks(step: Audited, audited: AuditedModel, *, tight: bool, thorough: bool) -> list[Check]:
     """One record, or one unit of records, moves the sum by C at most, for K = 1 and the run's K (at most 32) and
     physical batches of any size.
 
@@ -88,11 +89,11 @@ def sensitivity_checks(mechanism: Mechanism, audited: AuditedModel, *, tight: bo
         tight (`bool`): The model's gradients are longer than C, so that the bound must be reached as well.
         thorough (`bool`): All combinations, instead of the run's K (at most 4) and two records at a time.
     """
-    k = min(mechanism.noise_multiplicity, MOST_DRAWS)
+    k = min(step.noise_multiplicity, MOST_DRAWS)
     settings = [(min(k, 4), 2)]
     if thorough:
         settings = [(draws, size) for draws in sorted({1, k}) for size in (1, 3, NUM_RECORDS)]
-    found = [sensitivity(mechanism, audited, draws, size) for draws, size in settings]
+    found = [sensitivity(step, audited, draws, size) for draws, size in settings]
     worst = math.nan if any(math.isnan(value) for value in found) else max(found)
     kind = "stand-in" if tight else "the model"
     checks = [Check(f"sensitivity of {kind}, in C", worst, 1.0, None, worst <= 1 + ROUNDING)]
@@ -101,17 +102,16 @@ def sensitivity_checks(mechanism: Mechanism, audited: AuditedModel, *, tight: bo
     return checks
 
 
-def parameter_noise_checks(mechanism: Mechanism, audited: AuditedModel) -> list[Check]:
+def parameter_noise_checks(step: Audited, audited: AuditedModel) -> list[Check]:
     """Noise alone: a step on records that are all zeroed out and two on empty samples, all under the same public
     seeds. Every parameter of the model gets the noise that is declared, and neither the seeds nor another door tell
     it."""
-    std = mechanism.noise_multiplier * mechanism.max_grad_norm
+    std = step.noise_multiplier * step.max_grad_norm
     answers: list[Gradients] = []
     for sample_rate in (1.0, 1e-9, 1e-9):
-        door = blank_door(audited.image_shape, audited.class_names, cell_of(mechanism), audited.device)
-        small = replace(
-            mechanism, sample_rate=sample_rate, bands=None, noise_multiplicity=min(mechanism.noise_multiplicity, 4)
-        )
+        door = blank_door(audited.image_shape, audited.class_names, cell_of(step), audited.device)
+        alone = sampled(sample_rate, step.noise_multiplier)
+        small = replace(step, mechanism=alone, noise_multiplicity=min(step.noise_multiplicity, 4))
         question = small.question(NUM_BLANKS)
         with public_seeds():
             answers.append(door.noisy_gradient(audited.model, audited.row_loss, **question))
@@ -119,8 +119,8 @@ def parameter_noise_checks(mechanism: Mechanism, audited: AuditedModel) -> list[
     checks = [exact_check("noise: parameters of the model without a gradient", absent, 0)]
     for answer, words in zip(answers, ("zeroed-out records", "an empty sample"), strict=False):
         name = f"noise: standard deviation in every parameter, {words}"
-        checks.append(_every_parameter(name, answer, mechanism.normaliser, std))
-    steps = [flat(answer, mechanism.normaliser / std) for answer in answers]
+        checks.append(_every_parameter(name, answer, step.normaliser, std))
+    steps = [flat(answer, step.normaliser / std) for answer in answers]
     for first, second, words in zip(steps, steps[1:], ("steps", "empty steps"), strict=False):
         correlation = float((first * second).mean())
         name = f"noise: correlation of two {words} under the same public seeds"

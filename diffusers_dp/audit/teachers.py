@@ -14,8 +14,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from ..accounting.ledger_row import LedgerRow, Shares
-from ..privacy.teachers import ANSWER, Teaching
+from ..accounting.ledger_row import LedgerRow
+from ..mechanisms import Shares
+from ..privacy.teachers import ANSWER, Teachers, Teaching
 from ..randomness.keyed_hash import digests_of, group_of
 from ..randomness.private_generator import KEY_BYTES
 from .bounds import gaussian_estimate
@@ -25,7 +26,8 @@ from .checks import ESTIMATE_CONFIDENCE, ROUNDING, Check, Outcome, exact_check, 
 from .mechanism import NOISE_SCALES, STAND_IN_SHAPE, AuditedModel, audited_door, counting_ledger, labels_of
 
 
-UNITS, SHARES = 12, Shares(2, bytes(range(KEY_BYTES)).hex())
+UNITS = 12
+SHARES = Shares(noise_multiplier=1e3, number=2, group_key=bytes(range(KEY_BYTES)).hex())
 INPUTS, VALUES = 4, 250
 BATCH = 256  # draws of a share with replacement: a batch misses the white unit with probability below 1e-10
 
@@ -67,8 +69,9 @@ def teacher_runs(
     """Rounds with and without one white unit, honest, with the noise off and with the noise halved."""
     votes = "votes" in row.query
     teaching = stand_in_teaching(votes)
-    clip_norm = float(np.sqrt(INPUTS)) if votes else row.query["clip_norm"]
-    sensitivity = row.query["sensitivity"] * clip_norm / row.query["clip_norm"]
+    clip_norm = float(np.sqrt(INPUTS)) if votes else row.facts["clip_norm"]
+    mechanism = replace(SHARES, noise_multiplier=row.noise_multiplier, votes=INPUTS if votes else None)
+    sensitivity = mechanism.sensitivity(clip_norm)
 
     def answers(noise_scale: float, present: bool, count: int) -> np.ndarray:
         """`[count, inputs, values]`, not divided."""
@@ -78,14 +81,13 @@ def teacher_runs(
         readable[0] = present
         ledger = counting_ledger(UNITS, delta)
         door = audited_door(images, None, readable, ledger=ledger, generator=FaultyNoise(noise_scale))
-        teachers = door.teachers(teaching, SHARES)
+        teachers = Teachers(door, teaching, mechanism)
         found = [
             teachers.noisy_gradient(
-                _Inputs(), teaching, max_grad_norm=clip_norm, noise_multiplier=row.noise_multiplier, sample_rate=1.0,
-                normaliser=SHARES.number, noise_multiplicity=1, max_physical_batch_size=1, reserve_steps=count,
+                _Inputs(), teaching, mechanism, max_grad_norm=clip_norm, normaliser=SHARES.number, reserve_steps=count
             )[ANSWER]
             for _ in range(count)
-        ]  # fmt: skip
+        ]
         if progress is not None:
             progress()
         return torch.stack(found).double().numpy() * SHARES.number
@@ -133,11 +135,11 @@ def own_teacher_checks(row: LedgerRow, audited: AuditedModel, delta: float) -> l
         )  # fmt: skip
         with torch.random.fork_rng():  # the same teachers and inputs
             torch.manual_seed(0)
-            teachers = door.teachers(teaching, SHARES)
+            mechanism = SHARES.at(votes=row.mechanism.own_facts.get("votes"))
+            teachers = Teachers(door, teaching, mechanism)
             return teachers.noisy_gradient(
-                audited.model, teaching, max_grad_norm=row.query["clip_norm"], noise_multiplier=1e3, sample_rate=1.0,
-                normaliser=1.0, noise_multiplicity=1, max_physical_batch_size=1,
-            )[ANSWER].double()  # fmt: skip
+                audited.model, teaching, mechanism, max_grad_norm=row.facts["clip_norm"], normaliser=1.0
+            )[ANSWER].double()
 
     everybody = answer(np.ones(UNITS, dtype=bool))
     alone = answer(share == 0) + answer(share == 1)

@@ -20,9 +20,9 @@ import numpy as np
 from tqdm.auto import tqdm
 
 from ..accounting.ledger import PrivacyLedger
-from ..accounting.ledger_row import Bands
 from ..data.images import PublicFacts
 from ..errors import UsageError
+from ..mechanisms import Mechanism
 from ..methods.config import SamplingFacts
 from ..methods.flags import DPSGDConfig
 from ..runs.dp_sgd import Trained, run_dp_sgd
@@ -31,7 +31,7 @@ from .additivity import additivity_checks, model_tolerance
 from .bands import enough_steps
 from .canaries import FaultyNoise, Watch, WatchedImages, tag_images
 from .checks import Check, Declared, exact_check, judge
-from .mechanism import NOISE_SCALES, AuditedModel, Mechanism, flip_coins, stand_in
+from .mechanism import NOISE_SCALES, Audited, AuditedModel, flip_coins, stand_in
 from .own_gradients import own_gradient_checks
 from .probes import parameter_noise_checks, sensitivity_checks
 from .report import Audit
@@ -117,7 +117,7 @@ class RunAudit:
             Check("too few steps to see reuse of noise and shuffling", self.steps, FEWEST_STEPS, None, enough)
         )
         lengths = [self.steps if scale == 1 else broken_steps(self.steps) for scale in NOISE_SCALES]
-        lengths = [enough_steps(length, self.bands) for length in lengths]
+        lengths = [enough_steps(length, self.mechanism) for length in lengths]
         with tqdm(total=sum(lengths), desc="Audit", unit="step") as bar:
             clock = _Clock(bar, announce)
             for noise_scale, steps in zip(NOISE_SCALES, lengths, strict=True):
@@ -144,14 +144,14 @@ class RunAudit:
             "max_grad_norm": self.config.max_grad_norm,
             "normaliser": sampling.normaliser,
             "noise_multiplicity": self.config.noise_multiplicity,
-            **({} if self.bands is None else {"noise_bands": self.bands.count}),
+            **({} if self.mechanism.num_groups == 1 else {"noise_bands": self.mechanism.num_groups}),
             "delta": sampling.target_delta,
         }
         return Audit("run", settings, {"dp_sgd": outcomes}, checks, time.perf_counter() - start)
 
     @property
-    def bands(self) -> Bands | None:
-        return Bands.of(self.plan.rows["dp_sgd"].query)
+    def mechanism(self) -> Mechanism:
+        return self.plan.rows["dp_sgd"].mechanism
 
     @property
     def sampling(self) -> SamplingFacts:
@@ -163,17 +163,17 @@ class RunAudit:
 
     def _probes(self) -> list[Check]:
         trained = self._new_model()
-        mechanism = Mechanism.of(self.plan)
+        step = Audited.of(self.plan)
         shape = trained.row_shape or self.facts.image_shape
         model = AuditedModel(trained.model, trained.loss, shape, self.facts.class_names)
         bf16 = self.config.precision == "bf16"
         return [
-            *own_gradient_checks(mechanism, model, bf16=bf16),
-            *sensitivity_checks(mechanism, stand_in(), tight=True, thorough=True),
-            *sensitivity_checks(mechanism, model, tight=False, thorough=False),
-            *additivity_checks(mechanism, stand_in(), "stand-in"),
-            *additivity_checks(mechanism, model, "the model", model_tolerance(bf16)),
-            *parameter_noise_checks(mechanism, model),
+            *own_gradient_checks(step, model, bf16=bf16),
+            *sensitivity_checks(step, stand_in(), tight=True, thorough=True),
+            *sensitivity_checks(step, model, tight=False, thorough=False),
+            *additivity_checks(step, stand_in(), "stand-in"),
+            *additivity_checks(step, model, "the model", model_tolerance(bf16)),
+            *parameter_noise_checks(step, model),
         ]
 
     def _ledger(self) -> PrivacyLedger:
@@ -204,14 +204,13 @@ class RunAudit:
             exact_check(
                 "ledger: sample rate",
                 last["sampling_probability"],
-                sampling.sample_rate * (1 if self.bands is None else self.bands.count),
+                self.mechanism.sampling_probability,
             ),
             exact_check("ledger: clip norm", last["query"].get("clip_norm", math.nan), self.config.max_grad_norm),
         ]
         declared = Declared(
-            steps, sampling.num_units, sampling.sample_rate, last["noise_multiplier"], self.config.max_grad_norm,
+            steps, sampling.num_units, ledger.asked[-1].mechanism, self.config.max_grad_norm,
             sampling.normaliser, self.config.noise_multiplicity, ledger.epsilon(), sampling.target_delta,
-            self.bands,
         )  # fmt: skip
         return declared, checks
 

@@ -220,10 +220,9 @@ def describe_total(plan: Plan) -> str:
 
 def describe_step(plan: Plan, sampling: SamplingFacts, num_parameters: int) -> str:
     """One step of DP-SGD: its images, and how far their gradients stand out from the noise."""
-    sigma, bands = plan.noise_of_a_step, plan.rows[DP_SGD].bands
-    memory = ""
-    if bands is not None:
-        numbers = (bands - 1) * num_parameters
+    sigma, memory = plan.noise_of_a_step, ""
+    if remembered := plan.rows[DP_SGD].mechanism.remembered:
+        numbers = remembered * num_parameters
         memory = f"\npast noise in memory: {numbers:,} numbers, {4 * numbers / 1e6:,.4g} MB, in the first process"
     return (
         f"a step of DP-SGD: {sampling.expected_batch_size:,.1f} {plan.unit}s expected, their gradient sum divided by "

@@ -50,7 +50,7 @@ class SharedLedger(PrivacyLedger):
 
         self.__dict__.update(processes.on_first(open_ledger))
 
-    rows, prior_releases = _read("rows"), _read("prior_releases")
+    rows, asked, prior_releases = _read("rows"), _read("asked"), _read("prior_releases")
     close = _asked("close")
     epsilon, epsilon_of_all_releases = _asked("epsilon"), _asked("epsilon_of_all_releases")
     tightest_bound = _asked("tightest_bound")

@@ -14,6 +14,7 @@ from torch import nn
 from tqdm.auto import tqdm
 
 from ..accounting.ledger import PrivacyLedger
+from ..mechanisms import sampled
 from ..models.private_set import classification_loss
 from ..privacy.sensitive import SensitiveImages
 from .classifiers import network_scores
@@ -93,7 +94,8 @@ def reference_dp(
     try:
         batch_size = min(expected_batch_size, real_train.public_size)
         sample_rate = batch_size / real_train.public_size
-        noise_multiplier = ledger.calibrate(sample_rate, steps)
+        mechanism = sampled(sample_rate)
+        mechanism = mechanism.with_noise(ledger.calibrate(mechanism, steps))
         door = SensitiveImages(
             real_train.images, real_train.labels, num_images=real_train.public_size, capacity=real_train.capacity,
             image_shape=(channels, height, width), ledger=ledger, class_names=class_names, device=torch.device(device),
@@ -105,8 +107,7 @@ def reference_dp(
         ema = EMAModel(network.parameters(), decay=EMA_DECAY)
         for _ in tqdm(range(steps), desc=f"DP classifier (seed {seed})", unit="step", leave=False):
             gradients = door.noisy_gradient(
-                network, classification_loss,
-                max_grad_norm=MAX_GRAD_NORM, noise_multiplier=noise_multiplier, sample_rate=sample_rate,
+                network, classification_loss, mechanism, max_grad_norm=MAX_GRAD_NORM,
                 normaliser=batch_size, noise_multiplicity=1, max_physical_batch_size=MAX_PHYSICAL_BATCH_SIZE,
                 reserve_steps=steps,
             )  # fmt: skip
@@ -121,9 +122,9 @@ def reference_dp(
     protocol = {
         "classifier": "dp_cnn", "trained_on": WITH_DP, "tested_on": "real", "num_train": real_train.public_size,
         "num_test": len(real_test), "seeds": [seed], "parameters": sum(p.numel() for p in network.parameters()),
-        "epsilon": epsilon_spent, "delta": delta, "noise_multiplier": noise_multiplier, "sample_rate": sample_rate,
-        "steps": steps, "max_grad_norm": MAX_GRAD_NORM, "learning_rate": LEARNING_RATE, "momentum": MOMENTUM,
-        "hypothetical": HYPOTHETICAL, "repetition": FRESH_NOISE,
+        "epsilon": epsilon_spent, "delta": delta, "noise_multiplier": mechanism.noise_multiplier,
+        "sample_rate": sample_rate, "steps": steps, "max_grad_norm": MAX_GRAD_NORM, "learning_rate": LEARNING_RATE,
+        "momentum": MOMENTUM, "hypothetical": HYPOTHETICAL, "repetition": FRESH_NOISE,
     }  # fmt: skip
     predicted = network_scores(network, real_test.images, device).argmax(1)
     return score_predictions([predicted], real_test, protocol)

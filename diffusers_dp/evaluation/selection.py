@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..accounting.ledger import LedgerRow, PrivacyLedger
+from ..accounting.ledger import PrivacyLedger
 from ..accounting.ledger_file import CHOICE, ReleaseRows, other_releases
 from ..errors import UsageError
 from ..files.sealed_folder import open_sealed
@@ -156,13 +156,14 @@ def choose_privately(
     ledger = selection.ledger(ledger_path)
     try:
         _refuse_second_choice(selection, question)  # checked again under the lock
-        noise_multiplier = ledger.rows[0]["noise_multiplier"] if ledger.rows else ledger.calibrate(1.0, 1)
-        row = LedgerRow(CHOICE, "gaussian", noise_multiplier)
+        query = ChoiceQuery(candidates=len(candidates))
+        noise_multiplier = ledger.asked[0].noise_multiplier if ledger.rows else ledger.calibrate(query.mechanism(), 1)
+        row = query.row(noise_multiplier)
         asked = {"asked": question, "candidates": len(candidates)}
         answers = None if ledger_path is None or question is None else _answers(ledger_path)
 
         def ask() -> dict[str, torch.Tensor]:
-            counts = ChoiceQuery(candidates=len(candidates)).ask(
+            counts = query.ask(
                 _door_to(validation, ledger), lambda images, labels: _correctness(candidates, images, labels),
                 noise_multiplier=noise_multiplier,
             )  # fmt: skip
@@ -207,7 +208,8 @@ def check_choice(selection: PrivateSelection, question: str | None = None) -> No
     """
     path = selection.ledger_path
     if path is not None and not _refuse_second_choice(selection, question):
-        selection.ledger(others=_releases(path, selection.validation.unit_of_privacy)).calibrate(1.0, 1)
+        ledger = selection.ledger(others=_releases(path, selection.validation.unit_of_privacy))
+        ledger.calibrate(ChoiceQuery(candidates=1).mechanism(), 1)
 
 
 def _releases(ledger_path: Path | str, unit_of_privacy: str) -> list[ReleaseRows]:

@@ -159,3 +159,11 @@ def bounded_text(value: Any, most: int = 1_000) -> str:
     if not isinstance(value, str) or len(value) > most:
         raise ValueError
     return value
+
+
+def plain_facts(facts: dict, what: str) -> dict:
+    """The facts as a reader of a file sees them. Raises `UsageError` where they are no JSON values."""
+    try:
+        return json.loads(json.dumps(facts, allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{what} must be plain JSON: {error}.") from error

@@ -10,8 +10,8 @@ import math
 
 import torch
 
-from ..accounting.ledger_row import STEPS
 from ..errors import UsageError
+from ..mechanisms.mechanism import STEPS
 from ..randomness.rounded_gaussian import MOST_STEPS
 from .parts import Parts
 

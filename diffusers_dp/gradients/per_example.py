@@ -12,7 +12,7 @@ from functools import cached_property, partial
 import torch
 from torch import nn
 
-from ..accounting.ledger_row import STEPS
+from ..mechanisms.mechanism import STEPS
 from .grid import clip_steps, fits, rounded_in_place
 from .parts import Parts, norms, weighted_sum, without_autocast
 from .rules import ParameterGradients, Rule, rule_of

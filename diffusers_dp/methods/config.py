@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, TypeVar, get_type_hints, overload
 
 from ..accounting.epsilon import largest_sample
-from ..accounting.ledger_row import rate_of_coins
 from ..errors import UsageError
 from ..files.strange_values import read_yaml_file
+from ..mechanisms.poisson import rate_of_coins
 from .advice import Situation
 from .automatic import AUTO, OF_A_NEW_MODEL, automatic
 from .command_line import dash_remedy, nearest_flag, parser_of, value_type

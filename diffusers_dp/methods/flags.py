@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ..accounting.ledger_row import STEPS
 from ..data.source import DataSource
 from ..errors import UsageError
+from ..mechanisms import Banded, Mechanism, Shares, sampled
+from ..mechanisms.band_coefficients import Workload, best_coefficients
+from ..mechanisms.groups import new_key
 from ..queries.class_counts import ClassCounts
 from ..queries.query import Query
 from ..queries.semantic import SemanticQuery
@@ -22,6 +24,7 @@ from .flag_groups import HubFlags, ModelFlags, NetworkFlags, PrivacyFlags, RunFl
 
 #: Flags that say something of each question by its name.
 OF_QUESTIONS = ("noise_multiplier", "budget")
+TRIED = (4, 8, 16)  # by `--noise_bands auto`, beside independent noise
 
 
 @dataclass(frozen=True)
@@ -124,10 +127,10 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
         return f"the {rest[0]}" if rest else "anything else"
 
     @property
-    def facts_of_rows(self) -> dict[str, int]:
-        """What the ledger says of every question."""
-        units = {} if self.unit_column is None else {"max_images_per_unit": self.images_per_unit}
-        return units | ({"grid": STEPS} if self.is_exact else {})
+    def of_door(self) -> dict[str, Any]:
+        """What the door makes of every mechanism, see `Mechanism.at`."""
+        most = None if self.unit_column is None else self.images_per_unit
+        return {"exact": self.is_exact, "max_images_per_unit": most}
 
     @property
     def drawn_by_class(self) -> tuple[str, ...]:
@@ -356,6 +359,40 @@ class DPSGDConfig(LoopFlags, TrainingConfig):
         if self.noise_bands == "auto":
             return None if self.has_guarantee else 1
         return int(self.noise_bands)
+
+    @property
+    def least_error(self) -> bool:
+        """Whether the plan takes the one of `mechanisms` with the least error, and not the last."""
+        return self.bands is None
+
+    def mechanisms(self, sample_rate: float, workload: Workload, ids: str) -> tuple[Mechanism, ...]:
+        """What a step can be, without its noise: of several, independent noise comes first. Groups have a fresh key.
+
+        Args:
+            sample_rate (`float`): q, of all units.
+            workload (`Workload`): The sums into which the noise goes.
+            ids (`str`): What the id of an image is, see `mechanisms.groups.Grouped`.
+        """
+        grouped = {"noise_multiplier": 1.0, "group_key": new_key(), "ids": ids, **self.of_door}
+        if self.num_shares is not None:
+            return (Shares(number=self.num_shares, votes=self.num_votes, **grouped),)
+        tried = TRIED if self.bands is None else (self.bands,) if self.bands > 1 else ()
+        correlated = (
+            Banded(rate=sample_rate, coefficients=best_coefficients(number, workload), **grouped)
+            for number in tried
+            if number <= workload.steps and number * sample_rate <= 1
+        )
+        return (sampled(sample_rate, **self.of_door), *correlated)
+
+    def refuse_other_groups(self, began: Mechanism) -> None:
+        """Groups hold for all steps of a release. Raises `UsageError` where a flag names another number than that of
+        the first start; `--noise_bands auto` names none."""
+        flag, asked = ("num_teachers", self.num_shares) if self.num_shares is not None else ("noise_bands", self.bands)
+        if asked is not None and asked != began.num_groups:
+            raise UsageError(
+                f"--{flag} {asked} is not what this run began with, {began.num_groups}: resume with --{flag} "
+                f"{began.num_groups}."
+            )
 
     def check(self) -> None:
         if self.bands is not None and self.bands > self.max_train_steps:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, ClassVar
 
-from ..accounting.ledger_row import NO_EXACT_LATENTS
 from ..errors import UsageError
+from ..mechanisms.mechanism import NO_EXACT_LATENTS
 from ..queries.query import Query
 from ..queries.saliency import MatrixSaliency
 from .flag import expert, flag, refuse_given, split_list

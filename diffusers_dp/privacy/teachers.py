@@ -10,7 +10,7 @@ one Gaussian mechanism on all shares.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,18 +19,20 @@ import torch
 from torch import nn
 from torch.func import functional_call, grad, stack_module_state, vmap
 
-from ..accounting.ledger_row import Bands, Shares, teachers_row
+from ..accounting.ledger_row import gradient_row
 from ..errors import UsageError
 from ..files.sealed_folder import clear_replaced, find_replaced, open_sealed, seal
 from ..gradients.step import Gradients, clip_factors
+from ..mechanisms import Mechanism, Shares
 from ..randomness.keyed_hash import group_of, has_id
-from ..randomness.private_generator import PrivateGenerator
 from .kept_state import KeptState
+from .passages import OF_TEACHERS, passage_of
+from .records import scaled
+from .sensitive import SensitiveImages
 
 
 if TYPE_CHECKING:
     from ..data.images import ImageArrays
-    from .sensitive import SensitiveImages
 
 #: A teacher as losses see it: images and labels (or `None`) to its output.
 Teacher = Callable[[torch.Tensor, torch.Tensor | None], torch.Tensor]
@@ -87,33 +89,39 @@ class _Chunk:
 
 
 class Teachers:
-    """Noisy sums over teachers, by the signature of `SensitiveImages.noisy_gradient`. Made by
-    `SensitiveImages.teachers`.
+    """A network for each share of the units of a door, which answer with noisy sums as `SensitiveImages` does.
 
     Args:
-        door (`SensitiveImages`): To the units that are shared out.
+        door (`SensitiveImages`): To the units that are shared out; its ledger is charged.
         teaching (`Teaching`): How teachers are made and learn.
-        shares (`Shares`): Public facts of the shares.
-        source (`PrivateGenerator`): The door's own, for noise and batches.
+        shares (`Mechanism`): One of `Shares`, with their public number and key.
         records (`ImageArrays`, *optional*): All images, needed with several processes. Each process reads those of
             its own shares.
         folder (`Path`, *optional*): Private folder that keeps the teachers between starts.
+
+    Raises:
+        ValueError: There are more shares than units, units without ids, or several processes without `records`.
     """
 
     def __init__(
-        self, door: "SensitiveImages", teaching: Teaching, shares: Shares, source: PrivateGenerator,
-        records: "ImageArrays | None", folder: Path | None,
+        self, door: SensitiveImages, teaching: Teaching, shares: Mechanism, *, records: "ImageArrays | None" = None,
+        folder: Path | None = None,
     ):  # fmt: skip
-        self._door, self.teaching, self.shares, self._generator = door, teaching, shares, source
+        door._refuse_shut()
+        number = shares.num_groups
+        if number > door.num_units:
+            raise ValueError(f"{number} shares are more than {door.num_units} units.")
+        assert isinstance(shares.who, Shares)
+        self._door, self.teaching, self.shares, self._generator = door, teaching, shares.who, door._generator
         self.processes, self.device = door.processes, door.device
         self.image_shape, self.class_names = door.image_shape, door.class_names
-        own = list(range(self.processes.index, shares.number, self.processes.count))
-        images, labels, readable, ids = door._all_records(records)
+        own = list(range(self.processes.index, number, self.processes.count))
+        images, labels, readable, ids = door._records.of_all_processes(records)
         self._images, self._labels = images, labels
-        share = group_of(ids, shares.number, shares.group_key)
+        share = group_of(ids, number, self.shares.group_key)
         there = np.flatnonzero(has_id(ids) & readable & self._known(ids, folder))
         self._order = torch.from_numpy(there[np.argsort(share[there], kind="stable")])
-        counts = np.bincount(share[there], minlength=shares.number)
+        counts = np.bincount(share[there], minlength=number)
         first = np.concatenate([[0], np.cumsum(counts)[:-1]])
         self._votes = bool(teaching.votes)
         self._base = teaching.new().to(self.device)
@@ -162,19 +170,9 @@ class Teachers:
         return _Chunk(shares, weights, optimizer, first, counts)
 
     def noisy_gradient(
-        self,
-        model: Any,
-        row_loss: Any,
-        *,
-        max_grad_norm: float,
-        noise_multiplier: float,
-        sample_rate: float,
-        normaliser: float,
-        noise_multiplicity: int,
-        max_physical_batch_size: int,
+        self, model: Any, row_loss: Any, mechanism: Mechanism, *, max_grad_norm: float, normaliser: float,
         reserve_steps: int = 1,
-        bands: Bands | None = None,
-    ) -> Gradients:
+    ) -> Gradients:  # fmt: skip
         """One round: every teacher learns on its share, judges the student's inputs, and the clipped vectors are
         added up, with noise, and divided by a public constant. It takes one step of an open reservation **before** an
         image is read.
@@ -186,8 +184,9 @@ class Teachers:
             model (`Any`): The student. `model.inputs()` draws public inputs `[n, ...]` and labels `[n]` or `None`,
                 the same in every process.
             row_loss (`Teaching`): That of these teachers.
+            mechanism (`Mechanism`): Of these shares, and sigma. The noise has standard deviation sigma times the
+                sensitivity.
             max_grad_norm (`float`): C, which bounds the norm of all n vectors of a share together.
-            noise_multiplier (`float`): sigma. The noise has standard deviation sigma times the sensitivity.
             normaliser (`float`): The public divisor.
             reserve_steps (`int`, defaults to 1): Rounds to reserve at once when no reservation is open.
 
@@ -198,21 +197,22 @@ class Teachers:
             BudgetExceeded: The round would exceed the budget; no image was read.
             UsageError: The teaching draws random numbers, keeps something between calls, or returns no vector for
                 each input.
-            ValueError: The round is to be sampled, correlated or exact; or the teaching is another one.
+            ValueError: The mechanism is of other shares or votes; the noise is exact; or the teaching is another one.
         """
         door, teaching = self._door, self.teaching
         door._refuse_shut()
-        if sample_rate != 1 or bands is not None or noise_multiplicity != 1:
-            raise ValueError("Teachers answer for all shares in each round: nothing is sampled or correlated.")
         if row_loss is not teaching or door._exact:
             raise ValueError("Teachers answer with the teaching that they were made with, and not with exact noise.")
         inputs, labels = model.inputs()
         inputs, labels = inputs.detach().to(self.device), None if labels is None else labels.to(self.device)
         shape = self._shape = self._shape or self._try(inputs, labels)
-        row = teachers_row(
-            self.shares, clip_norm=max_grad_norm, noise_multiplier=noise_multiplier, normaliser=normaliser,
-            votes=math.prod(shape[:-1]) if self._votes else None, facts=door._facts,
-        )  # fmt: skip
+        votes = math.prod(shape[:-1]) if self._votes else None
+        if mechanism.who != replace(self.shares, votes=votes, noise_multiplier=mechanism.who.noise_multiplier):
+            raise ValueError("Teachers answer for the shares that they were made with, and cast the votes that count.")
+        row = gradient_row(
+            door._charged(mechanism, by_label=False), max_grad_norm=max_grad_norm, normaliser=normaliser
+        )
+        passage = passage_of(row.mechanism, door._records, self._generator, OF_TEACHERS)
         kept = KeptState(model, teaching, self._base)
         self.ledger.take_step(row, reserve_steps=reserve_steps)
         total = torch.zeros(math.prod(shape), dtype=torch.float64, device=self.device)
@@ -225,11 +225,7 @@ class Teachers:
                 total += self._vectors(chunk, inputs, labels, max_grad_norm).sum(0)
                 kept.refuse_private()
         door._refused = False
-        if self.processes.is_first:
-            total = total + self._generator.normal(
-                total.shape, noise_multiplier * row.query["sensitivity"], total.device
-            )
-        answer = self.processes.sum({ANSWER: total})[ANSWER] / normaliser
+        answer = passage.answer({ANSWER: total}, clip_norm=max_grad_norm, normaliser=normaliser)[ANSWER]
         self._rounds += 1
         return {ANSWER: answer.view(shape).to(torch.float32)}
 
@@ -264,7 +260,7 @@ class Teachers:
         found = self._images[record]
         images = found.new_zeros(len(chunk.shares), size, *self.image_shape)
         images[there] = found
-        views = self._views(self._door._scaled(images.to(self.device), -1))
+        views = self._views(scaled(images.to(self.device), -1))
         labels = None
         if self._labels is not None:
             labels = torch.zeros(len(chunk.shares), size, dtype=torch.long)
@@ -360,7 +356,7 @@ class Teachers:
     def _made_of(self) -> dict[str, Any]:
         """What teachers of an earlier start must have been made of."""
         shapes = {name: list(value.shape) for name, value in self._base.named_parameters()}
-        return {"shares": self.shares.facts, "chunk": CHUNK, "weights": shapes}
+        return {"shares": self.shares.own_facts, "chunk": CHUNK, "weights": shapes}
 
     def _load(self) -> None:
         """Teachers of an earlier start. Those of other shares, or of other processes, learn anew: an answer costs what

@@ -6,6 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ..accounting.ledger_row import LedgerRow
+from ..mechanisms import Mechanism, sampled
+
 
 if TYPE_CHECKING:
     import torch
@@ -109,6 +112,16 @@ class Query:
         """Returns public features that take about as long as the run's, for a forecast."""
         return self.stand_in()
 
+    def mechanism(self, noise_multiplier: float = 1.0, **facts: Any) -> Mechanism:
+        """Who takes part, with this noise multiplier; `facts` as of `Mechanism`."""
+        return sampled(self.sample_rate, noise_multiplier, **facts)
+
+    def row(self, noise_multiplier: float, **facts: Any) -> LedgerRow:
+        """The row of a plan, which states no other facts of the question yet."""
+        return LedgerRow(
+            self.name, self.mechanism(noise_multiplier, **facts), self.repeats, {"clip_norm": self.clip_norm}
+        )
+
     def ask(self, images: "SensitiveImages", features: "Features", *, noise_multiplier: float) -> "torch.Tensor":
         """
         Puts the question to the door, which writes its ledger first.
@@ -129,10 +142,8 @@ class Query:
         normaliser = self.normaliser(images.num_units, classes)
         return images.noisy_sum(
             features,
+            self.mechanism(noise_multiplier, by_label=self.by_label),
             clip_norm=self.clip_norm,
-            noise_multiplier=noise_multiplier,
-            sample_rate=self.sample_rate,
-            by_label=self.by_label,
             name=self.name,
             repeats=self.repeats,
             query={**({} if normaliser is None else {"normaliser": normaliser}), **self.facts},

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
-from ..accounting.ledger_row import COEFFICIENT_STEPS
+from ..mechanisms.banded import COEFFICIENT_STEPS
 from .private_generator import PrivateGenerator
 
 

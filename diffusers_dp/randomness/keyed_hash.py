@@ -11,7 +11,6 @@ import numpy as np
 
 
 DIGEST = np.dtype("V16")  # of an id; two ids of one digest do not occur by chance
-KEY_BYTES = 16
 _HELD_OUT = b"held out images "  # public and fixed: the same images in every run, whatever --seed is
 
 

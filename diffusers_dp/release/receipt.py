@@ -18,9 +18,9 @@ from typing import Any
 from .. import __version__
 from ..accounting.epsilon import RDP_ORDERS
 from ..accounting.ledger import PrivacyLedger
-from ..accounting.ledger_row import STEPS
 from ..errors import UsageError
 from ..files.canonical import canonical_json
+from ..mechanisms.mechanism import STEPS
 from ..methods.method import PROVEN, Method
 from ..words import CARD_NAME, FORMAT, MOST_EVENTS, RECEIPT_NAME
 

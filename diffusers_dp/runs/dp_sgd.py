@@ -13,7 +13,7 @@ from diffusers.training_utils import EMAModel
 from torch import nn
 
 from ..accounting.ledger import PrivacyLedger
-from ..accounting.ledger_row import DP_SGD, TEACHERS, Bands, LedgerRow
+from ..accounting.ledger_row import DP_SGD, TEACHERS, LedgerRow
 from ..distributed.interruption import stop_now, stop_requested, uninterrupted
 from ..errors import BudgetExceeded
 from ..gradients import largest_physical_batch
@@ -93,7 +93,7 @@ def run_dp_sgd(
     Args:
         images (`SensitiveImages` or `Teachers`): Whose `noisy_gradient` each step asks.
         settings (`LoopFlags`): How it goes on between two noisy gradients.
-        row (`LedgerRow`): One step, see `gradient_row`: noise multiplier, sample rate, clip norm, divisor, K, bands.
+        row (`LedgerRow`): One step, see `gradient_row`: mechanism, clip norm, divisor, K.
         private (`Path`): The run's private folder, where checkpoints lie.
         largest_batch_size (`int`): Images of a step, which it hardly ever exceeds.
         expected_batch_size (`float`): qN, for the tracker.
@@ -122,24 +122,23 @@ def run_dp_sgd(
     physical_batch_size = settings.physical_batch_size or largest_physical_batch(
         trained.model, trained.loss,
         image_shape=images.image_shape, labelled=images.class_names is not None, device=images.device,
-        noise_multiplicity=row.query["noise_multiplicity"], at_most=largest_batch_size,
-        at_least=row.query.get("max_images_per_unit", 1), processes_here=processes.local_count,
+        noise_multiplicity=row.facts["noise_multiplicity"], at_most=largest_batch_size,
+        at_least=row.mechanism.max_images_per_unit or 1, processes_here=processes.local_count,
     )  # fmt: skip
-    bands = Bands.of(row.query)
+    how: dict[str, Any] = {} if isinstance(images, Teachers) else {
+        "noise_multiplicity": row.facts["noise_multiplicity"], "max_physical_batch_size": physical_batch_size,
+    }  # fmt: skip
     together = settings.reserved_together
     with processes.bar(total=last_step, initial=step, desc=WORDS[row.name], unit="step") as bar, uninterrupted():
         while step < last_step:
             gradients = images.noisy_gradient(
                 trained.model,
                 trained.loss,
-                max_grad_norm=row.query["clip_norm"],
-                noise_multiplier=row.noise_multiplier,
-                sample_rate=row.sampling_probability if bands is None else row.query["sample_rate"],
-                normaliser=row.query["normaliser"],
-                noise_multiplicity=row.query["noise_multiplicity"],
-                max_physical_batch_size=physical_batch_size,
+                row.mechanism,
+                max_grad_norm=row.facts["clip_norm"],
+                normaliser=row.facts["normaliser"],
                 reserve_steps=min(together - step % together, last_step - step),
-                bands=bands,
+                **how,
             )
             if trained.backward is not None:
                 trained.backward(gradients)

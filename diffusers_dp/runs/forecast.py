@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from ..accounting.ledger import PrivacyLedger
-from ..accounting.ledger_row import LedgerRow, Shares
+from ..accounting.ledger_row import LedgerRow
 from ..data.images import PublicFacts
 from ..distributed.memory import peak_bytes
 from ..gradients.physical_batch import blank_images, blank_step, largest_physical_batch
@@ -24,6 +24,7 @@ from ..methods.dp_sgd_flags import LoopFlags
 from ..methods.flags import OrdinaryTraining
 from ..models import FeatureGenerator
 from ..privacy.sensitive import SensitiveImages
+from ..privacy.teachers import Teachers
 from ..queries.query import Query
 from ..randomness.private_generator import PrivateGenerator
 from .dp_sgd import Trained
@@ -92,17 +93,16 @@ def forecast(
     """
     device, row = torch.device(device), plan.step
     assert row is not None  # where there is DP-SGD
-    shares = Shares.of(row.query)
     pixels, weights = facts.num_images * math.prod(facts.image_shape), _bytes(trained.module)
     with _unchanged(device, trained.module, trained.model):
-        if shares is None:
+        if not row.mechanism.who.has_teachers:
             step, memory = _step(facts, plan, row, trained, device, settings, count)
             disk = 4 * facts.num_images * math.prod(trained.row_shape) if trained.row_shape else 0
             before, title = 0.0, "DP-SGD"
         else:
-            step, before = _round(facts, trained, shares, row, device, count)
+            step, before = _round(facts, trained, row, device, count)
             teaching: Any = trained.loss
-            memory = disk = WEIGHTS_OF_ADAM * _bytes(teaching.new()) * shares.number
+            memory = disk = WEIGHTS_OF_ADAM * _bytes(teaching.new()) * row.mechanism.num_groups
             title = "rounds of teachers,"
         other, _ = _ordinary(stages, facts, trained, device, count)
     return Forecast(
@@ -120,7 +120,7 @@ def _step(
     images = max(1, math.ceil(plan.sampling.expected_batch_size * plan.sampling.images_per_unit / count))
     blank: dict[str, Any] = {
         "image_shape": trained.row_shape or facts.image_shape, "labelled": facts.class_names is not None,
-        "noise_multiplicity": row.query["noise_multiplicity"], "device": device,
+        "noise_multiplicity": row.facts["noise_multiplicity"], "device": device,
     }  # fmt: skip
 
     def step(number: int) -> dict[str, torch.Tensor]:
@@ -135,24 +135,26 @@ def _step(
 
 
 def _round(
-    facts: PublicFacts, trained: Trained, shares: Shares, row: LedgerRow, device: torch.device, count: int
+    facts: PublicFacts, trained: Trained, row: LedgerRow, device: torch.device, count: int
 ) -> tuple[float, float]:
     """Seconds of a round, and of the teachers' first steps: a round of a few teachers on blank images, as many times
     as there are more of them."""
     teaching: Any = trained.loss
-    few = min(shares.number, FEW_TEACHERS)
+    number = row.mechanism.num_groups
+    few = min(number, FEW_TEACHERS)
     ledger = PrivacyLedger(None, target_epsilon=1e9, target_delta=1e-5, num_images=few, accountant="rdp")
     door = SensitiveImages(
         np.zeros((few, *facts.image_shape), dtype=np.uint8),
         None if facts.class_names is None else np.zeros(few, dtype=np.int64), num_images=few,
         image_shape=facts.image_shape, ledger=ledger, class_names=facts.class_names, device=device,
     )  # fmt: skip
-    teachers = door.teachers(replace(teaching, first_steps=0), replace(shares, number=few))
+    shares = row.mechanism.who.at(noise_multiplier=1.0, number=few, max_images_per_unit=None)
+    teachers = Teachers(door, replace(teaching, first_steps=0), shares)
     ask = partial(
-        teachers.noisy_gradient, trained.model, teachers.teaching, max_grad_norm=row.query["clip_norm"],
-        noise_multiplier=1.0, sample_rate=1.0, normaliser=few, noise_multiplicity=1, max_physical_batch_size=few,
+        teachers.noisy_gradient, trained.model, teachers.teaching, shares, max_grad_norm=row.facts["clip_norm"],
+        normaliser=few,
     )  # fmt: skip
-    seconds = _timed(lambda number: ask(), 1, device) * shares.number / few / count
+    seconds = _timed(lambda number: ask(), 1, device) * number / few / count
     # Once, because a student may take many steps.
     return seconds + _following(trained, ask(), 1, device), seconds * teaching.first_steps / max(1, teaching.steps)
 

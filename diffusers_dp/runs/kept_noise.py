@@ -8,31 +8,27 @@ that goes on keeps those of its first start, also of what it has not asked yet, 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..accounting.ledger_row import DP_SGD, TEACHERS, LedgerRow, sampled_row
+from ..accounting.ledger_row import DP_SGD, TEACHERS, LedgerRow
 from ..errors import IntegrityError, UsageError
 from ..queries.query import Query
 
 
 #: By the name of a row: what of it is never chosen again.
 Noise = Mapping[str, Mapping[str, Any]]
-_STEP = ("sampling_probability", "bands")
 
 
 def noise_of(rows: Mapping[str, LedgerRow], queries: Sequence[Query], exact: bool) -> dict[str, dict[str, Any]]:
     """What `private/run.json` keeps of a plan, as JSON values."""
     kept = {}
     for query in queries:
-        row = rows[query.name]  # whose sample rate is that of coins, with exact noise
-        kept[query.name] = {
-            **_asked(query), "noise_multiplier": row.noise_multiplier, "sample_rate": row.sampling_probability,
-        }  # fmt: skip
+        kept[query.name] = {**_asked(query), "noise_multiplier": rows[query.name].noise_multiplier}
     for name in {DP_SGD, TEACHERS} & set(rows):
         row = rows[name]
-        kept[name] = {"noise_multiplier": row.noise_multiplier, **{key: getattr(row, key) for key in _STEP}}
+        kept[name] = {**row.entry, "steps_reserved": row.steps}
     return {name: {**found, "exact": exact} for name, found in kept.items()}
 
 
-def kept_row(kept: Noise, query: Query) -> LedgerRow:
+def kept_row(kept: Noise, query: Query, of_door: Mapping[str, Any]) -> LedgerRow:
     """
     The row of a question with the noise of the first start.
 
@@ -52,7 +48,7 @@ def kept_row(kept: Noise, query: Query) -> LedgerRow:
                 f"The question '{query.name}' has {key.replace('_', ' ')} {now}, and this run began with "
                 f"{found.get(key)}: resume with the flags of the first start, or start another --output_dir."
             )
-    return sampled_row(query.name, _number(found, query.name), query.sample_rate, query.repeats)
+    return query.row(_number(found, query.name), **of_door)
 
 
 def refuse_the_other_kind(kept: Noise, has_guarantee: bool, exact: bool) -> None:
@@ -72,25 +68,22 @@ def refuse_the_other_kind(kept: Noise, has_guarantee: bool, exact: bool) -> None
         )
 
 
-def kept_noise_of_steps(kept: Noise, name: str, row: LedgerRow) -> float:
+def kept_step(kept: Noise, name: str) -> LedgerRow:
     """
-    The noise multiplier of DP-SGD, or of teachers, as the first start chose it.
+    DP-SGD, or rounds of teachers, as the first start planned it.
 
     Args:
         name (`str`): `DP_SGD` or `TEACHERS`.
-        row (`LedgerRow`): A step as the flags mean it now.
 
     Raises:
-        IntegrityError: The first start had another sampling; or the values are damaged.
+        IntegrityError: The values are missing or damaged.
     """
-    found = kept.get(name, {})
-    for key in _STEP:
-        if found.get(key) != getattr(row, key):
-            raise IntegrityError(
-                f"{'DP-SGD' if name == DP_SGD else 'Teachers'} of this run began with {key.replace('_', ' ')} "
-                f"{found.get(key)}, and now it is {getattr(row, key)}: resume with the flags of the first start."
-            )
-    return _number(found, name)
+    try:
+        return LedgerRow.read(kept[name])
+    except (LookupError, TypeError, ValueError, UsageError):
+        raise IntegrityError(
+            f"run.json is damaged: it has no noise multiplier of '{name}'; restore the file."
+        ) from None
 
 
 def _asked(query: Query) -> dict[str, Any]:

@@ -3,39 +3,26 @@
 PRV."""
 
 import math
-import secrets
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import psutil
 
 from ..accounting.ledger import PrivacyLedger
-from ..accounting.ledger_row import (
-    DP_SGD,
-    TEACHERS,
-    Bands,
-    LedgerRow,
-    Shares,
-    gradient_row,
-    rate_of_coins,
-    sampled_row,
-    teachers_row,
-)
+from ..accounting.ledger_row import DP_SGD, TEACHERS, LedgerRow
 from ..data.images import PublicFacts
-from ..errors import BudgetExceeded, IntegrityError, UsageError
+from ..errors import BudgetExceeded, UsageError
+from ..mechanisms import sampled
 from ..methods.bounds import check_images
 from ..methods.config import SamplingFacts, sampling_of, target_delta
 from ..methods.flags import DPSGDConfig, TrainingConfig
 from ..queries.query import Query
-from ..randomness.band_coefficients import Workload, noise_of_a_step
-from ..randomness.keyed_hash import KEY_BYTES
 from ..verify import delta_in_words, publishes_records
 from ..words import ACCOUNTANTS
-from .bands import chosen_bands, describe_bands, kept_bands, refuse_other_groups
 from .identity import read_identity
-from .kept_noise import Noise, kept_noise_of_steps, kept_row, refuse_the_other_kind
+from .kept_noise import Noise, kept_row, kept_step, refuse_the_other_kind
+from .noise_of_steps import chosen_mechanism, describe_noise, resumed_step, step_of
 from .plan_table import bound_in_words, limits_in_words, others_in_words, signals_in_words, table_of_rows
 from .question_slack import AGAIN, dearest, refuse_slack, slack_in_words
 from .run_ledger import new_ledger
@@ -59,8 +46,8 @@ class Plan:
         ledger (`PrivacyLedger`): In memory; it holds these rows and nothing else.
         queries (`tuple[Query, ...]`): What is asked, in this order, and before DP-SGD where the method has it. Those
             that get what all others leave have the last of the rows.
-        noise_errors (`dict[int, float]`): With `--noise_bands`, how much noise reaches the weights with each number of
-            bands that was looked at, see `chosen_bands`.
+        noise_errors (`dict[int, float]`): How much noise reaches the weights with each mechanism that was looked at,
+            see `chosen_mechanism`.
         exact (`bool`): `--noise exact`.
     """
 
@@ -90,11 +77,11 @@ class Plan:
     def table(self) -> str:
         """All of it for a person to read."""
         about_delta = [self.about_delta] if self.about_delta else []
-        bands = describe_bands(self.rows, self.noise_errors, self.unit) if self.noise_errors else []
+        chosen = describe_noise(self.rows, self.noise_errors, self.unit) if self.noise_errors else []
         signals = signals_in_words(self.ledger, self.rows, self.queries)
         noise = [EXACT_IN_WORDS] if self.exact else []
         slack = slack_in_words(self.ledger, self.rows) if self.ledger.has_guarantee else []
-        asked = [*table_of_rows(self.ledger, self.rows), *slack, *noise, *bands]
+        asked = [*table_of_rows(self.ledger, self.rows), *slack, *noise, *chosen]
         return "\n".join([*asked, *about_delta, *limits_in_words(self.ledger), *signals])
 
     @property
@@ -150,15 +137,14 @@ class Plan:
     @property
     def noise_against_independent(self) -> float:
         """How much noise reaches the weights, as a part of what independent noise of the same cost would be."""
-        chosen = self.rows[DP_SGD].bands or 1
+        chosen = self.rows[DP_SGD].mechanism.num_groups
         return self.noise_errors[chosen] / self.noise_errors[1] if chosen > 1 else 1.0
 
     @property
     def noise_of_a_step(self) -> float:
-        """Standard deviation of one step's own noise, in clip norms: the noise multiplier, or with bands more."""
-        row = self.rows[DP_SGD]
-        bands = Bands.of(row.query)
-        return row.noise_multiplier * (1.0 if bands is None else noise_of_a_step(bands.coefficients))
+        """Standard deviation of one step's own noise, in clip norms: the noise multiplier, or more where noise is
+        correlated."""
+        return self.rows[DP_SGD].mechanism.noise_of_a_step
 
 
 def plan_run(config: TrainingConfig, facts: PublicFacts) -> Plan:
@@ -188,9 +174,9 @@ def plan_run(config: TrainingConfig, facts: PublicFacts) -> Plan:
     rest = _queries_of_the_rest(config)
     for asked in config.queries:
         if kept is not None:
-            rows[asked.name] = kept_row(kept, _by_coins(config, asked))
+            rows[asked.name] = kept_row(kept, asked, config.of_door)
         elif asked.name not in {query.name for query in rest}:
-            rows[asked.name] = _query_row(_by_coins(config, asked), ledger)
+            rows[asked.name] = _query_row(config, asked, ledger)
     if kept is not None:
         return _resumed(config, facts, ledger, sampling, rows, kept)
     spent = ledger.epsilon(extra=[*rows.values(), *ledger.set_aside])
@@ -210,18 +196,13 @@ def plan_run(config: TrainingConfig, facts: PublicFacts) -> Plan:
                 f"{error} Lower --target_epsilon towards {left:.4g}, which is left, or raise the noise multipliers of "
                 "the queries."
             ) from None
-    later = _rows_of_the_rest(rest, slack, ledger)
+    later = _rows_of_the_rest(config, rest, slack, ledger)
     ledger.set_aside += [_as_planned(row, later) for row in slack]
     later |= {row.name: row for row in ledger.set_aside}
     errors: dict[int, float] = {}
     if (steps := config.dp_sgd) is not None and sampling is not None:
-        workload = Workload(steps.max_train_steps, steps.lr_scheduler, steps.lr_warmup_steps, steps.ema_decay)
-        bands, errors = chosen_bands(
-            steps.bands, ledger, sample_rate=sampling.sample_rate, counted_steps=steps.counted_steps,
-            workload=workload, ids=facts.ids,
-        )  # fmt: skip
-        groups = bands or _new_shares(steps, facts.ids)
-        later |= _dp_sgd_rows(steps, sampling, _calibrated(steps, ledger, sampling, groups), groups)
+        mechanism, errors = chosen_mechanism(steps, sampling, ledger, facts.ids)
+        later |= _dp_sgd_rows(steps, step_of(steps, sampling, mechanism))
     for row in later.values():
         ledger.reserve(row)
     rows |= later
@@ -243,12 +224,8 @@ def _resumed(
     rows |= {row.name: row for row in ledger.set_aside}
     ledger.set_aside = []
     if (steps := config.dp_sgd) is not None and sampling is not None:
-        name = DP_SGD if steps.num_shares is None else TEACHERS
-        workload = Workload(steps.max_train_steps, steps.lr_scheduler, steps.lr_warmup_steps, steps.ema_decay)
-        bands = kept_bands(steps.bands, kept.get(name, {}).get("bands") or 1, workload, facts.ids)
-        groups = bands or _new_shares(steps, facts.ids)
-        sigma = kept_noise_of_steps(kept, name, _step(steps, sampling, 1.0, groups))
-        rows |= _dp_sgd_rows(steps, sampling, sigma, groups)
+        began = kept_step(kept, DP_SGD if steps.num_shares is None else TEACHERS)
+        rows |= _dp_sgd_rows(steps, resumed_step(steps, sampling, began, facts.ids))
     for row in rows.values():
         if number := ledger.affordable_steps(row, row.steps):
             ledger.reserve(replace(row, steps=number))
@@ -268,14 +245,14 @@ def _slack(
             None, target_epsilon=ledger.target_epsilon, target_delta=ledger.target_delta, num_images=ledger.num_images
         )
         fixed.set_aside = list(known.values())
-        known |= _rows_of_the_rest(rest, (), fixed)
+        known |= _rows_of_the_rest(config, rest, (), fixed)
     return dearest(config.question_slack, known.values(), ledger)
 
 
 def _as_planned(again: LedgerRow, rows: dict[str, LedgerRow]) -> LedgerRow:
     """A repeated question with the noise multiplier that it has in the plan."""
     row = rows.get(again.name.removeprefix(AGAIN), again)
-    return replace(again, noise_multiplier=row.noise_multiplier)
+    return replace(again, mechanism=row.mechanism)
 
 
 def _refuse_one_name(config: TrainingConfig) -> None:
@@ -290,19 +267,13 @@ def _refuse_one_name(config: TrainingConfig) -> None:
 def _queries_of_the_rest(config: TrainingConfig) -> list[Query]:
     """The queries that share what all others leave, of a method without DP-SGD."""
     rest = [query for query in config.queries if query.noise_multiplier is None and query.budget_share is None]
-    rest = [_by_coins(config, query) for query in rest]
     if rest and config.dp_sgd is not None or len({query.sample_rate for query in rest}) > 1:
         raise ValueError(f"{config.method}: what is left goes to queries of one sample rate, and none beside DP-SGD.")
     return rest
 
 
-def _by_coins(config: TrainingConfig, query: Query) -> Query:
-    """Rounds the sample rate of a query as `--noise exact` charges it."""
-    return replace(query, sample_rate=rate_of_coins(query.sample_rate)) if config.is_exact else query
-
-
 def _rows_of_the_rest(
-    rest: Sequence[Query], slack: Sequence[LedgerRow], ledger: PrivacyLedger
+    config: TrainingConfig, rest: Sequence[Query], slack: Sequence[LedgerRow], ledger: PrivacyLedger
 ) -> dict[str, LedgerRow]:
     """With the one noise multiplier with which all of them together, and their slack, use up what the ledger has
     left."""
@@ -312,48 +283,33 @@ def _rows_of_the_rest(
     again = sum(row.steps for row in slack if row.name in names)
     aside, others = ledger.set_aside, [row for row in slack if row.name not in names]
     ledger.set_aside = [*aside, *others]
-    sigma = ledger.calibrate(rest[0].sample_rate, sum(query.repeats for query in rest) + again)
+    mechanism = rest[0].mechanism(**config.of_door)
+    sigma = ledger.calibrate(mechanism, sum(query.repeats for query in rest) + again)
     ledger.set_aside = aside
-    return {query.name: sampled_row(query.name, sigma, query.sample_rate, query.repeats) for query in rest}
+    return {query.name: query.row(sigma, **config.of_door) for query in rest}
 
 
-def _query_row(query: Query, ledger: PrivacyLedger) -> LedgerRow:
+def _query_row(config: TrainingConfig, query: Query, ledger: PrivacyLedger) -> LedgerRow:
     """With the given noise multiplier, or that of the share."""
     share, sigma = query.budget_share, query.noise_multiplier if ledger.has_guarantee else None
+    mechanism = query.mechanism(**config.of_door)
     if sigma is None and share is not None:
-        sigma = ledger.calibrate_gaussian(share, sampling_probability=query.sample_rate, steps=query.repeats)
+        sigma = ledger.calibrate_gaussian(share, mechanism, query.repeats)
     if sigma is None:
-        sigma = ledger.calibrate(query.sample_rate, query.repeats)
-    return sampled_row(query.name, sigma, query.sample_rate, query.repeats)
+        sigma = ledger.calibrate(mechanism, query.repeats)
+    return query.row(sigma, **config.of_door)
 
 
-def _dp_sgd_rows(
-    config: DPSGDConfig, sampling: SamplingFacts, sigma: float, groups: Bands | Shares | None
-) -> dict[str, LedgerRow]:
+def _dp_sgd_rows(config: DPSGDConfig, step: LedgerRow) -> dict[str, LedgerRow]:
     """DP-SGD or teachers, and their slack."""
-    step = _step(config, sampling, sigma, groups)
     rows = {step.name: replace(step, steps=config.max_train_steps)}
     if config.restart_slack:
         rows["restart_slack"] = replace(step, name="restart_slack", steps=config.restart_slack)
     return rows
 
 
-def _new_shares(config: DPSGDConfig, ids: str) -> Shares | None:
-    """Shares of the units for teachers, with a fresh public key."""
-    number = config.num_shares
-    return None if number is None else Shares(number, secrets.token_hex(KEY_BYTES), ids)
-
-
-def _calibrated(
-    config: DPSGDConfig, ledger: PrivacyLedger, sampling: SamplingFacts, groups: Bands | Shares | None
-) -> float:
-    number = groups.count if isinstance(groups, Bands) else 1
-    return ledger.calibrate(number * sampling.sample_rate, config.counted_steps, bands=number)
-
-
 def dp_sgd_row(config: DPSGDConfig, plan: Plan, ledger: PrivacyLedger, *, anew: bool = False) -> LedgerRow:
-    """One step of DP-SGD as the run's ledger has it from an earlier start, or else with the noise of the plan, and the
-    plan's bands.
+    """One step of DP-SGD as the run's ledger has it from an earlier start, or else that of the plan.
 
     Args:
         anew (`bool`, defaults to `False`): Choose the noise for the budget of `ledger`, as an audit does, which has a
@@ -361,71 +317,18 @@ def dp_sgd_row(config: DPSGDConfig, plan: Plan, ledger: PrivacyLedger, *, anew: 
 
     Raises:
         IntegrityError: The earlier start had another clip norm, noise multiplicity or sampling.
-        UsageError: It had other bands.
+        UsageError: It had other groups.
     """
-    sampling = plan.sampling
-    assert sampling is not None  # of a `DPSGDConfig`
-    earlier, groups = _earlier(config, ledger), groups_of_run(config, plan, ledger)
+    assert plan.step is not None and plan.sampling is not None  # of a `DPSGDConfig`
+    row = replace(plan.step, steps=1)
+    earlier = [asked for asked in ledger.asked if asked.name == row.name]
     if earlier:
-        sigma = earlier["noise_multiplier"]
-    elif anew or plan.step is None:
-        sigma = _calibrated(config, ledger, sampling, groups)
-    else:
-        sigma = plan.step.noise_multiplier
-    row = _step(config, sampling, sigma, groups)
-    if earlier:
-        _check_same(earlier, row)
+        ids = row.mechanism.facts.get("ids", "row")
+        return resumed_step(config, plan.sampling, replace(earlier[-1], steps=1), ids)
+    if anew:
+        sigma = ledger.calibrate(row.mechanism, config.counted_steps)
+        row = replace(row, mechanism=row.mechanism.with_noise(sigma))
     return row
-
-
-def groups_of_run(config: DPSGDConfig, plan: Plan, ledger: PrivacyLedger) -> Bands | Shares | None:
-    """Bands or shares that the run's ledger has from an earlier start, or else the plan's.
-
-    Raises:
-        UsageError: The earlier start had others.
-    """
-    refuse_other_groups(config.bands, config.num_shares, ledger)
-    earlier = _earlier(config, ledger)
-    query = earlier["query"] if earlier else {} if plan.step is None else plan.step.query
-    return Bands.of(query) or Shares.of(query)
-
-
-def _earlier(config: DPSGDConfig, ledger: PrivacyLedger) -> dict[str, Any] | None:
-    """The last row of steps of an earlier start."""
-    name = DP_SGD if config.num_shares is None else TEACHERS
-    return next((row for row in reversed(ledger.rows) if row["stage"] == name), None)
-
-
-def _step(config: DPSGDConfig, sampling: SamplingFacts, sigma: float, groups: Bands | Shares | None) -> LedgerRow:
-    if isinstance(groups, Shares):
-        return teachers_row(
-            groups, clip_norm=config.answer_norm, noise_multiplier=sigma, normaliser=sampling.normaliser,
-            votes=config.num_votes, facts=config.facts_of_rows,
-        )  # fmt: skip
-    return gradient_row(
-        max_grad_norm=config.max_grad_norm,
-        noise_multiplier=sigma,
-        sample_rate=sampling.sample_rate,
-        normaliser=sampling.normaliser,
-        noise_multiplicity=config.noise_multiplicity,
-        facts=config.facts_of_rows,
-        bands=groups,
-    )
-
-
-def _check_same(earlier: dict[str, Any], row: LedgerRow) -> None:
-    before = {**earlier["query"], **earlier}
-    now = {**row.query, **asdict(row)}
-    for key in (
-        "grid", "sampling_probability", "clip_norm", "normaliser", "noise_multiplicity", "max_images_per_unit",
-        "votes",
-    ):  # fmt: skip
-        if before.get(key) != now.get(key):
-            raise IntegrityError(
-                f"{'DP-SGD' if row.name == DP_SGD else 'Teachers'} of this run began with {key.replace('_', ' ')} "
-                f"{before.get(key)}, and now it is "
-                f"{now.get(key)}: resume with the flags of the first start."
-            )
 
 
 def _refuse_large_delta(delta: float, number: int, unit: str) -> None:
@@ -450,10 +353,10 @@ def _left_of_dataset(config: TrainingConfig, ledger: PrivacyLedger, sampling: Sa
         return config.target_epsilon
     if config.dp_sgd is not None and sampling is not None:
         steps = config.dp_sgd.counted_steps
-        sigma = ledger.calibrate(sampling.sample_rate, steps)
-        alone = [sampled_row(DP_SGD, sigma, sampling.sample_rate, steps)]
+        mechanism = sampled(sampling.sample_rate)
+        alone = [LedgerRow(DP_SGD, mechanism.with_noise(ledger.calibrate(mechanism, steps)), steps)]
     elif rest:
-        alone = list(_rows_of_the_rest(rest, (), ledger).values())
+        alone = list(_rows_of_the_rest(config, rest, (), ledger).values())
     else:  # what is asked is given, and fits or does not
         return config.target_epsilon
     left = ledger.epsilon(extra=alone)

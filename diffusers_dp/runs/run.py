@@ -12,7 +12,6 @@ import torch
 from accelerate.utils import set_seed
 from torch import nn
 
-from ..accounting.ledger_row import Shares
 from ..data.images import READING, PublicFacts, listing_of, load_images, open_images
 from ..data.shares import load_share
 from ..distributed.processes import Processes
@@ -37,13 +36,13 @@ from ..release.unreleased import save_unreleased
 from ..sampling.drawing import sample_grid
 from ..verify import receipt_digest
 from ..words import RECEIPT_NAME
-from .bands import refuse_another_listing, refuse_other_groups
 from .checkpoints import find_checkpoint
 from .dp_sgd import WORDS, Trained, run_dp_sgd
 from .folder import DERIVED, RunFolder
 from .identity import read_identity, save_identity
 from .kept_noise import noise_of
-from .plan import Plan, dp_sgd_row, groups_of_run, plan_run
+from .noise_of_steps import refuse_another_listing
+from .plan import Plan, dp_sgd_row, plan_run
 from .rest_of_plan import refuse_what_cannot_be_finished
 from .run_ledger import new_ledger
 from .stages import StageTable
@@ -160,8 +159,8 @@ class TrainingRun(Generic[Config]):
     def _keep_groups(self, config: DPSGDConfig) -> None:
         """With `--noise_bands`, and for teachers, an image is in one group for as long as the release asks. Raises
         `UsageError`."""
-        refuse_other_groups(config.bands, config.num_shares, self.ledger)
-        if config.bands != 1 or config.num_shares is not None:
+        row = self.processes.on_first(lambda: dp_sgd_row(config, self.plan, self.ledger))
+        if row.mechanism.num_groups > 1:
             found = self.processes.on_first(lambda: listing_of(config.data, self.facts))
             refuse_another_listing(self.identity.listing, found, self.ledger)
             self.identity.listing = found
@@ -300,7 +299,7 @@ class TrainingRun(Generic[Config]):
         self.stages.done(stage, self.ledger)
 
     def teachers(self, teaching: Teaching) -> Teachers:
-        """A teacher for each share of the units, behind the door, for `dp_sgd`; see `SensitiveImages.teachers`.
+        """A teacher for each share of the units, behind the door, for `dp_sgd`; see `Teachers`.
 
         Args:
             teaching (`Teaching`): How a teacher is made, learns and judges.
@@ -310,12 +309,11 @@ class TrainingRun(Generic[Config]):
         """
         config = self.config.dp_sgd
         assert config is not None
-        shares = self.processes.on_first(lambda: groups_of_run(config, self.plan, self.ledger))
-        assert isinstance(shares, Shares)  # of a method with `num_shares`
+        row = self.processes.on_first(lambda: dp_sgd_row(config, self.plan, self.ledger))
         records = None
         if self.processes.count > 1:
             records = open_images(self.folder.private / "cache", str(self.made_of))
-        return self.images.teachers(teaching, shares, records=records, folder=self.folder.private)
+        return Teachers(self.images, teaching, row.mechanism, records=records, folder=self.folder.private)
 
     def dp_sgd(self, trained: Trained, *, images: "SensitiveImages | Teachers | None" = None) -> None:
         """DP-SGD on the sensitive images, from the last checkpoint on.

@@ -6,10 +6,11 @@ from typing import Any
 
 from ..accounting.ledger import PrivacyLedger
 from ..accounting.ledger_file import ReleaseRows, other_releases
-from ..accounting.ledger_row import sampled_row
+from ..accounting.ledger_row import LedgerRow
 from ..accounting.unprotected_ledger import UnprotectedLedger
 from ..data.images import PublicFacts
 from ..errors import IntegrityError
+from ..mechanisms import Everyone
 from ..methods.config import sampling_of, target_delta
 from ..methods.flags import TrainingConfig
 from .identity import RunIdentity, note_asked
@@ -81,9 +82,8 @@ def new_ledger(
     )
     _bind(ledger, config, identity)
     if config.evaluation_reserve is not None and all(row["stage"] != "evaluation_reserve" for row in ledger.rows):
-        ledger.set_aside.append(
-            sampled_row("evaluation_reserve", ledger.calibrate_gaussian(config.evaluation_reserve), 1.0, 1)
-        )
+        everyone = Everyone(noise_multiplier=ledger.calibrate_gaussian(config.evaluation_reserve), **config.of_door)
+        ledger.set_aside.append(LedgerRow("evaluation_reserve", everyone))
     return ledger
 
 

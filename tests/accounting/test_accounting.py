@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from diffusers_dp.accounting import epsilon as accounting
 from diffusers_dp.errors import UsageError
+from diffusers_dp.mechanisms import sampled
 
 
 N = 55000
@@ -25,14 +26,18 @@ FETA_PRO_10 = [(5, 6000 / N, 5), (7.4, 1, 1), (1.99951171875, 1 / 14, 2100)]
 DP_FETA = [(5, 0.1, 5), (13.2, 1 / 15, 2250)]
 
 
+def merged(history):
+    return accounting.merge(sampled(q, sigma).event(steps) for sigma, q, steps in history)
+
+
 def cost(history, *, target=1e3, delta=1e-5, accountant="pld", refine=True):
-    return accounting.cost(accounting.merge(history), target, delta, accountant, refine=refine)
+    return accounting.cost(merged(history), target, delta, accountant, refine=refine)
 
 
 def calibrate(q, steps, *, before=(), target=1.0, delta=1e-5, accountant="pld", at_least=1e-2):
-    composition = accounting.merge(before)
+    composition = merged(before)
     spent = accounting.cost(composition, target, delta, accountant)
-    return accounting.calibrate(composition, q, steps, target, delta, accountant, spent, at_least)
+    return accounting.calibrate(composition, sampled(q), steps, target, delta, accountant, spent, at_least)
 
 
 # Published epsilons.
@@ -55,7 +60,7 @@ def test_published_epsilons(history, delta, rdp, rdp_tolerance, pld, pld_toleran
 
 
 def test_replacing_an_image_would_cost_twice_as_much_as_zeroing_it_out():  # R3
-    event = accounting.to_event(accounting.merge(FETA_PRO_1[2:]))
+    event = accounting.to_event(merged(FETA_PRO_1[2:]))
     accountant = PLDAccountant(dp.NeighboringRelation.REPLACE_ONE, 1e-4)
     assert accountant.compose(event).get_epsilon(FETA_DELTA) == pytest.approx(1.915, abs=5e-3)
 
@@ -118,7 +123,7 @@ def test_rounding_below_zero_is_not_epsilon_zero():
     exact = RdpAccountant(OPACUS_ORDERS, dp.NeighboringRelation.REPLACE_SPECIAL)
     exact.compose(dp.PoissonSampledDpEvent(1e-8, dp.GaussianDpEvent(1e4)), 1)
     assert min(exact.rdp) < 0, "the premise of this test"
-    found = accounting.rdp(accounting.merge([(1e4, 1e-8, 1)]), tuple(OPACUS_ORDERS))
+    found = accounting.rdp(merged([(1e4, 1e-8, 1)]), tuple(OPACUS_ORDERS))
     assert {value for value, known in zip(found, exact.rdp, strict=True) if known <= 0} == {math.inf}
 
 
@@ -208,11 +213,11 @@ def test_calibration_is_exact_to_1e_4(log_target, log_q, steps):
 def test_a_delta_that_pld_cannot_count_names_the_flags(q, steps, delta):
     """Its pessimistic tail alone is about 1e-15, where rounding decides; RDP has none."""
     with pytest.raises(UsageError) as refusal:
-        accounting.calibrate((), q, steps, 10.0, delta, "pld", 0.0, 1e-2)
+        accounting.calibrate((), sampled(q), steps, 10.0, delta, "pld", 0.0, 1e-2)
     text = str(refusal.value)
     assert f"--accountant pld finds no noise multiplier up to 1e+07 that meets epsilon 10 at delta {delta:g}" in text
     assert all(word in text for word in ("--target_delta", "--target_epsilon", "give --accountant rdp")), text
-    assert 0.1 < accounting.calibrate((), q, steps, 10.0, delta, "rdp", 0.0, 1e-2) < 10
+    assert 0.1 < accounting.calibrate((), sampled(q), steps, 10.0, delta, "rdp", 0.0, 1e-2) < 10
 
 
 def test_a_delta_that_prv_cannot_count_names_the_flags():
@@ -220,4 +225,4 @@ def test_a_delta_that_prv_cannot_count_names_the_flags():
         UsageError,
         match="--accountant prv cannot count at delta 1e-14: raise --target_delta, or give --accountant rdp",
     ):
-        accounting.epsilon(accounting.merge([(0.36, 0.1, 20)]), 1e-14, "prv")
+        accounting.epsilon(merged([(0.36, 0.1, 20)]), 1e-14, "prv")

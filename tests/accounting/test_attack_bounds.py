@@ -17,8 +17,9 @@ from diffusers_dp.accounting.attack_bounds import (
     composition_of,
     largest_success,
 )
-from diffusers_dp.accounting.epsilon import Question, composed, merge
+from diffusers_dp.accounting.epsilon import composed, merge
 from diffusers_dp.accounting.ledger import PrivacyLedger
+from diffusers_dp.mechanisms import sampled
 from diffusers_dp.verify import Counted, counted
 from support.bands import banded_row
 from support.ledgers import row
@@ -34,15 +35,19 @@ def gaussian(alpha, mu):
     return norm.cdf(norm.ppf(alpha) + mu)
 
 
+def merged(questions):
+    return merge(sampled(q, sigma).event(steps) for sigma, q, steps in questions)
+
+
 def curve(*questions, interval=INTERVAL):
-    return composed(merge(questions), interval).get_delta
+    return composed(merged(questions), interval).get_delta
 
 
 @pytest.mark.parametrize("mu", [0.01, 0.242, 1.0, 1.87, 4.0, 7.0, 9.0])
 def test_one_gaussian_has_its_closed_form(mu):
     """Above mu 6.2 the minimum at 0.1 % lies at a negative epsilon."""
     interval, most = (FINE, 1e-9) if mu < 2 else (INTERVAL, 1e-6)
-    found = attack_bounds(merge([(1 / mu, 1, 1)]), interval)
+    found = attack_bounds(merged([(1 / mu, 1, 1)]), interval)
     for alpha, bound in {**found.true_positive_rates, **found.reconstructions}.items():
         assert -1e-12 <= bound - gaussian(alpha, mu) < most
     assert found.advantage == pytest.approx(2 * norm.cdf(mu / 2) - 1, abs=1e-6)
@@ -77,7 +82,7 @@ def test_a_curve_without_negative_epsilons_is_noticed():
 
 def test_a_sampled_attack_is_bounded_by_the_worse_order():
     """The other order alone would promise a fifth of what an attacker reaches."""
-    questions = merge([(0.5, 0.01, 20)])
+    questions = merged([(0.5, 0.01, 20)])
     distribution = composed(questions, INTERVAL)._pld
     better = largest_success(distribution._pmf_add.get_delta_for_epsilon, 0.001)
     worse = largest_success(distribution._pmf_remove.get_delta_for_epsilon, 0.001)
@@ -88,7 +93,7 @@ def test_a_sampled_attack_is_bounded_by_the_worse_order():
 def test_no_bound_grows_with_noise_and_none_falls_below_a_guess():
     before = None
     for sigma in (0.1, 0.3, 1, 3, 10, 100):
-        found = attack_bounds(merge([(sigma, 0.1, 10)]), INTERVAL)
+        found = attack_bounds(merged([(sigma, 0.1, 10)]), INTERVAL)
         values = [*found.true_positive_rates.values(), found.advantage, *found.reconstructions.values()]
         assert before is None or all(here <= there + 1e-12 for here, there in zip(values, before, strict=True))
         assert all(bound >= alpha for alpha, bound in found.true_positive_rates.items()) and max(values) <= 1
@@ -106,8 +111,8 @@ def test_a_receipt_is_recomputed_from_all_its_events(tmp_path):
 
 
 def test_events_become_questions():
-    sampled, plain = Counted(2.0, 0.1, 3), Counted(2.0, 1, 3)
-    assert composition_of([plain, sampled, plain]) == (Question(2.0, 0.1, 3), Question(2.0, 1, 6))
+    drawn, plain = Counted(2.0, 0.1, 3), Counted(2.0, 1, 3)
+    assert composition_of([plain, drawn, plain]) == merged([(2.0, 0.1, 3), (2.0, 1, 6)])
 
 
 def test_groups_that_take_turns_and_earlier_releases_count(banded_receipt):

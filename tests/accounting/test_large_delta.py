@@ -20,6 +20,7 @@ from diffusers_dp.app.shelf import Shelf
 from diffusers_dp.commands.app import Limits
 from diffusers_dp.data.images import PublicFacts
 from diffusers_dp.errors import IntegrityError, UsageError
+from diffusers_dp.mechanisms import sampled
 from diffusers_dp.methods.config import load_config
 from diffusers_dp.release.dataset_card import dataset_card
 from diffusers_dp.release.push import files_to_push
@@ -43,7 +44,7 @@ def plan_of(*flags, number=1437):
 
 def release_of(folder, **facts):
     ledger = PrivacyLedger(None, target_epsilon=0.9, **facts)
-    ledger.reserve(row(ledger.calibrate(0.1, 20), 0.1, 20, name="dp_sgd"))
+    ledger.reserve(row(ledger.calibrate(sampled(0.1), 20), 0.1, 20, name="dp_sgd"))
     return make_release(folder, ledger=ledger)
 
 

@@ -13,14 +13,19 @@ from scipy.stats import norm
 from diffusers_dp import verify
 from diffusers_dp.accounting import epsilon as accounting
 from diffusers_dp.accounting.ledger import PrivacyLedger
-from diffusers_dp.accounting.ledger_row import sampled_row
+from diffusers_dp.accounting.ledger_row import LedgerRow
 from diffusers_dp.errors import BudgetExceeded, UsageError
+from diffusers_dp.mechanisms import sampled
 from diffusers_dp.methods.config import CONFIGS, load_config
 from diffusers_dp.release.receipt import accounting_facts
 
 
 DELTA = 1e-5
 SAMPLINGS = [(1.0, 1), (1 / 14, 2100), (1e-3, 1000)]
+
+
+def merged(history):
+    return accounting.merge(sampled(q, sigma).event(steps) for sigma, q, steps in history)
 
 
 def gaussian(mu):
@@ -50,7 +55,7 @@ def ledger_of(target, accountant="pld", **more):
 def test_a_rough_value_is_not_called_pld():
     """RDP at the quick orders says 1,306.9 here."""
     ledger = ledger_of(30.0)
-    row = sampled_row("dp_sgd", 0.26, 1e-3, 1000)
+    row = LedgerRow("dp_sgd", sampled(1e-3, 0.26), 1000)
     assert ledger.epsilon(extra=[row]) == pytest.approx(28.5356, abs=1e-3)
     assert ledger.epsilon("prv", extra=[row]) == pytest.approx(28.5356 + 0.012, abs=5e-3)
     ledger.reserve(row)
@@ -61,7 +66,7 @@ def test_one_gaussian_has_the_epsilon_of_the_closed_form(mu):
     """Also from 709 to 745, where dp_accounting's own search divides by zero, and above, where it is 1 too large."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = accounting.epsilon(accounting.merge([(1 / mu, 1.0, 1)]), DELTA)
+        found = accounting.epsilon(merged([(1 / mu, 1.0, 1)]), DELTA)
     assert found == pytest.approx(gaussian(mu), rel=1e-6)
 
 
@@ -70,9 +75,9 @@ def test_one_gaussian_has_the_epsilon_of_the_closed_form(mu):
 @pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
 @pytest.mark.parametrize("target", [20.0, 60.0, 100.0, 300.0, 720.0, 1000.0])
 def test_a_large_target_is_met_by_pld(target, sampling, before):
-    composition = accounting.merge(before)
+    composition = merged(before)
     spent = accounting.cost(composition, target, DELTA, "pld")
-    sigma = accounting.calibrate(composition, *sampling, target, DELTA, "pld", spent, 1e-2)
+    sigma = accounting.calibrate(composition, sampled(sampling[0]), sampling[1], target, DELTA, "pld", spent, 1e-2)
     assert by_hand([*before, (sigma, *sampling)]) == pytest.approx(target, rel=5e-3)
     if sampling == SAMPLINGS[0] and not before:
         assert gaussian(1 / sigma) == pytest.approx(target, rel=2e-4)
@@ -82,10 +87,10 @@ def test_a_large_target_is_met_by_pld(target, sampling, before):
 def test_the_verifier_computes_the_same_large_epsilon(target, bands):
     """Questions and DP-SGD together, with groups or without."""
     ledger = ledger_of(target, public_facts={"class_names": None})
-    ledger.reserve(sampled_row("central_images", 0.5, 0.1, 5))
-    steps = accounting.participations(300, bands)
-    sigma = ledger.calibrate(0.05 * bands, steps)
-    ledger.reserve(sampled_row("dp_sgd", sigma, 0.05 * bands, steps))
+    ledger.reserve(LedgerRow("central_images", sampled(0.1, 0.5), 5))
+    steps = -(-300 // bands)
+    sigma = ledger.calibrate(sampled(0.05 * bands), steps)
+    ledger.reserve(LedgerRow("dp_sgd", sampled(0.05 * bands, sigma), steps))
     facts, interval = accounting_facts(ledger), ledger.pld_interval()
     assert 0.999 * target < ledger.epsilon() <= target
     counted = verify.counted(facts["events"])
@@ -94,7 +99,7 @@ def test_the_verifier_computes_the_same_large_epsilon(target, bands):
 
 
 def test_where_pld_is_not_computed_epsilon_is_infinite_and_the_gate_is_shut():
-    row = sampled_row("dp_sgd", 0.3, 0.5, 100_000)
+    row = LedgerRow("dp_sgd", sampled(0.5, 0.3), 100_000)
     for accountant in ("pld", "prv"):
         ledger = ledger_of(1000.0, accountant)
         assert ledger.epsilon(extra=[row]) == math.inf

@@ -6,8 +6,10 @@ import math
 
 import pytest
 
-from diffusers_dp.accounting.ledger import LedgerRow, PrivacyLedger
+from diffusers_dp.accounting.ledger import PrivacyLedger
+from diffusers_dp.accounting.ledger_row import LedgerRow
 from diffusers_dp.errors import BudgetExceeded, IntegrityError, UsageError
+from diffusers_dp.mechanisms import sampled
 from support.ledgers import independent_epsilon, lines, on_disk, row
 
 
@@ -28,12 +30,12 @@ def in_memory(history=(), *, target=1e3, delta=1e-5, accountant="pld"):
 
 def test_calibrated_steps_are_granted_and_no_more():
     ledger = in_memory([(26.6, 1, 1)], target=1.0, delta=FETA_DELTA)
-    sigma = ledger.calibrate(1 / 14, 2100)
+    sigma = ledger.calibrate(sampled(1 / 14), 2100)
     assert 0.999 < ledger.epsilon(extra=[row(sigma, 1 / 14, 2100)]) <= 1
     ledger.reserve(row(sigma, 1 / 14, 2100))
     with pytest.raises(BudgetExceeded):
         ledger.reserve(row(sigma, 1 / 14, 20))
-    assert in_memory(target=10.0).calibrate(0.05, 100, at_least=5) == 5
+    assert in_memory(target=10.0).calibrate(sampled(0.05), 100, at_least=5) == 5
 
 
 def test_calibration_says_what_is_missing_when_nothing_is_left():
@@ -41,7 +43,7 @@ def test_calibration_says_what_is_missing_when_nothing_is_left():
     spent = ledger.epsilon()
     ledger.target_epsilon = 1.0
     with pytest.raises(UsageError) as error:
-        ledger.calibrate(0.1, 100)
+        ledger.calibrate(sampled(0.1), 100)
     assert f"{spent:.6g}" in str(error.value) and f"{spent - 1:.6g}" in str(error.value)
 
 
@@ -49,8 +51,8 @@ def test_calibration_says_what_is_missing_when_nothing_is_left():
 def test_a_share_is_a_share_of_the_composed_budget(target):
     ledger = in_memory(target=target, delta=FETA_DELTA, accountant="rdp")
     ledger.reserve(row(ledger.calibrate_gaussian(0.03), name="frequency"))
-    ledger.reserve(row(ledger.calibrate_gaussian(0.05, sampling_probability=0.1, steps=5), 0.1, 5, name="central"))
-    ledger.reserve(row(ledger.calibrate(1 / 14, 2100), 1 / 14, 2100, name="dpsgd"))
+    ledger.reserve(row(ledger.calibrate_gaussian(0.05, sampled(0.1), 5), 0.1, 5, name="central"))
+    ledger.reserve(row(ledger.calibrate(sampled(1 / 14), 2100), 1 / 14, 2100, name="dpsgd"))
     shares = ledger.budget_shares()
     assert shares["frequency"] == pytest.approx(0.03, rel=0.05)
     assert shares["central"] == pytest.approx(0.05, rel=0.05)
@@ -117,14 +119,15 @@ def test_a_hopeless_question_is_refused_in_good_time():
     "wrong",
     [{"noise_multiplier": bad} for bad in (0, -1.0, math.nan, math.inf, "1")]
     + [{"sampling_probability": bad} for bad in (0.0, 1.5, -0.1, math.nan)]
-    + [{"steps": bad} for bad in (0, -3, 1.5, math.nan)]
-    + [{"mechanism": "laplace"}, {"mechanism": "gaussian"}, {"sampling_probability": 1.0}],
+    + [{"steps_reserved": bad} for bad in (0, -3, 1.5, math.nan)]
+    + [{"mechanism": "laplace"}, {"mechanism": "gaussian"}, {"sampling_probability": 1.0}]
+    + [{"bands": 4}, {"query": {"sensitivity": 0.5, "clip_norm": 1.0}}, {"query": {"grid": 1}}],
 )
 def test_a_wrong_row_is_refused(wrong):
-    right = {"name": "x", "mechanism": "poisson_gaussian", "noise_multiplier": 1.0, "sampling_probability": 0.5}
-    LedgerRow(**right)
+    right = {**row(1.0, 0.5).entry, "steps_reserved": 1}
+    assert LedgerRow.read(right) == row(1.0, 0.5)
     with pytest.raises(UsageError):
-        LedgerRow(**{**right, **wrong})
+        LedgerRow.read({**right, **wrong})
 
 
 @pytest.mark.parametrize(
@@ -143,14 +146,14 @@ def test_wrong_calibrations_are_refused(tmp_path):
     ledger = in_memory(target=1.0)
     for wrong in ((0.0, 10), (1.5, 10), (math.nan, 10), (0.1, 0)):
         with pytest.raises(UsageError):
-            ledger.calibrate(*wrong)
+            ledger.calibrate(sampled(wrong[0]), wrong[1])
     for share in (0, 1, math.nan):
         with pytest.raises(UsageError):
             ledger.calibrate_gaussian(share)
     with pytest.raises(UsageError):
         ledger.epsilon("gdp")
     with pytest.raises(UsageError, match="JSON"):
-        ledger.reserve(row(30.0, query={"x": object()}))
+        ledger.reserve(row(30.0, facts={"x": object()}))
     assert ledger.rows == []
 
 
@@ -160,8 +163,8 @@ def test_wrong_calibrations_are_refused(tmp_path):
 def test_the_file_tells_everything(tmp_path):
     ledger = on_disk(tmp_path)
     assert not ledger.path.exists(), "planning writes nothing"
-    ledger.reserve(row(26.6, name="frequency", query={"sensitivity": 1.0}))
-    ledger.reserve(row(20.0, 0.1, 5, name="central_images", partition="label"))
+    ledger.reserve(row(26.6, name="frequency", facts={"clip_norm": 1.0}))
+    ledger.reserve(row(20.0, 0.1, 5, name="central_images", by_label=True))
     ledger.reserve(row(15.0, 1 / 14, 1500, name="dpsgd"))
     ledger.executed(1, 5)
     ledger.executed(2, 700)  # a run that stops early: the rest stays spent
@@ -230,25 +233,25 @@ def test_another_budget_is_refused_by_name(tmp_path, field, other):
 
 def test_steps_are_drawn_from_blocks(tmp_path):
     ledger = on_disk(tmp_path)
-    question = row(30.0, 0.1, name="dpsgd", query={"clip_norm": 1.0})
+    question = row(30.0, 0.1, name="dpsgd", facts={"clip_norm": 1.0})
     taken = [ledger.take_step(question, reserve_steps=3) for _ in range(7)]
-    assert taken == [0, 0, 0, 1, 1, 1, 2]
+    assert taken == [0, 1, 2, 0, 1, 2, 0]
     assert [event["steps_reserved"] for event in lines(ledger)[1:]] == [3, 3, 3]
     assert [event["steps_executed"] for event in lines(ledger)[1:]] == [3, 3, 0]
     assert [event["state"] for event in lines(ledger)[1:]] == ["executed", "executed", "reserved"]
     ledger.flush_executed()
     assert lines(ledger)[3]["steps_executed"] == 1 and lines(ledger)[3]["state"] == "reserved"
     for other in (
-        row(31.0, 0.1, name="dpsgd", query={"clip_norm": 1.0}),
-        row(30.0, 0.2, name="dpsgd", query={"clip_norm": 1.0}),
-        row(30.0, 0.1, name="dpsgd", query={"clip_norm": 2.0}),
-        row(30.0, 0.1, name="other", query={"clip_norm": 1.0}),
-        row(30.0, 0.1, name="dpsgd", query={"clip_norm": 1.0}, partition="label"),
+        row(31.0, 0.1, name="dpsgd", facts={"clip_norm": 1.0}),
+        row(30.0, 0.2, name="dpsgd", facts={"clip_norm": 1.0}),
+        row(30.0, 0.1, name="dpsgd", facts={"clip_norm": 2.0}),
+        row(30.0, 0.1, name="other", facts={"clip_norm": 1.0}),
+        row(30.0, 0.1, name="dpsgd", facts={"clip_norm": 1.0}, by_label=True),
     ):
         rows = len(ledger.rows)
-        assert ledger.take_step(other) == rows, "another question draws on its own reservation"
+        assert ledger.take_step(other) == 0, "another question draws on its own reservation"
         assert len(ledger.rows) == rows + 1 and ledger.rows[rows]["noise_multiplier"] == other.noise_multiplier
-    assert ledger.take_step(question) == 2
+    assert ledger.take_step(question) == 1
 
 
 def test_what_an_earlier_process_reserved_stays_spent(tmp_path):
@@ -257,7 +260,7 @@ def test_what_an_earlier_process_reserved_stays_spent(tmp_path):
     crashed.take_step(question, reserve_steps=50)
     resumed = on_disk(tmp_path)
     assert resumed.epsilon() == crashed.epsilon() == pytest.approx(in_memory([(30.0, 0.1, 50)]).epsilon())
-    assert resumed.take_step(question, reserve_steps=10) == 1
+    assert resumed.take_step(question, reserve_steps=10) == 0
     assert resumed.epsilon() == in_memory([(30.0, 0.1, 60)]).epsilon()
     assert [event["steps_executed"] for event in resumed.rows] == [0, 1]
 
@@ -285,3 +288,9 @@ def test_more_steps_than_reserved_are_refused(tmp_path):
 
 
 # Speed and weight.
+
+
+@pytest.mark.parametrize("fact", ["sensitivity", "grid", "group_key", "max_images_per_unit"])
+def test_a_question_does_not_state_what_its_mechanism_says(fact):
+    with pytest.raises(ValueError, match=fact):
+        row(30.0, facts={fact: 1.0})

@@ -15,13 +15,14 @@ from diffusers_dp.accounting.ledger import PrivacyLedger
 from diffusers_dp.accounting.ledger_file import bounds_of, other_releases
 from diffusers_dp.accounting.ledger_row import LedgerRow
 from diffusers_dp.errors import BudgetExceeded, IntegrityError, UsageError
+from diffusers_dp.mechanisms import sampled
 
 
 DELTA = 1e-5
 
 
 def row(sigma, q=1.0, steps=1, name="stage"):
-    return LedgerRow(name, "gaussian" if q == 1 else "poisson_gaussian", sigma, q, steps)
+    return LedgerRow(name, sampled(q, sigma), steps)
 
 
 def open_ledger(path, release, **changes):
@@ -65,8 +66,8 @@ def test_the_sum_over_releases_is_gated_and_calibrated_to(path):
     with pytest.raises(BudgetExceeded, match="--dataset_epsilon"):
         second.reserve(row(5.0))
     assert second.rows == [] and second.epsilon_of_all_releases() == pytest.approx(spent, abs=1e-6)
-    sigma = second.calibrate(0.1, 50)
-    free = open_in_memory_like(second).calibrate(0.1, 50)
+    sigma = second.calibrate(sampled(0.1), 50)
+    free = open_in_memory_like(second).calibrate(sampled(0.1), 50)
     assert sigma > 2 * free, "the data set leaves less than the release may spend"
     assert pld((5.0, 1, 1), (sigma, 0.1, 50)) <= 1.1 * spent
     assert pld((5.0, 1, 1), (sigma * 0.999, 0.1, 50)) > 1.1 * spent
@@ -98,7 +99,7 @@ def test_the_sum_is_counted_whoever_counts_a_release(path):
     first.reserve(row(6.0))
     first.close()
     second = open_ledger(path, "b")
-    second.reserve(LedgerRow("step", "poisson_gaussian", 6.0, 0.1, 3))
+    second.reserve(LedgerRow("step", sampled(0.1, 6.0), 3))
     second.close()
     first = open_ledger(path, "a", accountant="rdp")
     first.reserve(row(60.0))
@@ -107,7 +108,7 @@ def test_the_sum_is_counted_whoever_counts_a_release(path):
 
 def test_a_small_bound_is_gated_on_the_grid_that_the_receipt_states(path):
     ledger = open_ledger(path, "a", dataset_epsilon=0.15)
-    sigma = ledger.calibrate(0.01, 20_000)
+    sigma = ledger.calibrate(sampled(0.01), 20_000)
     ledger.reserve(row(sigma, 0.01, 20_000))
     assert 0.149 < ledger.epsilon_of_all_releases() <= 0.15 + 1e-9
 
@@ -143,7 +144,7 @@ def test_a_data_set_that_is_spent_is_refused_from_the_start(path):
     first.close()
     second = open_ledger(path, "b", dataset_epsilon=0.5)
     with pytest.raises(UsageError, match="--dataset_epsilon 0.5"):
-        second.calibrate(0.1, 50)
+        second.calibrate(sampled(0.1), 50)
 
 
 def test_planning_sees_other_releases_and_changes_nothing(path):
@@ -280,7 +281,7 @@ def test_a_bound_holds_at_the_delta_at_which_it_was_promised(path, own):
     """A later release has a larger delta, at which everything is cheaper, and may have a bound of its own there."""
     promised(path, 1.5, 1e-6)
     second = open_ledger(path, "b", accountant="rdp", target_delta=1e-2, target_epsilon=3.0, dataset_epsilon=own)
-    sigma = second.calibrate(1.0, 3)
+    sigma = second.calibrate(sampled(1.0), 3)
     at_both = [((1.5, 1e-6), (6.0, 1, 1), (sigma, 1, 3))]
     at_both += [((own, 1e-2), *at_both[0][1:])] if own else []
     assert all(pld(*questions, delta=delta) <= epsilon for (epsilon, delta), *questions in at_both)
@@ -309,7 +310,7 @@ def test_a_bound_that_is_used_up_at_its_own_delta_is_named(path):
         UsageError, match=r"already cost epsilon 1\.\d+ at delta 1e-06, .*--dataset_epsilon 1 at delta 1e-06"
     ):
         third.set_aside.append(row(6.0))
-        third.calibrate(1.0, 3)
+        third.calibrate(sampled(1.0), 3)
 
 
 def test_a_bound_at_a_larger_delta_is_not_imposed_at_a_smaller_one(path):
@@ -344,11 +345,11 @@ def test_a_closed_ledger_writes_no_row(tmp_path, named):
     ledger = PrivacyLedger(
         tmp_path / "scans.jsonl", target_epsilon=100.0, target_delta=1e-5, num_images=100, accountant="rdp", **facts
     )
-    reservation = ledger.reserve(LedgerRow("first", "gaussian", 9.0))
+    reservation = ledger.reserve(LedgerRow("first", sampled(1.0, 9.0)))
     ledger.close()
     before = (tmp_path / "scans.jsonl").read_bytes()
     for write in (
-        lambda: ledger.reserve(LedgerRow("second", "gaussian", 9.0)),
+        lambda: ledger.reserve(LedgerRow("second", sampled(1.0, 9.0))),
         lambda: ledger.executed(reservation, 1),
     ):
         with pytest.raises(ValueError, match="closed"):

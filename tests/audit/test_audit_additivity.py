@@ -8,21 +8,19 @@ import pytest
 import torch
 from torch import nn
 
-from diffusers_dp.accounting.ledger_row import LedgerRow, mechanism_of
+from diffusers_dp.accounting.ledger_row import LedgerRow
 from diffusers_dp.audit.additivity import additivity_checks
-from diffusers_dp.audit.mechanism import AuditedModel, Mechanism, stand_in
+from diffusers_dp.audit.mechanism import Audited, AuditedModel, stand_in
 from diffusers_dp.audit.one_shot import PlannedQuery, query_runs
 from diffusers_dp.gradients import step
+from diffusers_dp.mechanisms import sampled
 from diffusers_dp.privacy import sensitive
 from diffusers_dp.queries.central_images import MeanImages
 from diffusers_dp.queries.frequency import FrequencyFeatures, RandomFourierFeatures
 from diffusers_dp.randomness.private_generator import PrivateGenerator
 
 
-MECHANISM = Mechanism(
-    sample_rate=0.2, noise_multiplier=2.0, max_grad_norm=1e-3, normaliser=77, noise_multiplicity=3,
-    delta=1e-5,
-)  # fmt: skip
+STEP = Audited(sampled(0.2, 2.0), max_grad_norm=1e-3, normaliser=77, noise_multiplicity=3, delta=1e-5)
 ORIGINAL_FACTORS, ORIGINAL_NORMAL = step.clip_factors, PrivateGenerator.normal
 
 
@@ -69,31 +67,31 @@ def more_in_a_large_batch(squared_norms, max_norm):
     return ORIGINAL_FACTORS(squared_norms, max_norm * (1.02 if len(squared_norms) > 16 else 1.0))
 
 
-@pytest.mark.parametrize("changes", [{}, {"noise_multiplicity": 1}, {"max_images_per_unit": 3}], ids=str)
+@pytest.mark.parametrize(
+    "changes", [{}, {"noise_multiplicity": 1}, {"mechanism": sampled(0.2, 2.0, max_images_per_unit=3)}], ids=str
+)
 def test_honest_sums_add_up(changes):
-    mechanism = replace(MECHANISM, **changes)
+    asked = replace(STEP, **changes)
     for model in (audited(), stand_in()):
-        assert all(check.passed for check in additivity_checks(mechanism, model, "it"))
+        assert all(check.passed for check in additivity_checks(asked, model, "it"))
         assert model.model.training and all(module.training for module in model.model.modules())
 
 
 @pytest.mark.parametrize("loss", [divided_by_the_mean_error, weighted_by_class])
 def test_losses_that_the_batch_scales_show_where_nothing_is_clipped(loss):
-    at_c, unclipped = additivity_checks(MECHANISM, audited(loss), "the model")
+    at_c, unclipped = additivity_checks(STEP, audited(loss), "the model")
     assert at_c.passed and not unclipped.passed
 
 
 def test_losses_that_mix_records_show():
-    assert not any(
-        check.passed for check in additivity_checks(MECHANISM, audited(mixed_with_the_neighbour), "the model")
-    )
+    assert not any(check.passed for check in additivity_checks(STEP, audited(mixed_with_the_neighbour), "the model"))
 
 
 @pytest.mark.parametrize(("fault", "seen"), [(at_the_median, 1), (more_in_a_large_batch, 0)])
 @pytest.mark.parametrize("build", [audited, stand_in])
 def test_clippers_that_look_at_the_batch_show(fault, seen, build, monkeypatch):
     monkeypatch.setattr(step, "clip_factors", fault)
-    assert not additivity_checks(MECHANISM, build(), "it")[seen].passed
+    assert not additivity_checks(STEP, build(), "it")[seen].passed
 
 
 # One-shot queries.
@@ -105,8 +103,8 @@ def query_failures(kind, rate=0.5):
     if kind == "central_images":
         query = MeanImages(image_shape=SHAPE, sample_rate=rate)
     else:
-        rate, query = 1.0, FrequencyFeatures(feature_map=RandomFourierFeatures(SHAPE, 40, 10.0, 0))
-    planned = PlannedQuery.of(query, LedgerRow(kind, mechanism_of(rate), 2.0, rate, 1))
+        query = FrequencyFeatures(feature_map=RandomFourierFeatures(SHAPE, 40, 10.0, 0))
+    planned = PlannedQuery.of(query, LedgerRow(kind, query.mechanism(2.0)))
     return query_runs(planned, SHAPE, CLASSES, delta=1e-5, draws=60, accountant="rdp")[0].failures
 
 
@@ -114,8 +112,8 @@ def scaled_images(monkeypatch):
     """Central images divided by the largest value of the batch; of Fourier features the projection is."""
     original = sensitive.SensitiveImages.noisy_sum
 
-    def fault(self, fn, **question):
-        return original(self, lambda x, y: fn(x / x.max().clamp_min(1e-9), y), **question)
+    def fault(self, fn, mechanism, **question):
+        return original(self, lambda x, y: fn(x / x.max().clamp_min(1e-9), y), mechanism, **question)
 
     monkeypatch.setattr(sensitive.SensitiveImages, "noisy_sum", fault)
     # The door itself would refuse such features.

@@ -10,23 +10,22 @@ import torch
 from diffusers_dp.audit import mechanism as mechanism_module
 from diffusers_dp.audit.bands import enough_steps, groups_of_rows, scored_turns, turns_of, whitened
 from diffusers_dp.audit.cells import CELLS, cell_checks
-from diffusers_dp.audit.mechanism import Mechanism, canary_runs, stand_in
+from diffusers_dp.audit.mechanism import Audited, canary_runs, stand_in
 from diffusers_dp.audit.probes import parameter_noise_checks, sensitivity_checks
 from diffusers_dp.audit.report import Audit
 from diffusers_dp.audit.training_run import RunAudit
 from diffusers_dp.data.images import public_facts
+from diffusers_dp.mechanisms import sampled
 from diffusers_dp.methods.method_flags import DPDMConfig
-from diffusers_dp.privacy import sensitive
+from diffusers_dp.privacy import passages
+from diffusers_dp.privacy.records import PrivateRecords
 from diffusers_dp.randomness.banded_noise import BandedNoise
 from diffusers_dp.runs.diffusion_run import build
 from diffusers_dp.runs.plan import plan_run
 from support.bands import bands_of, matrix
 
 
-MECHANISM = Mechanism(
-    sample_rate=0.1, noise_multiplier=2.0, max_grad_norm=1e-3, normaliser=77, noise_multiplicity=2,
-    delta=1e-5, bands=bands_of(4),
-)  # fmt: skip
+STEP = Audited(bands_of(4, rate=0.1), max_grad_norm=1e-3, normaliser=77, noise_multiplicity=2, delta=1e-5)
 
 
 @pytest.fixture(autouse=True)
@@ -35,11 +34,11 @@ def small_audits(monkeypatch):
     monkeypatch.setattr(mechanism_module, "RECORDS_PER_STEP", 60)
 
 
-def audit(mechanism=MECHANISM):
-    checks = sensitivity_checks(mechanism, stand_in(), tight=True, thorough=False)
-    checks += parameter_noise_checks(mechanism, stand_in())
-    checks += cell_checks(mechanism, stand_in(), CELLS)
-    return Audit("mechanism", {}, {"dp_sgd": canary_runs(mechanism, quick=True)}, checks, 0.0)
+def audit(step=STEP):
+    checks = sensitivity_checks(step, stand_in(), tight=True, thorough=False)
+    checks += parameter_noise_checks(step, stand_in())
+    checks += cell_checks(step, stand_in(), CELLS)
+    return Audit("mechanism", {}, {"dp_sgd": canary_runs(step, quick=True)}, checks, 0.0)
 
 
 def test_an_attacker_who_knows_the_matrix_sees_sampled_gaussians():
@@ -56,12 +55,14 @@ def test_an_attacker_who_knows_the_matrix_sees_sampled_gaussians():
     own = 4 * np.arange(5)[:, None] + groups
     expected = np.take_along_axis(signal, own, 0) + np.take_along_axis(c.T @ fresh, own, 0)
     assert np.allclose(told, expected)
-    assert [enough_steps(steps, bands) for steps in (1, 8, 9)] == [8, 8, 12] and enough_steps(9, None) == 9
+    assert [enough_steps(steps, bands) for steps in (1, 8, 9)] == [8, 8, 12] and enough_steps(9, sampled(0.1)) == 9
 
 
-@pytest.mark.parametrize("changes", [{}, {"sample_rate": 0.25}, {"bands": bands_of(8)}], ids=["", "bq = 1", "8 bands"])
-def test_an_honest_run_passes_below_its_claim(changes):
-    found = audit(replace(MECHANISM, **changes))
+@pytest.mark.parametrize(
+    "bands", [bands_of(4, rate=0.1), bands_of(4, rate=0.25), bands_of(8, rate=0.1)], ids=["", "bq = 1", "8 bands"]
+)
+def test_an_honest_run_passes_below_its_claim(bands):
+    found = audit(replace(STEP, mechanism=bands))
     assert found.verdict == "VALID" and not found.reasons
     honest, off, halved = found.outcomes["dp_sgd"]
     assert honest.gaussian_estimate < honest.claimed_epsilon and not honest.failures
@@ -83,22 +84,20 @@ def shorter_columns(monkeypatch):
 
 
 def groups_that_overlap(monkeypatch):
-    members = sensitive.SensitiveImages._members
+    units = passages.Turns.units
     monkeypatch.setattr(
-        sensitive.SensitiveImages, "_members",
-        lambda self, bands, group: members(self, bands, group if np.random.random() < 0.9 else (group + 1) % 4),
+        passages.Turns, "units",
+        lambda self, position: units(self, position if np.random.random() < 0.9 else position + 1),
     )  # fmt: skip
 
 
 def everybody_at_every_turn(monkeypatch):
-    monkeypatch.setattr(
-        sensitive.SensitiveImages, "_members", lambda self, bands, group: torch.arange(len(self._images))
-    )
+    monkeypatch.setattr(PrivateRecords, "groups", lambda self, number, key: [torch.arange(len(self.images))] * number)
 
 
 def the_rate_of_all(monkeypatch):
-    sample = sensitive.poisson_sample
-    monkeypatch.setattr(sensitive, "poisson_sample", lambda count, rate, g: sample(count, rate / 4, g))
+    sample = passages.poisson_sample
+    monkeypatch.setattr(passages, "poisson_sample", lambda count, rate, g: sample(count, rate / 4, g))
 
 
 def noise_repeated(monkeypatch):
@@ -124,7 +123,7 @@ FAULTS = {
 def test_what_breaks_the_proof_is_found(fault, monkeypatch):
     plant, caught_by = FAULTS[fault]
     plant(monkeypatch)
-    honest, *_ = canary_runs(MECHANISM, quick=True)
+    honest, *_ = canary_runs(STEP, quick=True)
     assert caught_by in honest.failures, honest.failures
 
 

@@ -8,10 +8,11 @@ import pytest
 
 from diffusers_dp.audit.canaries import Watch
 from diffusers_dp.audit.checks import SIGNIFICANCE, Declared, judge, noise_checks
+from diffusers_dp.mechanisms import sampled
 
 
 DECLARED = Declared(
-    steps=60, num_images=400, sample_rate=0.1, noise_multiplier=1.5, max_grad_norm=2.0, normaliser=10.0,
+    steps=60, num_images=400, mechanism=sampled(0.1, 1.5), max_grad_norm=2.0, normaliser=10.0,
     noise_multiplicity=3, epsilon=30.0, delta=1e-5,
 )  # fmt: skip
 CANARIES = 200
@@ -53,7 +54,7 @@ def test_honest_runs_pass():
 def test_the_formal_bound_rejects_by_its_p_value_and_not_at_95_percent():
     """Where the claim is small, chance alone puts the bound above it in one run of twenty."""
     rng = np.random.default_rng(3)
-    outcomes = [honest_run(rng, replace(DECLARED, noise_multiplier=1000.0, epsilon=0.0)) for _ in range(80)]
+    outcomes = [honest_run(rng, replace(DECLARED, mechanism=sampled(0.1, 1000.0), epsilon=0.0)) for _ in range(80)]
     assert any(outcome.formal_bound > outcome.claimed_epsilon for outcome in outcomes)
     assert all(outcome.formal_p_value > SIGNIFICANCE for outcome in outcomes)
     assert not any("formal bound above the claim" in outcome.failures for outcome in outcomes)
@@ -74,7 +75,7 @@ def test_nothing_that_is_no_number_passes():
 
 def test_steps_that_no_canary_takes_part_in_are_no_fault():
     """With 16 of 60,000 images a step, all canaries of a quick run are left out one time in ten."""
-    declared = replace(DECLARED, steps=16, sample_rate=16 / 60_000, normaliser=16.0, epsilon=1.0)
+    declared = replace(DECLARED, steps=16, mechanism=sampled(16 / 60_000, 1.5), normaliser=16.0, epsilon=1.0)
     outcomes = [honest_run(np.random.default_rng(seed), declared, noise_scale=0.0) for seed in range(40)]
     named = [{check.name for check in outcome.checks} for outcome in outcomes]
     smallest = "clipping: smallest contribution to a step, in C"

@@ -12,28 +12,28 @@ import pytest
 import torch
 from torch import nn
 
-from diffusers_dp.accounting.ledger_row import LedgerRow, mechanism_of
+from diffusers_dp.accounting.ledger import PrivacyLedger
+from diffusers_dp.accounting.ledger_row import LedgerRow
 from diffusers_dp.audit import mechanism as mechanism_module
 from diffusers_dp.audit.canaries import FaultyNoise, read_tags, tag_images
 from diffusers_dp.audit.checks import exact_check
-from diffusers_dp.audit.mechanism import AuditedModel, Mechanism, canary_runs, stand_in, stand_in_loss
+from diffusers_dp.audit.mechanism import Audited, AuditedModel, canary_runs, stand_in, stand_in_loss
 from diffusers_dp.audit.one_shot import PlannedQuery, query_runs
 from diffusers_dp.audit.probes import parameter_noise_checks, sensitivity_checks
 from diffusers_dp.audit.report import Audit
 from diffusers_dp.gradients import step
-from diffusers_dp.privacy import sensitive
+from diffusers_dp.mechanisms import sampled
+from diffusers_dp.privacy import passages, sensitive
+from diffusers_dp.privacy.records import PrivateRecords
 from diffusers_dp.queries.central_images import MeanImages, ModeImages
 from diffusers_dp.queries.frequency import FrequencyFeatures, RandomFourierFeatures
 from diffusers_dp.randomness import private_generator as randomness
 from diffusers_dp.randomness.private_generator import PrivateGenerator
 
 
-MECHANISM = Mechanism(
-    sample_rate=0.2, noise_multiplier=2.0, max_grad_norm=1e-3, normaliser=77, noise_multiplicity=3,
-    delta=1e-5,
-)  # fmt: skip
+STEP = Audited(sampled(0.2, 2.0), max_grad_norm=1e-3, normaliser=77, noise_multiplicity=3, delta=1e-5)
 ORIGINAL_SUM, ORIGINAL_NOISE = step.clipped_gradient_sum, step.add_noise
-ORIGINAL_SAMPLE, ORIGINAL_FACTORS = sensitive.poisson_sample, step.clip_factors
+ORIGINAL_SAMPLE, ORIGINAL_FACTORS = passages.poisson_sample, step.clip_factors
 
 
 @pytest.fixture(autouse=True)
@@ -42,13 +42,13 @@ def small_audits(monkeypatch):
     monkeypatch.setattr(mechanism_module, "RECORDS_PER_STEP", 120)
 
 
-def checks_of(mechanism=MECHANISM):
-    checks = sensitivity_checks(mechanism, stand_in(), tight=True, thorough=True)
-    return checks + parameter_noise_checks(mechanism, stand_in())
+def checks_of(asked=STEP):
+    checks = sensitivity_checks(asked, stand_in(), tight=True, thorough=True)
+    return checks + parameter_noise_checks(asked, stand_in())
 
 
-def runs_of(mechanism=MECHANISM):
-    return canary_runs(mechanism, quick=True)
+def runs_of(asked=STEP):
+    return canary_runs(asked, quick=True)
 
 
 @functools.cache
@@ -64,14 +64,14 @@ def audit(runs, checks):
 @pytest.mark.parametrize(
     "changes",
     [
-        {}, {"sample_rate": 1.0}, {"noise_multiplicity": 1, "max_grad_norm": 30.0},
-        {"sample_rate": 0.01},
+        {}, {"mechanism": sampled(1.0, 2.0)}, {"noise_multiplicity": 1, "max_grad_norm": 30.0},
+        {"mechanism": sampled(0.01, 2.0)},
     ],
     ids=str,
 )  # fmt: skip
 def test_honest_code_passes_and_broken_noise_is_noticed(changes):
-    mechanism = replace(MECHANISM, **changes)
-    found = audit(runs_of(mechanism), checks_of(mechanism))
+    asked = replace(STEP, **changes)
+    found = audit(runs_of(asked), checks_of(asked))
     assert found.verdict == "VALID" and not found.reasons
     honest, off, halved = found.outcomes["dp_sgd"]
     assert not honest.failures and honest.formal_p_value > 1e-5
@@ -84,7 +84,7 @@ def test_honest_code_passes_and_broken_noise_is_noticed(changes):
 
 
 def noise(monkeypatch, fault):
-    monkeypatch.setattr(sensitive, "add_noise", fault)
+    monkeypatch.setattr(passages, "add_noise", fault)
 
 
 def noise_of_another_size(scale):
@@ -194,7 +194,7 @@ def divided_by_the_size_of_the_sample(monkeypatch):
         sizes.append(max(1, len(drawn)))
         return drawn
 
-    monkeypatch.setattr(sensitive, "poisson_sample", sample)
+    monkeypatch.setattr(passages, "poisson_sample", sample)
     noise(monkeypatch, lambda total, *, normaliser, **rest: ORIGINAL_NOISE(total, normaliser=sizes[-1], **rest))
 
 
@@ -225,7 +225,7 @@ def clipped_tensor_by_tensor(monkeypatch):
 
 
 def sampler(fault):
-    return lambda monkeypatch: monkeypatch.setattr(sensitive, "poisson_sample", fault)
+    return lambda monkeypatch: monkeypatch.setattr(passages, "poisson_sample", fault)
 
 
 def shuffled_epochs(monkeypatch):
@@ -238,33 +238,33 @@ def shuffled_epochs(monkeypatch):
         drawn, left[count] = left[count][:size], left[count][size:]
         return drawn.sort().values
 
-    monkeypatch.setattr(sensitive, "poisson_sample", fault)
+    monkeypatch.setattr(passages, "poisson_sample", fault)
 
 
 def the_same_sample_at_every_step(monkeypatch):
     kept: dict[tuple, torch.Tensor] = {}
     monkeypatch.setattr(
-        sensitive, "poisson_sample", lambda *a: kept.setdefault(a[:2], ORIGINAL_SAMPLE(*a))
+        passages, "poisson_sample", lambda *a: kept.setdefault(a[:2], ORIGINAL_SAMPLE(*a))
     )  # fmt: skip
 
 
 def dropped_records_shift_the_others(monkeypatch):
     """Unreadable records are left out of their batch, and with them their draws."""
-    original = sensitive.SensitiveImages._batches_of_images
+    original = PrivateRecords._batches_of_images
 
     def fault(self, indices, size, device):
-        for images, labels, counted, units in original(self, indices, len(self._images), device):
+        for images, labels, counted, units in original(self, indices, len(self.images), device):
             if counted.any():
                 yield images[counted], None if labels is None else labels[counted], counted[counted], units
 
-    monkeypatch.setattr(sensitive.SensitiveImages, "_batches_of_images", fault)
+    monkeypatch.setattr(PrivateRecords, "_batches_of_images", fault)
 
 
-def another_row_in_the_ledger(**changes):
-    original = sensitive.gradient_row
+def another_row_in_the_ledger(change):
+    original = PrivacyLedger.take_step
     return lambda monkeypatch: monkeypatch.setattr(
-        sensitive, "gradient_row",
-        lambda **facts: original(**{**facts, **{k: f(facts[k]) for k, f in changes.items()}}),
+        PrivacyLedger, "take_step",
+        lambda self, row, **more: original(self, replace(row, mechanism=change(row.mechanism)), **more),
     )  # fmt: skip
 
 
@@ -322,9 +322,12 @@ FAULTS = {
     ),
     "dropped records shift the others": (dropped_records_shift_the_others, WORST),
     "ledger: more noise than there is": (
-        another_row_in_the_ledger(noise_multiplier=lambda sigma: 2 * sigma), "ledger: facts that differ",
+        another_row_in_the_ledger(lambda asked: asked.with_noise(2 * asked.noise_multiplier)),
+        "ledger: facts that differ",
     ),
-    "ledger: a smaller sample": (another_row_in_the_ledger(sample_rate=lambda q: q / 2), "ledger: facts that differ"),
+    "ledger: a smaller sample": (
+        another_row_in_the_ledger(lambda asked: asked.at(rate=asked.rate / 2)), "ledger: facts that differ",
+    ),
 }  # fmt: skip
 
 
@@ -342,7 +345,7 @@ def test_contributions_are_seen_where_the_noise_is_off(monkeypatch):
     for plant, name in ((mean_instead_of_sum, SMALLEST), (tiled_rows, LARGEST)):
         with monkeypatch.context() as context:
             plant(context)
-            honest, off, halved = canary_runs(MECHANISM, quick=True)
+            honest, off, halved = canary_runs(STEP, quick=True)
             assert name in off.faults
             # Even where all else passes, it decides the verdict.
             found = audit([replace(honest, checks=[], gaussian_estimate=0, formal_p_value=1.0), off, halved], [])
@@ -352,7 +355,7 @@ def test_contributions_are_seen_where_the_noise_is_off(monkeypatch):
 def test_a_broken_run_is_rejected_by_its_noise_or_not_at_all():
     """What fails for another reason does not show that broken noise would be noticed; and a broken run that is missing
     shows nothing."""
-    runs = canary_runs(MECHANISM, quick=True)
+    runs = canary_runs(STEP, quick=True)
     assert audit(runs, []).verdict == "VALID"
     deaf = replace(runs[1], checks=[exact_check("clipping: x", 2.0, 1.0), exact_check("noise: x", 1.0, 1.0)])
     reasons = audit([runs[0], deaf, runs[2]], []).reasons
@@ -375,24 +378,24 @@ def test_a_model_that_mixes_records_is_noticed():
             return (x - x.mean()) ** 2
 
     model = AuditedModel(Mixing(), lambda model, rows, *_: 1e4 * model(rows).squeeze(1), (1, 8, 8), None)
-    assert not sensitivity_checks(MECHANISM, model, tight=False, thorough=False)[0].passed
+    assert not sensitivity_checks(STEP, model, tight=False, thorough=False)[0].passed
     fine = AuditedModel(nn.Sequential(nn.Flatten(), nn.Linear(64, 1)), stand_in_loss, (1, 8, 8), None)
-    assert sensitivity_checks(MECHANISM, fine, tight=False, thorough=False)[0].passed
+    assert sensitivity_checks(STEP, fine, tight=False, thorough=False)[0].passed
 
 
 @pytest.mark.parametrize("per_unit", [1, 2, 5])
 def test_units_of_several_images_are_probed_as_units(per_unit, monkeypatch):
     """Clipped image by image, a unit would move the sum by the number of its images."""
-    mechanism = replace(MECHANISM, max_images_per_unit=per_unit)
-    assert all(check.passed for check in sensitivity_checks(mechanism, stand_in(), tight=True, thorough=True))
-    original = sensitive.SensitiveImages._batches_of_units
+    asked = replace(STEP, mechanism=STEP.mechanism.at(max_images_per_unit=per_unit))
+    assert all(check.passed for check in sensitivity_checks(asked, stand_in(), tight=True, thorough=True))
+    original = PrivateRecords._batches_of_units
 
     def fault(self, *arguments):
         for images, labels, counted, _ in original(self, *arguments):
             yield images, labels, counted, torch.arange(len(images))
 
-    monkeypatch.setattr(sensitive.SensitiveImages, "_batches_of_units", fault)
-    found = sensitivity_checks(mechanism, stand_in(), tight=True, thorough=True)[0]
+    monkeypatch.setattr(PrivateRecords, "_batches_of_units", fault)
+    found = sensitivity_checks(asked, stand_in(), tight=True, thorough=True)[0]
     assert found.passed == (per_unit == 1)
 
 
@@ -409,8 +412,7 @@ def make_query(kind, sigma=3.7306, rate=0.5):
         query = ModeImages(image_shape=SHAPE, num_bins=2, sample_rate=rate)
     else:
         query = FrequencyFeatures(feature_map=RandomFourierFeatures(SHAPE, 40, 10.0, 0))
-    q = query.sample_rate
-    return PlannedQuery.of(query, LedgerRow(query.name, mechanism_of(q), sigma, q, 1))
+    return PlannedQuery.of(query, LedgerRow(query.name, query.mechanism(sigma)))
 
 
 def query_audit(kind, draws=200, **arguments):

@@ -2,6 +2,7 @@
 """The audit of a training script's own loop, the command, and what it writes."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from diffusers_dp.files.canonical import canonical_json
 from diffusers_dp.gradients import step
 from diffusers_dp.methods.config import load_config
 from diffusers_dp.methods.registry import METHODS
-from diffusers_dp.privacy import sensitive
+from diffusers_dp.privacy import passages
 from diffusers_dp.release.build import attach_audit
 from diffusers_dp.runs.diffusion_run import build as build_model
 from diffusers_dp.runs.plan import dp_sgd_row, plan_run
@@ -58,7 +59,7 @@ def test_an_honest_script_is_valid(monkeypatch):
 
 def noise_halved(monkeypatch):
     original = step.add_noise
-    monkeypatch.setattr(sensitive, "add_noise", lambda total, *, std, **rest: original(total, std=std / 2, **rest))
+    monkeypatch.setattr(passages, "add_noise", lambda total, *, std, **rest: original(total, std=std / 2, **rest))
 
 
 def clipping_off(monkeypatch):
@@ -74,17 +75,16 @@ def shuffled(monkeypatch):
         drawn, left[0] = left[0].split([round(count * rate), len(left[0]) - round(count * rate)])
         return drawn.sort().values
 
-    monkeypatch.setattr(sensitive, "poisson_sample", fault)
+    monkeypatch.setattr(passages, "poisson_sample", fault)
 
 
 def asks_for_less_noise(monkeypatch):
     """What the loop asks for is not what was calibrated."""
     original = training_run.dp_sgd_row
 
-    def fault(*arguments):
-        row = original(*arguments)
-        object.__setattr__(row, "noise_multiplier", row.noise_multiplier / 2)
-        return row
+    def fault(*arguments, **options):
+        row = original(*arguments, **options)
+        return replace(row, mechanism=row.mechanism.with_noise(row.noise_multiplier / 2))
 
     monkeypatch.setattr(training_run, "dp_sgd_row", fault)
 
@@ -92,8 +92,8 @@ def asks_for_less_noise(monkeypatch):
 def divides_by_another_number(monkeypatch):
     original = training_run.WatchedImages.noisy_gradient
 
-    def fault(self, model, loss, **question):
-        return original(self, model, loss, **{**question, "normaliser": question["normaliser"] + 1})
+    def fault(self, model, loss, mechanism, **question):
+        return original(self, model, loss, mechanism, **{**question, "normaliser": question["normaliser"] + 1})
 
     monkeypatch.setattr(training_run.WatchedImages, "noisy_gradient", fault)
 

@@ -6,7 +6,7 @@ import torch
 
 from diffusers_dp import verify
 from diffusers_dp.accounting.ledger import PrivacyLedger
-from diffusers_dp.accounting.ledger_row import teachers_row
+from diffusers_dp.accounting.ledger_row import gradient_row
 from diffusers_dp.audit.mechanism import AuditedModel
 from diffusers_dp.audit.teachers import SHARES, own_teacher_checks, teacher_runs
 from diffusers_dp.release.receipt import accounting_facts
@@ -19,9 +19,8 @@ C = 0.5
 
 @pytest.mark.parametrize("votes", [None, 7])
 def test_honest_teachers_pass_and_broken_noise_is_noticed(votes):
-    row = teachers_row(
-        SHARES, clip_norm=0.3 if votes is None else votes**0.5, noise_multiplier=1.5, normaliser=2, votes=votes
-    )
+    mechanism = SHARES.at(noise_multiplier=1.5, votes=votes)
+    row = gradient_row(mechanism, max_grad_norm=0.3 if votes is None else votes**0.5, normaliser=2)
     honest, off, halved = teacher_runs(row, delta=1e-5, draws=60, accountant="rdp")
     assert not honest.failures
     for broken in (off, halved):
@@ -30,7 +29,7 @@ def test_honest_teachers_pass_and_broken_noise_is_noticed(votes):
 
 def test_the_own_teaching_is_tried():
     torch.manual_seed(0)
-    row = teachers_row(SHARES, clip_norm=C, noise_multiplier=1.0, normaliser=2)
+    row = gradient_row(SHARES.at(noise_multiplier=1.0), max_grad_norm=C, normaliser=2)
     checks = own_teacher_checks(row, AuditedModel(Student(), teaching(batch_size=40), SHAPE, CLASSES), 1e-5)
     assert all(check.passed for check in checks) and checks[1].observed > 0.01
 
@@ -45,7 +44,7 @@ def test_the_own_teaching_is_tried():
 ])  # fmt: skip
 def test_a_forged_receipt_is_named(changes, words):
     ledger = PrivacyLedger(None, target_epsilon=9.0, target_delta=1e-5, num_images=12)
-    ledger.reserve(teachers_row(SHARES, clip_norm=C, noise_multiplier=1.0, normaliser=2))
+    ledger.reserve(gradient_row(SHARES.at(noise_multiplier=1.0), max_grad_norm=C, normaliser=2))
     facts = accounting_facts(ledger)
     (event,) = facts["events"]
 

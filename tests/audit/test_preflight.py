@@ -11,7 +11,7 @@ from tqdm.auto import tqdm
 
 from diffusers_dp.audit import mechanism_audit
 from diffusers_dp.audit.cells import Cell, cell_of
-from diffusers_dp.audit.mechanism import AuditedModel, Mechanism
+from diffusers_dp.audit.mechanism import Audited, AuditedModel
 from diffusers_dp.audit.mechanism_audit import audit_mechanism
 from diffusers_dp.audit.preflight import preflight
 from diffusers_dp.data.images import public_facts
@@ -74,17 +74,17 @@ def plan_of_units(*flags):
 
 def test_a_run_of_units_is_probed_with_units():
     """Also where --max_images_per_unit is left at its default."""
-    assert Mechanism.of(plan_of_units()[2]).max_images_per_unit == 8
+    assert Audited.of(plan_of_units()[2]).mechanism.max_images_per_unit == 8
     digits = load_config(TINY)
-    assert Mechanism.of(plan_run(digits, public_facts(digits.data))).max_images_per_unit is None
+    assert Audited.of(plan_run(digits, public_facts(digits.data))).mechanism.max_images_per_unit is None
 
 
 def test_it_asks_as_the_run_will():
     """Of units or images."""
-    assert cell_of(Mechanism.of(plan_of_units()[2])) == Cell(units=True)
+    assert cell_of(Audited.of(plan_of_units()[2])) == Cell(units=True)
     digits = load_config(TINY)
     plan = plan_run(digits, public_facts(digits.data))
-    assert cell_of(Mechanism.of(plan)) == Cell()
+    assert cell_of(Audited.of(plan)) == Cell()
 
 
 def halved(monkeypatch, where):
@@ -93,10 +93,11 @@ def halved(monkeypatch, where):
 
     def normal(self, shape, std, device="cpu"):
         frame = sys._getframe(1)
-        while frame.f_code.co_name in ("normal", "add_noise", "<dictcomp>"):
+        while frame.f_code.co_name in ("normal", "add_noise", "<dictcomp>", "answer"):
             frame = frame.f_back
         door = frame.f_locals.get("self")
-        return honest(self, shape, std, device) / (1 + (frame.f_code.co_name == where and door._units is not None))
+        broken = frame.f_code.co_name == where and door._records.units is not None
+        return honest(self, shape, std, device) / (1 + broken)
 
     monkeypatch.setattr(PrivateGenerator, "normal", normal)
 

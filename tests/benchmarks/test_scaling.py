@@ -8,6 +8,7 @@ import pytest
 
 from diffusers_dp import PrivacyLedger
 from diffusers_dp.accounting.ledger_row import gradient_row
+from diffusers_dp.mechanisms import sampled
 from support.places import ROOT, module_of
 
 
@@ -32,9 +33,7 @@ def test_ranks_cost_what_one_process_costs(scaling, monkeypatch):
     args = arguments(scaling, monkeypatch, "--ranks", "1", "8")
     alone, many = (scaling.simulate(ranks, args) for ranks in args.ranks)
     ledger = PrivacyLedger(None, target_epsilon=10, target_delta=1 / (4000 * np.log(4000)), num_images=4000)
-    row = gradient_row(
-        max_grad_norm=1.0, noise_multiplier=1.0, sample_rate=0.04, normaliser=160.0, noise_multiplicity=1
-    )
+    row = gradient_row(sampled(0.04), max_grad_norm=1.0, normaliser=160.0)
     for _ in range(scaling.STEPS):
         ledger.take_step(row)
     assert alone.epsilon == many.epsilon == pytest.approx(ledger.epsilon(), rel=1e-9)

@@ -155,9 +155,9 @@ def test_the_door_takes_maps_and_strided_parts_of_them_without_a_word(tmp_path):
                 num_images=facts.num_images, image_shape=facts.image_shape, class_names=facts.class_names,
                 ledger=make_ledger(facts.num_images),
             )  # fmt: skip
-            assert np.shares_memory(door._images._images, arrays.images)  # nothing was copied
+            assert np.shares_memory(door._records.images._images, arrays.images)  # nothing was copied
             index = torch.tensor([0, 2, 5])
-            assert np.array_equal(door._images[index].numpy(), np.asarray(arrays.images[part])[[0, 2, 5]])
+            assert np.array_equal(door._records.images[index].numpy(), np.asarray(arrays.images[part])[[0, 2, 5]])
 
 
 def test_what_was_written_to_a_private_map_stays(tmp_path):
@@ -167,7 +167,7 @@ def test_what_was_written_to_a_private_map_stays(tmp_path):
     images.flags.writeable = False
     door = SensitiveImages(images, num_images=4, image_shape=(1, 8, 8), ledger=make_ledger(4))
     for _ in range(2):
-        assert (door._images[torch.arange(4)] == 7).all()
+        assert (door._records.images[torch.arange(4)] == 7).all()
 
 
 def test_images_are_decoded_once(tmp_path, monkeypatch):

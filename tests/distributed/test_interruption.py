@@ -11,9 +11,11 @@ import pytest
 from diffusers.training_utils import EMAModel
 
 from diffusers_dp import SensitiveImages
-from diffusers_dp.accounting.ledger import LedgerRow, PrivacyLedger
+from diffusers_dp.accounting.ledger import PrivacyLedger
+from diffusers_dp.accounting.ledger_row import LedgerRow
 from diffusers_dp.distributed.interruption import stoppable, uninterrupted
 from diffusers_dp.errors import BudgetExceeded, Interrupted
+from diffusers_dp.mechanisms import sampled
 from diffusers_dp.queries.central_images import MeanImages
 from diffusers_dp.runs import run as run_module
 from diffusers_dp.runs.dp_sgd import last_affordable_step
@@ -169,10 +171,10 @@ def test_an_error_is_not_hidden_by_a_signal():
 
 def make_ledger(spent):
     ledger = PrivacyLedger(None, target_epsilon=1.0, target_delta=1e-5, num_images=1000, accountant="rdp")
-    sigma = ledger.calibrate(0.05, 10)
-    row = LedgerRow("dp_sgd", "poisson_gaussian", sigma, 0.05, 1)
+    sigma = ledger.calibrate(sampled(0.05), 10)
+    row = LedgerRow("dp_sgd", sampled(0.05, sigma))
     if spent:
-        ledger.reserve(LedgerRow("dp_sgd", "poisson_gaussian", sigma, 0.05, spent))
+        ledger.reserve(LedgerRow("dp_sgd", sampled(0.05, sigma), spent))
     return ledger, row
 
 

@@ -153,7 +153,7 @@ def test_groups_and_correlated_noise_are_those_of_one_process(found, count):
     groups = groups_of_rows(40, BANDS)
     for each in found[count]:
         for step, taken in enumerate(each["turns"]["taken"].numpy()):
-            assert np.array_equal(np.flatnonzero(taken > 0.5), np.flatnonzero(groups == step % BANDS.count))
+            assert np.array_equal(np.flatnonzero(taken > 0.5), np.flatnonzero(groups == step % BANDS.num_groups))
         assert_same(each["turns"]["noise"], found[count][0]["turns"]["noise"], rtol=0, atol=0)
     white = matrix(BANDS.coefficients, [6]) @ found[count][0]["turns"]["noise"].double().numpy() / SIGMA
     assert white.std(1) == pytest.approx(np.ones(6), rel=0.03)

@@ -17,6 +17,7 @@ from diffusers_dp.evaluation import charged, networks
 from diffusers_dp.evaluation.charged import Judge, charged_evaluation, drawn_images
 from diffusers_dp.evaluation.images import ImageSet
 from diffusers_dp.files.sealed_folder import open_sealed
+from diffusers_dp.mechanisms import sampled
 from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.privacy.sensitive import SensitiveImages
 from diffusers_dp.privacy.stored_answers import NoisyAnswers
@@ -27,7 +28,7 @@ from support.releases import make_unet
 
 CLASSES = ("zero", "one", "two", "three")
 SIGMA = 4.0
-ROW = LedgerRow("evaluation_reserve", "gaussian", SIGMA)
+ROW = LedgerRow("evaluation_reserve", sampled(1.0, SIGMA))
 PIXELS = 64
 
 

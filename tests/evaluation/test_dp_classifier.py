@@ -64,9 +64,10 @@ def test_each_step_is_a_gradient_of_the_door(digits, monkeypatch):
     """What the optimiser sees is what the door gave out, and without the door the network stays as it was."""
     seen, ask = [], SensitiveImages.noisy_gradient
 
-    def nothing(self, model, row_loss, **options):
-        seen.append(options)
-        return {name: torch.zeros_like(value) for name, value in ask(self, model, row_loss, **options).items()}
+    def nothing(self, model, row_loss, mechanism, **options):
+        seen.append({"sample_rate": mechanism.sample_rate, **options})
+        found = ask(self, model, row_loss, mechanism, **options)
+        return {name: torch.zeros_like(value) for name, value in found.items()}
 
     monkeypatch.setattr(SensitiveImages, "noisy_gradient", nothing)
     trained = []

@@ -19,7 +19,9 @@ from diffusers_dp.evaluation import selection, utility
 from diffusers_dp.evaluation.classifiers import build_classifier
 from diffusers_dp.evaluation.images import ImageSet
 from diffusers_dp.evaluation.selection import PrivateSelection, check_choice, choose_privately, split_for_training
+from diffusers_dp.mechanisms import sampled
 from diffusers_dp.privacy import sensitive
+from diffusers_dp.privacy.records import PrivateRecords
 from diffusers_dp.privacy.sensitive import SensitiveImages
 from diffusers_dp.randomness.keyed_hash import digests_of
 from diffusers_dp.randomness.private_generator import PrivateGenerator
@@ -167,8 +169,8 @@ def check_row_first(choose):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(PrivacyLedger, "reserve", lambda self, row: order.append("row") or reserve(self, row))
         patch.setattr(PrivateGenerator, "normal", _watched(normal, lambda: order.append("noise")))
-        watched = _watched(SensitiveImages._batches_of_records, lambda: order.append("images"))
-        patch.setattr(SensitiveImages, "_batches_of_records", watched)
+        watched = _watched(PrivateRecords.batches_for_question, lambda: order.append("images"))
+        patch.setattr(PrivateRecords, "batches_for_question", watched)
         choose()
     assert order[-2:] == ["row", "noise"] and "images" in order
 
@@ -200,16 +202,17 @@ def noise_left_out(patch):
 def noise_twice(patch):
     ask = SensitiveImages.noisy_sum
 
-    def asked(self, fn, **options):
-        answer = ask(self, fn, **options)
+    def asked(self, fn, mechanism, **options):
+        answer = ask(self, fn, mechanism, **options)
         return answer + self._generator.normal(answer.shape, options["clip_norm"])
 
     patch.setattr(SensitiveImages, "noisy_sum", asked)
 
 
 def asked_without_the_door(patch):
-    def peek(self, fn, *, clip_norm, noise_multiplier, **options):
-        parts = [part[:2] for part in self._batches(torch.arange(NUM_IMAGES), 500, self._generator)]
+    def peek(self, fn, mechanism, *, clip_norm, **options):
+        sample = torch.arange(NUM_IMAGES)
+        parts = [part[:2] for part in self._records.batches_for_gradients(sample, 500, self._generator)]
         return sum(fn(images / 255, labels).sum(0) for images, labels in parts) + torch.randn(len(COUNTS))
 
     patch.setattr(SensitiveImages, "noisy_sum", peek)
@@ -266,7 +269,7 @@ def train(path, release_id="0" * 16, sigma=4.0, **changes):
         path, release_id=release_id, dataset_id=path.stem, target_delta=DELTA,
         **{"target_epsilon": 3.0, "num_images": 100, **changes},
     )  # fmt: skip
-    ledger.reserve(LedgerRow("dp_sgd", "gaussian", sigma))
+    ledger.reserve(LedgerRow("dp_sgd", sampled(1.0, sigma)))
     ledger.close()
     return ledger
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from diffusers_dp.mechanisms import sampled
 from diffusers_dp.privacy.sensitive import SensitiveImages
 from support.doors import KEY, NUM_IMAGES, SHAPE, Counting, gradient, make_door, make_ledger, squares, two_layers
 from support.places import ROOT
@@ -15,6 +16,9 @@ from support.sources import handlers
 
 
 pytestmark = pytest.mark.usefixtures("watching")
+
+
+QUESTION = sampled(0.7, 2.0)
 
 
 class Small:
@@ -34,13 +38,15 @@ class Small:
 @pytest.mark.parametrize("at_most", [1, 2, 5, 11])
 def test_the_sample_the_step_and_the_noise_are_those_of_the_step(at_most, error):
     """Drawn once and counted once; the sum is that of the whole."""
-    expected = gradient(make_door(), two_layers(), sample_rate=0.7, generator=Counting(), max_physical_batch_size=100)
+    expected = gradient(
+        make_door(), two_layers(), mechanism=QUESTION, generator=Counting(), max_physical_batch_size=100
+    )
     generator, loss, ledger = Counting(), Small(at_most, error), make_ledger()
     noisy = gradient(
         make_door(),
         two_layers(),
         loss,
-        sample_rate=0.7,
+        mechanism=QUESTION,
         generator=generator,
         max_physical_batch_size=100,
         ledger=ledger,

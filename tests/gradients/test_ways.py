@@ -8,6 +8,7 @@ from torch import nn
 
 from diffusers_dp.gradients import clipped_gradient_sum, tune, tuning
 from diffusers_dp.gradients.ways import CONVOLUTION, GROUP_NORM, LINEAR, POINTWISE, WAYS, Geometry
+from diffusers_dp.mechanisms import sampled
 from diffusers_dp.randomness.private_generator import PrivateGenerator
 from support.doors import gradient, make_door
 from support.exactness import check, collect, squares
@@ -144,7 +145,6 @@ def test_a_step_never_waits_for_the_device():
 
 def test_nor_does_the_door():
     """All of it, from the sample to the noisy gradient."""
-    door = make_door()
-    door.device = torch.device("meta")
-    noisy = gradient(door, nn.Sequential(nn.Flatten(), nn.Linear(64, 2)).to("meta"), sample_rate=0.5)
+    door = make_door(device="meta")
+    noisy = gradient(door, nn.Sequential(nn.Flatten(), nn.Linear(64, 2)).to("meta"), mechanism=sampled(0.5, 2.0))
     assert noisy["1.weight"].shape == (2, 64)

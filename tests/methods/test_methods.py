@@ -14,6 +14,7 @@ from dp_accounting.rdp import RdpAccountant
 
 from diffusers_dp.accounting.ledger import LedgerRow
 from diffusers_dp.errors import UsageError
+from diffusers_dp.mechanisms import sampled
 from diffusers_dp.methods.method import PROVEN, STATUSES
 from diffusers_dp.methods.registry import METHODS
 from diffusers_dp.release.receipt import RunRecord, build_receipt
@@ -102,6 +103,7 @@ def test_what_has_no_guarantee_composes_to_an_infinite_epsilon(accountant):
     composed = accountant(neighboring_relation=dp.NeighboringRelation.REPLACE_SPECIAL)
     composed.compose(dp.GaussianDpEvent(100.0)).compose(dp.NonPrivateDpEvent())
     assert composed.get_epsilon(1e-5) == math.inf
+    right = {**LedgerRow("pge", sampled(1.0)).entry, "steps_reserved": 1}
     for wrong in ({"mechanism": "non_private"}, {"noise_multiplier": 0.0}, {"noise_multiplier": math.nan}):
         with pytest.raises(UsageError):
-            LedgerRow(**{"name": "pge", "mechanism": "gaussian", "noise_multiplier": 1.0, **wrong})
+            LedgerRow.read({**right, **wrong})

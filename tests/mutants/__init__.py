@@ -15,6 +15,7 @@ from .faults_of_going_public import GOING_PUBLIC
 from .faults_of_images import IMAGES
 from .faults_of_latents import LATENT_FAULTS, LATENT_RELEASES
 from .faults_of_layers import LAYERS
+from .faults_of_mechanisms import MECHANISMS
 from .faults_of_no_guarantee import WITHOUT_GUARANTEE
 from .faults_of_noise import CELLS, NOISE, RANDOM_SOURCE, SAMPLES
 from .faults_of_one_image import CHOICES, KEPT_STATE, STRANGE_FEATURES
@@ -38,6 +39,7 @@ FAULTS = (
     *RANDOM_SOURCE,
     *SAMPLES,
     *BANDS,
+    *MECHANISMS,
     *IMAGES,
     *CLIPPING,
     *ENGINE_FAULTS,

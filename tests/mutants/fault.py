@@ -48,3 +48,11 @@ SEPARATE = "diffusers_dp/privacy/separate_records.py"
 LEDGER_FILE, ROW = "diffusers_dp/accounting/ledger_file.py", "diffusers_dp/accounting/ledger_row.py"
 COSTS = "diffusers_dp/accounting/ledger_costs.py"
 PRIOR_RELEASE = "diffusers_dp/runs/prior_release.py"
+MECHANISM, KINDS, GROUPS = (
+    "diffusers_dp/mechanisms/mechanism.py", "diffusers_dp/mechanisms/kinds.py", "diffusers_dp/mechanisms/groups.py",
+)  # fmt: skip
+POISSON, BANDED, SHARES = (
+    "diffusers_dp/mechanisms/poisson.py", "diffusers_dp/mechanisms/banded.py", "diffusers_dp/mechanisms/shares.py",
+)  # fmt: skip
+PASSAGES, RECORDS = "diffusers_dp/privacy/passages.py", "diffusers_dp/privacy/records.py"
+NOISE_OF_STEPS, KEPT_NOISE = "diffusers_dp/runs/noise_of_steps.py", "diffusers_dp/runs/kept_noise.py"

@@ -1,7 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Correlated noise, and groups that take turns."""
 
-from .fault import ACCOUNTING, COSTS, DOOR, LEDGER, LEDGER_FILE, ROW, Fault
+from .fault import BANDED, COSTS, LEDGER, LEDGER_FILE, MECHANISM, NOISE_OF_STEPS, PASSAGES, RECORDS, Fault
 
 
 BANDED_NOISE, VERIFY = "diffusers_dp/randomness/banded_noise.py", "diffusers_dp/verify.py"
@@ -31,9 +31,9 @@ BANDS = (
     ),
     Fault(
         "bands: columns of any norm are taken",
-        ROW,
-        "not math.fsum(value**2 for value in numbers) <= LARGEST_SUM_OF_SQUARES",
-        "not math.fsum(value**2 for value in numbers) < math.inf",
+        BANDED,
+        "not math.fsum(c**2 for c in numbers) <= LARGEST_SUM_OF_SQUARES",
+        "not math.fsum(c**2 for c in numbers) < math.inf",
         ("accounting/test_banded_rows.py::test_bands_that_prove_nothing_are_refused",),
     ),
     Fault(
@@ -67,58 +67,58 @@ BANDS = (
     ),
     Fault(
         "bands: groups that are not disjoint",
-        DOOR,
+        RECORDS,
         "units[groups == each]",
         "units[(groups == each) | (groups == 0)]",
         ("privacy/test_bands.py::test_groups_take_turns_by_the_position_in_the_ledger",),
     ),
     Fault(
         "bands: a unit's group follows from its number",
-        DOOR,
-        "groups = group_of(ids[named][first], bands.count, str(bands.group_key))",
-        "groups = group_of(digests_of(units.tolist()), bands.count, str(bands.group_key))",
+        RECORDS,
+        "groups = group_of(ids[named][first], number, key)",
+        "groups = group_of(digests_of(units.tolist()), number, key)",
         ("privacy/test_ids.py::test_a_unit_that_is_missing_moves_no_other_unit",),
     ),
     Fault(
         "bands: a record without an id gives its unit a group",
-        DOOR,
-        "            named = has_id(ids)",
-        "            named = np.ones(len(ids), dtype=bool)",
+        RECORDS,
+        "        named = has_id(ids)",
+        "        named = np.ones(len(ids), dtype=bool)",
         ("privacy/test_ids.py::test_a_unit_that_is_missing_moves_no_other_unit",),
     ),
     Fault(
         "bands: units without ids are dealt by their numbers",
-        DOOR,
-        "bands.group_key is None or self._units is not None and self._ids is None",
-        "bands.group_key is None",
+        RECORDS,
+        '        if self.units is not None and self.ids is None:\n            raise ValueError("Groups',
+        '        if False:\n            raise ValueError("Groups',
         ("privacy/test_ids.py::test_groups_of_units_need_the_ids_of_the_units",),
     ),
     Fault(
         "bands: all are sampled at each turn",
-        DOOR,
-        "            sample = members[poisson_sample(len(members), row.sampling_probability, generator)]\n",
-        "            sample = poisson_sample(self._own_units, row.sampling_probability, generator)\n",
+        PASSAGES,
+        "        return members[poisson_sample(len(members), self.mechanism.sampling_probability, self.generator)]\n",
+        "        return poisson_sample(self.records.own_units, self.mechanism.sampling_probability, self.generator)\n",
         ("audit/test_audit_bands.py::test_an_honest_run_passes_below_its_claim",),
     ),
     Fault(
         "bands: groups by the number within a process",
-        DOOR,
+        RECORDS,
         "row * self.processes.count + self.processes.index for row in range",
         "row for row in range",
         ("distributed/test_processes.py::test_groups_and_correlated_noise_are_those_of_one_process",),
     ),
     Fault(
         "bands: a group sampled at the rate of all",
-        DOOR,
-        "poisson_sample(len(members), row.sampling_probability, generator)",
-        "poisson_sample(len(members), sample_rate, generator)",
+        PASSAGES,
+        "        return members[poisson_sample(len(members), self.mechanism.sampling_probability, self.generator)]\n",
+        "        return members[poisson_sample(len(members), self.mechanism.sample_rate, self.generator)]\n",
         ("privacy/test_bands.py::test_a_group_is_sampled_at_the_rate_times_the_bands",),
     ),
     Fault(
         "bands: the ledger counts the rate of all",
-        LEDGER_FILE,
-        "[Question(sigma, q, participations(n, bands))",
-        "[Question(sigma, q / bands, participations(n, bands))",
+        MECHANISM,
+        "dp.PoissonSampledDpEvent(self.sampling_probability, event)",
+        "dp.PoissonSampledDpEvent(self.sample_rate, event)",
         ("accounting/test_banded_rows.py::test_steps_are_added_up_before_turns_are_counted",),
     ),
     Fault(
@@ -131,22 +131,22 @@ BANDS = (
     Fault(
         "bands: the group is taken from the checkpoint's step",
         LEDGER,
-        'entry["first_step"] + entry["steps_executed"]',
+        'entry.get("first_step", 0) + entry["steps_executed"]',
         'sum(each["steps_executed"] for each in self._rows)',
         ("accounting/test_banded_rows.py::test_a_step_hands_back_its_position",),
     ),
     Fault(
         "bands: each reservation begins with the first group",
         LEDGER_FILE,
-        '    return 0 if last is None else last["first_step"] + last["steps_reserved"]\n',
-        "    return 0\n",
+        "        return sum(row.steps for row in self.asked if row.mechanism.one_stream)\n",
+        "        return 0\n",
         ("accounting/test_banded_rows.py::test_a_step_hands_back_its_position",),
     ),
     Fault(
         "bands: turns are rounded down",
-        ACCOUNTING,
-        "    return -(-steps // bands)\n",
-        "    return max(1, steps // bands)\n",
+        BANDED,
+        "        return -(-steps // self.num_groups)\n",
+        "        return max(1, steps // self.num_groups)\n",
         ("accounting/test_banded_rows.py::test_steps_are_added_up_before_turns_are_counted",),
     ),
     Fault(
@@ -159,8 +159,13 @@ BANDS = (
     Fault(
         "bands: other releases are merged before turns are counted",
         COSTS,
-        "        questions = [question for release in self._file.others for question in release.questions]\n",
-        "        questions = questions_of([row for release in self._file.others for row in release.rows])\n",
+        "        others = [part for release in self._file.others for part in compose(release.asked)]\n",
+        "        asked = [row for release in self._file.others for row in release.asked]\n"
+        "        others = compose(\n"
+        '            replace(row, mechanism=row.mechanism.at(group_key="0" * 32)) if '
+        "row.mechanism.one_stream else row\n"
+        "            for row in asked\n"
+        "        )\n",
         ("accounting/test_banded_rows.py::test_releases_of_one_data_set_are_counted_one_by_one",),
     ),
     Fault(
@@ -180,20 +185,20 @@ BANDS = (
     Fault(
         "bands: the ledger's file accepts a gap",
         LEDGER_FILE,
-        '    return row["first_step"] == next_step(before) and',
-        '    return row["first_step"] >= next_step(before) and',
+        'row.get("first_step") == (release.next_step if asked.mechanism.one_stream else None)',
+        '(row["first_step"] >= release.next_step if asked.mechanism.one_stream else "first_step" not in row)',
         ("accounting/test_banded_rows.py::test_a_file_that_says_otherwise_is_refused",),
     ),
     Fault(
         "bands: a second stream of other groups is taken",
         LEDGER,
-        "        if row.bands is not None and not all(",
-        "        if row.bands is None and not all(",
+        "        if stream is not None and (stream.mechanism, stream.facts) != (row.mechanism, row.facts):\n",
+        "        if False:\n",
         ("accounting/test_banded_rows.py::test_a_second_stream_is_refused",),
     ),
     Fault(
         "bands: a resumed run may list its images otherwise",
-        RUN_BANDS,
+        NOISE_OF_STEPS,
         "    if known != found and any(",
         "    if known is None and any(",
         ("runs/test_noise_bands.py::test_rows_that_are_listed_otherwise_are_refused",),

@@ -1,7 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """The ledger, the accounting, the receipt and the release."""
 
-from .fault import ACCOUNTING, COSTS, DOOR, LEDGER, LEDGER_FILE, PRIOR_RELEASE, ROW, SCRIPT, STEP, Fault
+from .fault import ACCOUNTING, COSTS, DOOR, LEDGER, LEDGER_FILE, MECHANISM, PRIOR_RELEASE, ROW, SCRIPT, STEP, Fault
 
 
 LARGE = "accounting/test_large_epsilon.py::test_"
@@ -67,23 +67,24 @@ LEDGER_FAULTS = (
         "        position = self._ledger.take_step(row, reserve_steps=reserve_steps)\n",
         "        position = 0\n",
         ("privacy/test_sensitive.py::test_a_step_is_taken_before_an_image_is_read",),
-        "        if self._exact:\n            return _typed(",
-        "        self._ledger.take_step(row, reserve_steps=reserve_steps)\n        if self._exact:\n"
-        "            return _typed(",
+        "        answer = self._passage.answer(",
+        "        self._ledger.take_step(row, reserve_steps=reserve_steps)\n        answer = self._passage.answer(",
     ),
     Fault(
         "the ledger holds twice the noise that is added",
-        ROW,
-        "        noise_multiplier=noise_multiplier,\n        sampling_probability=probability,\n        query={",
-        "        noise_multiplier=2 * noise_multiplier,\n        sampling_probability=probability,\n        query={",
+        MECHANISM,
+        '            "noise_multiplier": self.noise_multiplier,\n',
+        '            "noise_multiplier": 2 * self.noise_multiplier,\n',
         ("test_guarantee.py::test_every_draw_was_paid_for",),
     ),
     Fault(
         "repeats of a question count once",
         DOOR,
-        "            steps=repeats,\n",
-        "            steps=1,\n",
+        "by_label=num_rows > 1 and records.units is None), repeats,\n",
+        "by_label=num_rows > 1 and records.units is None), 1,\n",
         ("privacy/test_sensitive.py::test_repeats_are_independent_asks",),
+        "        self._ledger.executed(reservation, repeats)\n",
+        "        self._ledger.executed(reservation, 1)\n",
     ),
     Fault(
         "steps are taken without end from one reservation",
@@ -95,8 +96,8 @@ LEDGER_FAULTS = (
     Fault(
         "steps with less noise draw on a reservation with more",
         LEDGER,
-        '"stage", "mechanism", "noise_multiplier", "sampling_probability",',
-        '"stage", "mechanism", "sampling_probability",',
+        "if asked[n].same_question(row)",
+        "if asked[n].same_question(replace(row, mechanism=asked[n].mechanism))",
         ("accounting/test_ledger.py::test_steps_are_drawn_from_blocks",),
     ),
     Fault(
@@ -110,8 +111,10 @@ LEDGER_FAULTS = (
         "the gate looks at the new row alone",
         LEDGER,
         "        if self._affords(composition):",
-        "        kept, self._rows = self._rows, []\n        composition = self._composition(rows)\n"
-        "        self._rows = kept\n        if self._affords(composition):",
+        "        from .epsilon import compose\n"
+        "\n"
+        "        composition = compose(rows)\n"
+        "        if self._affords(composition):",
         (
             "accounting/test_ledger.py::test_taking_steps_stops_at_the_target",
             "accounting/test_ledger.py::test_the_gate_refuses_and_writes_nothing",
@@ -120,15 +123,15 @@ LEDGER_FAULTS = (
     Fault(
         "calibration forgets what was asked before",
         COSTS,
-        "accounting.calibrate(before, row.sampling_probability",
-        "accounting.calibrate((), row.sampling_probability",
+        "accounting.calibrate(before, row.mechanism",
+        "accounting.calibrate((), row.mechanism",
         ("runs/test_planning.py::test_dp_sgd_gets_what_the_queries_left",),
     ),
     Fault(
         "steps that were not executed cost nothing",
-        LEDGER_FILE,
-        'row["sampling_probability"], row["steps_reserved"])',
-        'row["sampling_probability"], row["steps_executed"] or 1)',
+        ROW,
+        'entry["steps_reserved"], facts)',
+        'entry["steps_executed"] or 1, facts)',
         ("accounting/test_ledger.py::test_what_an_earlier_process_reserved_stays_spent",),
     ),
     Fault(
@@ -148,15 +151,15 @@ LEDGER_FAULTS = (
     Fault(
         "composition counts each question once",
         ACCOUNTING,
-        "events.append(dp.SelfComposedDpEvent(event, n))",
-        "events.append(dp.SelfComposedDpEvent(event, 1))",
+        "dp.SelfComposedDpEvent(event, count) for",
+        "dp.SelfComposedDpEvent(event, 1) for",
         ("accounting/test_accounting.py::test_published_epsilons",),
     ),
     Fault(
         "the accountant squares the sampling probability",
-        ACCOUNTING,
-        "            event = dp.PoissonSampledDpEvent(q, event)",
-        "            event = dp.PoissonSampledDpEvent(q**2, event)",
+        MECHANISM,
+        "            event = dp.PoissonSampledDpEvent(self.sampling_probability, event)",
+        "            event = dp.PoissonSampledDpEvent(self.sampling_probability**2, event)",
         ("accounting/test_accounting.py::test_published_epsilons",),
     ),
     Fault(
@@ -178,7 +181,9 @@ LEDGER_FAULTS = (
         "a stored answer is replaced",
         "diffusers_dp/privacy/stored_answers.py",
         '        if folder.exists():\n            raise IntegrityError(f"{folder} holds an answer',
-        "        if folder.exists():\n            shutil.rmtree(folder)\n        if False:\n"
+        "        if folder.exists():\n"
+        '            __import__("shutil").rmtree(folder)\n'
+        "        if False:\n"
         '            raise IntegrityError(f"{folder} holds an answer',
         ("runs/test_checkpointing.py::TestNoisyAnswers::test_never_replaced",),
     ),
@@ -192,11 +197,11 @@ LEDGER_FAULTS = (
     Fault(
         "what was found affordable is granted at any sample rate",
         COSTS,
-        "known = {question._replace(steps=0): question.steps",
-        "known = {question.noise_multiplier: question.steps",
+        "        known = dict(self._affordable)\n",
+        '        known = {getattr(event, "event", event): count for event, count in self._affordable}\n',
         ("accounting/test_ledger.py::test_what_was_found_affordable_is_no_other_question",),
-        "known.get(question._replace(steps=0), 0)",
-        "known.get(question.noise_multiplier, 0)",
+        "known.get(event, 0)",
+        'known.get(getattr(event, "event", event), 0)',
     ),
     Fault(
         "a divergence that is rounding counts as none",
@@ -302,7 +307,7 @@ RELEASED = (
         "the run says how many images could be read",
         "diffusers_dp/runs/run.py",
         "        print(self._last_sentence)\n",
-        "        print(int(self.images._readable.sum()))\n",
+        "        print(int(self.images._records.readable.sum()))\n",
         ("training/test_train_feta_pro.py::test_a_damaged_or_missing_image_shows_nowhere",),
     ),
     Fault(
@@ -339,7 +344,7 @@ RELEASED = (
         "the export looks at the images once more",
         "diffusers_dp/runs/run.py",
         "        artefact = PipelineArtefact(",
-        "        self.images._images.float().mean()\n        artefact = PipelineArtefact(",
+        "        self.images._records.images.float().mean()\n        artefact = PipelineArtefact(",
         ("test_guarantee.py::test_the_export_reads_nothing_private",),
     ),
     Fault(
@@ -347,7 +352,7 @@ RELEASED = (
         SCRIPT,
         "CentralImages(central, run.facts.image_shape, config.seed + run.processes.index)\n",
         "CentralImages(central, run.facts.image_shape, config.seed + run.processes.index)\n"
-        '        sources["spatial"].images[0] = run.images._images[0]\n',
+        '        sources["spatial"].images[0] = run.images._records.images[0]\n',
         ("test_guarantee.py::test_the_export_reads_nothing_private",),
     ),
     Fault(
@@ -405,7 +410,7 @@ RELEASED = (
         "            optimizer.step()\n            lr_scheduler.step()\n            ema.step",
         "            if step == 0:\n"
         "                from diffusers_dp.randomness import PrivateGenerator\n\n"
-        "                images._images.float().mean() + PrivateGenerator().normal((1,), 0.5)\n"
+        "                images._records.images.float().mean() + PrivateGenerator().normal((1,), 0.5)\n"
         "            optimizer.step()\n            lr_scheduler.step()\n            ema.step",
         ("test_guarantee.py::test_every_draw_was_paid_for",),
     ),
@@ -426,8 +431,8 @@ RELEASED = (
     Fault(
         "quick orders alone say where PLD is computed",
         ACCOUNTING,
-        "rough if rough <= MOST_EPSILON else scale(composition, delta)",
-        "rough",
+        "    return rough if history is None else scale(history, delta)",
+        "    return rough",
         (f"{LARGE}the_verifier_computes_the_same_large_epsilon",),
     ),
     Fault(

@@ -1,7 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Crashes, signals, full memory, and what a tracker is told."""
 
-from .fault import DOOR, LEDGER_FILE, Fault
+from .fault import DOOR, LEDGER_FILE, NOISE_OF_STEPS, Fault
 
 
 POWER_CUT = ("runs/test_crash.py::test_a_power_cut_before_every_sync",)
@@ -49,13 +49,6 @@ CRASHES = (
         (f"{KILLED}a_lost_evaluation_is_not_asked_again_and_stops_no_release",),
     ),
     Fault(
-        "a run with exact noise keeps another sample rate than its questions have",
-        "diffusers_dp/runs/kept_noise.py",
-        '"sample_rate": row.sampling_probability,',
-        '"sample_rate": query.sample_rate,',
-        (f"{KILLED}no_noise_is_chosen_again",),
-    ),
-    Fault(
         "a resumed run chooses the noise of its questions again",
         PLAN,
         "    kept = identity.noise if identity.asked and config",
@@ -86,11 +79,11 @@ CRASHES = (
     Fault(
         "steps that a crash lost are not counted",
         LEDGER_FILE,
-        "                self.rows = release.rows\n",
-        "                self.rows = release.rows\n"
-        "                for row in self.rows:\n"
-        '                    if row["state"] == "reserved":\n'
-        '                        row["steps_reserved"] = max(1, row["steps_executed"])\n',
+        "                    self.own = release\n",
+        "                    self.own = release\n"
+        "                    for row, asked in zip(release.rows, release.asked, strict=True):\n"
+        '                        if row["state"] == "reserved":\n'
+        '                            object.__setattr__(asked, "steps", max(1, row["steps_executed"]))\n',
         POWER_CUT,
     ),
     Fault(
@@ -180,8 +173,10 @@ CRASHES = (
         "                try:\n"
         "                    return summed(batches)\n"
         "                except RuntimeError:\n"
-        "                    other = self._batches(poisson_sample(self.num_units, sample_rate, generator), 1, "
-        "generator)\n                    return summed((i.float() / 127.5 - 1, n, c, u) for i, n, c, u in other)\n\n"
+        "                    sample = self._passage.units(position)\n"
+        "                    other = self._records.batches_for_gradients(sample, 1, self._generator)\n"
+        "                    return summed((scaled(i, -1), n, c, u) for i, n, c, u in other)\n"
+        "\n"
         "            total = again(\n",
         ("gradients/test_out_of_memory.py::test_the_sample_the_step_and_the_noise_are_those_of_the_step",),
     ),
@@ -201,9 +196,9 @@ CRASHES = (
     ),
     Fault(
         "the noise of DP-SGD does not count the slack for restarts",
-        "diffusers_dp/runs/plan.py",
-        "number * sampling.sample_rate, config.counted_steps, bands",
-        "number * sampling.sample_rate, config.max_train_steps, bands",
+        NOISE_OF_STEPS,
+        "mechanism.with_noise(ledger.calibrate(mechanism, config.counted_steps))",
+        "mechanism.with_noise(ledger.calibrate(mechanism, config.max_train_steps))",
         ("runs/test_planning.py::test_slack_for_restarts_is_counted_before_and_spent_only_when_lost",),
     ),
     Fault(

@@ -180,14 +180,14 @@ UNSEEN = (
         "a real image is among those of a data set",
         EVOLVED,
         "    images, labels = evolve(run, proposer, embed)\n",
-        "    images, labels = evolve(run, proposer, embed)\n    images[0] = run.images._images._images[0]\n",
+        "    images, labels = evolve(run, proposer, embed)\n    images[0] = run.images._records.images._images[0]\n",
         (f"{OF_VOTES}images_follow_noisy_votes_alone",),
     ),
     Fault(
         "a candidate is a real image",
         EVOLVED,
         "        seen = population.embedded(",
-        "        population.candidates[0] = torch.as_tensor(run.images._images._images[0])\n"
+        "        population.candidates[0] = torch.as_tensor(run.images._records.images._images[0])\n"
         "        seen = population.embedded(",
         (f"{OF_VOTES}images_follow_noisy_votes_alone",),
         "    from diffusers_dp.queries.votes import NearestCandidates\n",
@@ -197,7 +197,7 @@ UNSEEN = (
         "what a release publishes of an evaluation is a share of the readable images",
         "diffusers_dp/evaluation/charged.py",
         "num_units=images.num_units)",
-        "num_units=int(images._readable.sum()))",
+        "num_units=int(images._records.readable.sum()))",
         ("evaluation/test_charged.py::test_what_is_published_is_a_share_of_the_declared_number",),
     ),
     Fault(
@@ -213,9 +213,11 @@ UNSEEN = (
     Fault(
         "one key for the steps of a reservation",
         DOOR,
-        "        generator = self._generator\n        if bands is not None:",
-        "        if position % reserve_steps == 0:\n            self._key = os.urandom(16)\n"
-        "        generator = PrivateGenerator(self._key)\n        if bands is not None:",
+        "        position = self._ledger.take_step(row, reserve_steps=reserve_steps)\n",
+        "        position = self._ledger.take_step(row, reserve_steps=reserve_steps)\n"
+        "        if position % reserve_steps == 0:\n"
+        "            self._key = os.urandom(16)\n"
+        "        self._passage.generator = PrivateGenerator(self._key)\n",
         (f"{OF_A_RUN}the_noise_of_each_step_is_its_own", f"{OF_A_RUN}the_sample_of_each_step_is_its_own"),
     ),
     Fault(

@@ -1,7 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """`--noise exact`: whole numbers, rounded noise, and what its receipts say."""
 
-from .fault import DOOR, ENGINE, RANDOMNESS, ROW, SEPARATE, Fault
+from .fault import DOOR, ENGINE, PASSAGES, POISSON, RANDOMNESS, ROW, SEPARATE, Fault
 
 
 GRID, ROUNDED = "diffusers_dp/gradients/grid.py", "diffusers_dp/randomness/rounded_gaussian.py"
@@ -104,23 +104,23 @@ EXACT = (
     ),
     Fault(
         "exact: noise of a gradient as if bands had a norm of a step",
-        DOOR,
-        "            std *= COEFFICIENT_STEPS\n",
-        "            std *= COEFFICIENT_STEPS / 2\n",
+        PASSAGES,
+        "    fine = COEFFICIENT_STEPS\n",
+        "    fine = COEFFICIENT_STEPS // 2\n",
         (f"{AT_THE_DOOR}::test_the_noise_of_bands_is_made_white_by_the_coefficients",),
     ),
     Fault(
         "exact: noise of a gradient halved",
-        DOOR,
-        "names, std = list(total), row.noise_multiplier * STEPS\n",
-        "names, std = list(total), row.noise_multiplier * STEPS / 2\n",
+        PASSAGES,
+        "self.mechanism.noise_multiplier * STEPS * self.fine\n",
+        "self.mechanism.noise_multiplier * STEPS * self.fine / 2\n",
         (f"{AT_THE_DOOR}::test_the_noise_of_a_step_has_the_deviation_that_is_charged",),
     ),
     Fault(
         "exact: coefficients of bands are rounded up",
         SUMS,
         "tuple(int(COEFFICIENT_STEPS * value) for value in coefficients)",
-        "tuple(math.ceil(COEFFICIENT_STEPS * value) for value in coefficients)",
+        "tuple(int(-(-COEFFICIENT_STEPS * value // 1)) for value in coefficients)",
         (f"{AT_THE_DOOR}::test_whole_coefficients_are_no_longer_than_one",),
         "sum(weight**2 for weight in weights) > COEFFICIENT_STEPS**2",
         "sum(weight**2 for weight in weights) > 2 * COEFFICIENT_STEPS**2",
@@ -235,9 +235,9 @@ EXACT = (
     ),
     Fault(
         "exact: a caller says that its noise is",
-        DOOR,
-        '        if "grid" in (query or {}):\n',
-        "        if False:\n",
+        ROW,
+        "        if said := RESERVED & set(self.facts):\n",
+        '        if said := (RESERVED - {"grid"}) & set(self.facts):\n',
         (f"{AT_THE_DOOR}::test_a_caller_cannot_say_that_its_noise_is_exact",),
     ),
     Fault(
@@ -328,7 +328,7 @@ EXACT = (
     ),
     Fault(
         "exact: the rate of coins is rounded down",
-        ROW,
+        POISSON,
         "return math.ceil(sample_rate * 2**53)",
         "return math.floor(sample_rate * 2**53)",
         (f"{AT_THE_DOOR}::test_a_coin_falls_with_the_probability_that_is_charged",),

@@ -107,15 +107,15 @@ IMAGES = (
     Fault(
         "a bar tells how many images were drawn",
         DOOR,
-        "            if sample_rate == 1 and self._units is None:",
-        "            if self._units is None:",
+        "                row.sampling_probability == 1 and records.units is None\n",
+        "                records.units is None\n",
         ("privacy/test_sensitive.py::test_a_bar_counts_the_declared_images_and_none_tells_how_many_were_drawn",),
     ),
     Fault(
         "a bar tells how many images of units there are",
         DOOR,
-        "            if sample_rate == 1 and self._units is None:",
-        "            if sample_rate == 1:",
+        "                row.sampling_probability == 1 and records.units is None\n",
+        "                row.sampling_probability == 1\n",
         ("privacy/test_sensitive.py::test_a_bar_counts_the_declared_images_and_none_tells_how_many_were_drawn",),
     ),
     Fault(

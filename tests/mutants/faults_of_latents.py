@@ -1,7 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Latents: what of an image a public autoencoder hands on, and who pays for it."""
 
-from .fault import Fault
+from .fault import RECORDS, Fault
 
 
 MAPPED, LATENTS, DOOR = (
@@ -96,15 +96,15 @@ LATENT_FAULTS = (
     ),
     Fault(
         "latents are scaled as pixels are",
-        DOOR,
-        "        if images.dtype != torch.uint8:\n            return images.float()\n",
+        RECORDS,
+        "    if images.dtype != torch.uint8:\n        return images.float()\n",
         "",
         (f"{TESTS}a_step_on_rows_costs_and_moves_what_a_step_on_images_does",),
     ),
     Fault(
         "a mapped door counts what it could encode",
         DOOR,
-        "            num_images=self._num_images, image_shape=shape,",
+        "            num_images=records.num_images, image_shape=shape,",
         "            num_images=len(images[readable]), image_shape=shape,",
         (f"{TESTS}a_record_that_fails_is_a_blank_and_moves_no_other",),
     ),

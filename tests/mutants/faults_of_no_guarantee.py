@@ -1,7 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """`--target_epsilon inf`: noise that goes missing elsewhere, and what takes such a run for a private one."""
 
-from .fault import COSTS, DOOR, LEDGER, LEDGER_FILE, ROW, Fault
+from .fault import COSTS, DOOR, LEDGER, LEDGER_FILE, MECHANISM, Fault
 
 
 KIND = "diffusers_dp/release/no_guarantee.py"
@@ -17,18 +17,18 @@ WITHOUT_GUARANTEE = (
     Fault(
         "a finite run that gets no noise: its ledger takes rows without",
         COSTS,
-        "        if row.mechanism == NON_PRIVATE:\n            raise",
-        "        if row.mechanism == NON_PRIVATE and self.target_epsilon < 1:\n            raise",
+        "        if not row.mechanism.has_noise:\n            raise",
+        "        if not row.mechanism.has_noise and self.target_epsilon < 1:\n            raise",
         ("runs/test_no_guarantee.py::TestDoor::test_no_finite_target_is_high_enough_for_an_answer_without_noise",),
     ),
     Fault(
         "a row without noise passes for a Gaussian one",
-        ROW,
-        "(sigma == 0 and self.mechanism == NON_PRIVATE)",
-        "sigma == 0",
+        MECHANISM,
+        "        if not (sigma > 0 if self.has_noise else sigma == 0):\n",
+        "        if not sigma >= 0:\n",
         ("runs/test_no_guarantee.py::TestLedger::test_a_row_without_noise_says_so",),
-        "    if noise_multiplier == 0:",
-        "    if noise_multiplier < 0:",
+        "        if noise_multiplier == 0:\n",
+        "        if noise_multiplier < 0:\n",
     ),
     Fault(
         "a high target counts as an infinite one",
@@ -57,7 +57,7 @@ WITHOUT_GUARANTEE = (
     Fault(
         "rows without noise are read under a finite target",
         LEDGER_FILE,
-        """        sound = sound and (row["mechanism"] == NON_PRIVATE) == (header["target_epsilon"] == "inf")\n""",
+        '        sound = sound and asked.mechanism.has_noise == (header["target_epsilon"] != "inf")\n',
         "",
         ("runs/test_no_guarantee.py::TestLedger::test_a_row_without_noise_cannot_be_written_under_a_finite_target",),
     ),
@@ -121,7 +121,7 @@ WITHOUT_GUARANTEE = (
         "gradients of a run without noise are not clipped",
         DOOR,
         "                    max_grad_norm=max_grad_norm,\n",
-        "                    max_grad_norm=max_grad_norm if noise_multiplier else 1e9,\n",
+        "                    max_grad_norm=max_grad_norm if row.noise_multiplier else 1e9,\n",
         ("runs/test_no_guarantee.py::TestDoor::test_sums_and_gradients_without_guarantee_are_exact_and_clipped",),
     ),
 )

@@ -1,22 +1,22 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Noise, the private source of randomness, and Poisson samples."""
 
-from .fault import DOOR, RANDOMNESS, SAMPLING, STEP, Fault
+from .fault import DOOR, PASSAGES, RANDOMNESS, SAMPLING, STEP, Fault
 
 
 NOISE = (
     Fault(
         "noise of a gradient halved",
         DOOR,
-        "std=noise_multiplier * max_grad_norm,",
-        "std=noise_multiplier * max_grad_norm / 2,",
+        "clip_norm=max_grad_norm, normaliser=normaliser, position=position",
+        "clip_norm=max_grad_norm / 2, normaliser=normaliser, position=position",
         ("privacy/test_noise.py::test_noise_of_a_gradient_has_the_stated_standard_deviation",),
     ),
     Fault(
         "noise of an answer halved",
         DOOR,
-        "noise(total.shape, noise_multiplier * length, total.device)",
-        "noise(total.shape, noise_multiplier * length / 2, self.device)",
+        "passage.answer({name: totals.pop(0)}, clip_norm=clip_norm, normaliser=1)[name]",
+        "passage.answer({name: totals.pop(0)}, clip_norm=clip_norm / 2, normaliser=1)[name]",
         ("privacy/test_noise.py::test_noise_of_an_answer_has_the_stated_standard_deviation",),
     ),
     Fault(
@@ -28,16 +28,16 @@ NOISE = (
     ),
     Fault(
         "variance given for standard deviation",
-        DOOR,
-        "std=noise_multiplier * max_grad_norm,",
-        "std=(noise_multiplier * max_grad_norm) ** 2,",
+        PASSAGES,
+        "            std = sigma * self.mechanism.sensitivity(clip_norm)\n",
+        "            std = (sigma * self.mechanism.sensitivity(clip_norm)) ** 2\n",
         ("privacy/test_noise.py::test_noise_of_a_gradient_has_the_stated_standard_deviation",),
     ),
     Fault(
         "sensitivity left out of the noise",
-        DOOR,
-        "noise(total.shape, noise_multiplier * length, total.device)",
-        "noise(total.shape, noise_multiplier, self.device)",
+        PASSAGES,
+        "            std = sigma * self.mechanism.sensitivity(clip_norm)\n",
+        "            std = sigma\n",
         ("privacy/test_noise.py::test_noise_of_an_answer_has_the_stated_standard_deviation",),
     ),
     Fault(
@@ -79,8 +79,9 @@ NOISE = (
     Fault(
         "noise of an answer from torch's generator, under the public seed",
         DOOR,
-        "noise(total.shape, noise_multiplier * length, total.device)",
-        "noise_multiplier * clip_norm * torch.randn(total.shape)",
+        "            covered = passage.answer({name: totals.pop(0)}, clip_norm=clip_norm, normaliser=1)[name]",
+        "            total = totals.pop(0)\n"
+        "            covered = total + row.noise_multiplier * clip_norm * torch.randn(total.shape)",
         ("privacy/test_noise.py::test_a_run_repeated_under_the_same_seed_has_other_noise",),
     ),
     Fault(
@@ -128,8 +129,8 @@ NOISE = (
     Fault(
         "noise averaged over the K draws of an image",
         DOOR,
-        "std=noise_multiplier * max_grad_norm,",
-        "std=noise_multiplier * max_grad_norm / noise_multiplicity,",
+        "clip_norm=max_grad_norm, normaliser=normaliser, position=position",
+        "clip_norm=max_grad_norm / noise_multiplicity, normaliser=normaliser, position=position",
         ("privacy/test_noise.py::test_a_step_draws_one_sample_and_one_noise_for_each_parameter",),
     ),
     Fault(
@@ -142,8 +143,8 @@ NOISE = (
     Fault(
         "noise divided by the number of classes",
         DOOR,
-        "noise(total.shape, noise_multiplier * length, total.device)",
-        "noise(total.shape, noise_multiplier * length, total.device) / num_rows",
+        "passage.answer({name: totals.pop(0)}, clip_norm=clip_norm, normaliser=1)[name]",
+        "passage.answer({name: totals.pop(0)}, clip_norm=clip_norm / num_rows, normaliser=1)[name]",
         ("privacy/test_noise.py::test_noise_of_an_answer_has_the_stated_standard_deviation",),
     ),
 )
@@ -174,16 +175,12 @@ CELLS = (
     Fault(
         "each class has the noise of the first",
         DOOR,
-        "noise(total.shape, noise_multiplier * length, total.device)",
-        "noise(total[:1].shape, noise_multiplier * length, total.device)",
+        "            covered = passage.answer({name: totals.pop(0)}, clip_norm=clip_norm, normaliser=1)[name]",
+        "            total = totals.pop(0)\n"
+        "            first = passage.answer({name: total[:1].clone()}, clip_norm=clip_norm, "
+        "normaliser=1)[name]\n"
+        "            covered = total + (first - total[:1])",
         ("privacy/test_noise_cells.py::test_noise_of_every_way_to_ask",),
-    ),
-    Fault(
-        "each process adds noise to its part of a query",
-        DOOR,
-        "            if self.processes.is_first:\n                total = total + noise",
-        "            if True:\n                total = total + noise",
-        ("distributed/test_processes.py::test_noise_of_every_way_to_ask",),
     ),
     Fault(
         "noise halved on CUDA",
@@ -195,8 +192,8 @@ CELLS = (
     Fault(
         "the audit looks at images where a run has units",
         "diffusers_dp/audit/cells.py",
-        "return Cell(mechanism.max_images_per_unit is not None, mechanism",
-        "return Cell(False, mechanism",
+        "return Cell(step.mechanism.max_images_per_unit is not None, step",
+        "return Cell(False, step",
         ("audit/test_preflight.py::test_it_asks_as_the_run_will",),
     ),
 )
@@ -330,40 +327,42 @@ SAMPLES = (
     ),
     Fault(
         "steps sample at twice the rate that the ledger holds",
-        DOOR,
-        "            sample = poisson_sample(self._own_units, sample_rate, generator)\n        size",
-        "            sample = poisson_sample(self._own_units, min(1.0, 2 * sample_rate), generator)\n        size",
+        PASSAGES,
+        "        return poisson_sample(self.records.own_units, self.mechanism.sampling_probability, self.generator)\n",
+        "        return poisson_sample(self.records.own_units, min(1.0, 2 * "
+        "self.mechanism.sampling_probability), self.generator)\n",
         ("privacy/test_noise.py::test_the_door_takes_poisson_samples_at_the_stated_rate",),
     ),
     Fault(
         "the same sample at each step",
-        DOOR,
-        "            sample = poisson_sample(self._own_units, sample_rate, generator)\n        size",
-        "            sample = poisson_sample(self._own_units, sample_rate, PrivateGenerator(bytes(16)))\n        size",
+        PASSAGES,
+        "        return poisson_sample(self.records.own_units, self.mechanism.sampling_probability, self.generator)\n",
+        "        return poisson_sample(self.records.own_units, self.mechanism.sampling_probability, "
+        "PrivateGenerator(bytes(16)))\n",
         ("privacy/test_noise.py::test_the_door_takes_poisson_samples_at_the_stated_rate",),
     ),
     Fault(
         "a question samples everybody",
         DOOR,
-        "            sample = poisson_sample(self._own_units, sample_rate, generator)\n            batches =",
-        "            sample = poisson_sample(self._own_units, 1.0, generator)\n            batches =",
+        "            batches = records.batches_for_question(passage.units(0), size,",
+        "            batches = records.batches_for_question(torch.arange(records.own_units), size,",
         ("privacy/test_noise.py::test_the_door_takes_poisson_samples_at_the_stated_rate",),
     ),
     Fault(
         "one sample for all repeats of a question",
         DOOR,
-        "            sample = poisson_sample(self._own_units, sample_rate, generator)\n            batches =",
-        "            sample = vars(row).get('sample')\n"
-        "            if sample is None:\n"
-        "                sample = vars(row)['sample'] = poisson_sample(self._own_units, sample_rate, generator)\n"
-        "            batches =",
+        "            batches = records.batches_for_question(passage.units(0), size,",
+        "            if 'sample' not in vars(passage):\n"
+        "                passage.sample = passage.units(0)\n"
+        "            batches = records.batches_for_question(passage.sample, size,",
         ("privacy/test_noise.py::test_an_answer_draws_one_sample_and_one_noise_each_time_it_is_asked",),
     ),
     Fault(
         "the sample comes from the images that are there",
-        DOOR,
-        "            sample = poisson_sample(self._own_units, sample_rate, generator)\n        size",
-        "            sample = poisson_sample(len(self._images), sample_rate, generator)\n        size",
+        PASSAGES,
+        "        return poisson_sample(self.records.own_units, self.mechanism.sampling_probability, self.generator)\n",
+        "        return poisson_sample(len(self.records.images), self.mechanism.sampling_probability, "
+        "self.generator)\n",
         ("privacy/test_sensitive.py::test_records_that_are_absent_keep_their_place",),
     ),
 )

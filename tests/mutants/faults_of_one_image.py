@@ -1,7 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Choices that follow from more than one image, and what a loss, a model or features keep of images."""
 
-from .fault import DOOR, SEPARATE, Fault
+from .fault import DOOR, RECORDS, SEPARATE, Fault
 
 
 VOTES, ONE_IMAGE = "diffusers_dp/queries/votes.py", "diffusers_dp/queries/one_image.py"
@@ -74,7 +74,7 @@ CHOICES = (
         "classes without images are left out of drawn images",
         "training/train_moments.py",
         '    run.done("images")\n',
-        "    there = run.images._labels.bincount(minlength=len(moments.counts))[labels] > 0\n"
+        "    there = run.images._records.labels.bincount(minlength=len(moments.counts))[labels] > 0\n"
         "    images, labels = images[there], labels[there]\n"
         '    run.done("images")\n',
         ("training/test_train_moments.py::test_a_data_set_is_released",),
@@ -109,7 +109,7 @@ CHOICES = (
     ),
     Fault(
         "a unit without images gives up its place in a question",
-        DOOR,
+        RECORDS,
         "for units in sample.split(",
         "for units in sample[counts[sample] > 0].split(",
         ("privacy/test_units.py::test_a_unit_less_leaves_every_other_image_in_its_place",),

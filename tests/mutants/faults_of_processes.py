@@ -1,7 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Several processes."""
 
-from .fault import DOOR, Fault
+from .fault import DOOR, PASSAGES, Fault
 
 
 SUMS = "diffusers_dp/distributed/processes.py"
@@ -10,17 +10,17 @@ FINISHED = "distributed/test_processes.py::test_the_question_about_a_finished_mo
 PROCESSES = (
     Fault(
         "each process adds the noise of a gradient",
-        DOOR,
-        "        if self.processes.is_first:\n            part",
-        "        if self.processes.count:\n            part",
+        PASSAGES,
+        "        if processes.is_first:\n            std",
+        "        if processes.is_first or normaliser != 1:\n            std",
         ("distributed/test_processes.py::test_the_noise_of_a_sum_is_one_noise[2]",),
     ),
     Fault(
         "each process adds the noise of an answer",
-        DOOR,
-        "            if self.processes.is_first:\n                total",
-        "            if self.processes.count:\n                total",
-        ("distributed/test_processes.py::test_the_noise_of_a_sum_is_one_noise[2]",),
+        PASSAGES,
+        "        if processes.is_first:\n            std",
+        "        if processes.is_first or normaliser == 1:\n            std",
+        ("distributed/test_processes.py::test_noise_of_every_way_to_ask",),
     ),
     Fault(
         "all processes sample by the same seed",
@@ -53,10 +53,13 @@ PROCESSES = (
     Fault(
         "a process whose sample is empty leaves the step out",
         DOOR,
-        "        batches = self._batches(sample, size, generator)\n",
+        "        batches = self._records.batches_for_gradients(self._passage.units(position), size, "
+        "self._generator)\n",
+        "        sample = self._passage.units(position)\n"
         "        if not len(sample) and not self.processes.is_first:\n"
-        "            return {name: torch.zeros_like(parameter) for name, parameter in model.named_parameters()}\n"
-        "        batches = self._batches(sample, size, generator)\n",
+        "            return {name: torch.zeros_like(parameter) for name, parameter in "
+        "model.named_parameters()}\n"
+        "        batches = self._records.batches_for_gradients(sample, size, self._generator)\n",
         ("distributed/test_processes.py::test_all_processes_get_the_same_bits[2]",),
     ),
     Fault(

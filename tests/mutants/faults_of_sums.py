@@ -7,6 +7,7 @@ from .fault import (
     ENGINE,
     PARTS,
     QUERY,
+    RECORDS,
     RULES,
     SEPARATE,
     STEP,
@@ -50,7 +51,7 @@ CLIPPING = (
         "the ledger tells a divisor of the images that are there",
         QUERY,
         "self.normaliser(images.num_units, classes)",
-        "self.normaliser(int(images._readable.sum()), classes)",
+        "self.normaliser(int(images._records.readable.sum()), classes)",
         ("queries/test_central_images.py::test_what_is_public_does_not_depend_on_what_is_there",),
     ),
     Fault(
@@ -84,8 +85,8 @@ CLIPPING = (
     Fault(
         "queries almost without noise",
         QUERY,
-        "            noise_multiplier=noise_multiplier,\n            sample_rate",
-        "            noise_multiplier=noise_multiplier / 100,\n            sample_rate",
+        "self.mechanism(noise_multiplier, by_label=self.by_label)",
+        "self.mechanism(noise_multiplier / 100, by_label=self.by_label)",
         ("queries/test_central_images.py::test_the_noise_is_that_of_the_clip_norm",),
     ),
     Fault(
@@ -185,11 +186,11 @@ CLIPPING = (
     ),
     Fault(
         "an unreadable image loses its place, and shifts the draws of others",
-        DOOR,
-        "            there = chunk < len(self._images)\n",
-        "            chunk = chunk[chunk < len(self._images)]\n"
-        "            chunk = chunk[self._readable[chunk]]\n"
-        "            there = chunk < len(self._images)\n",
+        RECORDS,
+        "            there = chunk < len(self.images)\n",
+        "            chunk = chunk[chunk < len(self.images)]\n"
+        "            chunk = chunk[self.readable[chunk]]\n"
+        "            there = chunk < len(self.images)\n",
         ("privacy/test_sensitive.py::test_one_record_moves_nobody_elses_draws",),
     ),
 )
@@ -377,9 +378,8 @@ LARGE_SUMS = (
     Fault(
         "an answer is rounded before the noise is on it",
         DOOR,
-        "            if self.processes.is_first:\n                total = total + noise",
-        "            total = total.float()\n            if self.processes.is_first:\n                total = total + "
-        "noise",
+        "passage.answer({name: totals.pop(0)}, clip_norm=clip_norm, normaliser=1)[name]",
+        "passage.answer({name: totals.pop(0).float()}, clip_norm=clip_norm, normaliser=1)[name]",
         ("privacy/test_sensitive.py::test_a_large_sum_loses_none_of_its_terms",),
     ),
     Fault(
@@ -416,15 +416,19 @@ DIVISORS = (
     Fault(
         "divided by the size of the sample",
         DOOR,
-        "normaliser=normaliser, generator=generator)\n        else:",
-        "normaliser=max(1, len(sample)), generator=generator)\n        else:",
+        "        batches = self._records.batches_for_gradients(self._passage.units(position), size, "
+        "self._generator)\n",
+        "        sample = self._passage.units(position)\n"
+        "        batches = self._records.batches_for_gradients(sample, size, self._generator)\n",
         ("privacy/test_noise.py::test_noise_of_a_gradient_has_the_stated_standard_deviation",),
+        "clip_norm=max_grad_norm, normaliser=normaliser, position=position",
+        "clip_norm=max_grad_norm, normaliser=max(1, len(sample)), position=position",
     ),
     Fault(
         "an answer over the number of readable images",
         QUERY,
         "(sums, images.num_units, noise_multiplier)",
-        "(sums, int(images._readable.sum()), noise_multiplier)",
+        "(sums, int(images._records.readable.sum()), noise_multiplier)",
         ("privacy/test_sensitive.py::test_frequency_features",),
     ),
     Fault(
@@ -509,9 +513,9 @@ DIVISORS = (
     ),
     Fault(
         "a label outside the declared set ends the run",
-        DOOR,
-        "            self._readable &= (self._labels >= 0) & (self._labels < len(self.class_names or ()))\n",
-        "            pass\n",
+        RECORDS,
+        "        self.readable &= self._in_a_class(self.labels)\n",
+        "",
         ("privacy/test_sensitive.py::test_a_label_outside_the_label_set_is_a_damaged_record",),
     ),
 )

@@ -1,12 +1,10 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Faults of teachers on shares of the units."""
 
-from .fault import Fault
+from .fault import NOISE_OF_STEPS, PASSAGES, SHARES, Fault
 
 
-TEACHERS_FILE, ROW, VERIFY = (
-    "diffusers_dp/privacy/teachers.py", "diffusers_dp/accounting/ledger_row.py", "diffusers_dp/verify.py",
-)  # fmt: skip
+TEACHERS_FILE, VERIFY = "diffusers_dp/privacy/teachers.py", "diffusers_dp/verify.py"
 PRIVACY, AUDIT, RUNS = (
     "privacy/test_teachers.py::",
     "audit/test_audit_teachers.py::",
@@ -16,17 +14,19 @@ PRIVACY, AUDIT, RUNS = (
 TEACHERS = (
     Fault(
         "teachers: noise for a sensitivity of one clip norm",
-        TEACHERS_FILE,
-        '                total.shape, noise_multiplier * row.query["sensitivity"], total.device\n',
-        '                total.shape, noise_multiplier * row.query["clip_norm"], total.device\n',
+        PASSAGES,
+        "            std = sigma * self.mechanism.sensitivity(clip_norm)\n",
+        "            std = sigma * clip_norm\n",
         (PRIVACY + "test_the_noise_is_for_the_sensitivity",),
     ),
     Fault(
         "teachers: a sensitivity of one clip norm in the ledger, as the audit sees it",
-        ROW,
-        "    sensitivity = 2 * clip_norm if votes is None else math.sqrt(2 * votes)\n",
-        "    sensitivity = clip_norm if votes is None else math.sqrt(votes)\n",
+        SHARES,
+        "            return 2 * clip_norm\n",
+        "            return clip_norm\n",
         (AUDIT + "test_honest_teachers_pass_and_broken_noise_is_noticed",),
+        "        return math.sqrt(2 * self.votes)\n",
+        "        return math.sqrt(self.votes)\n",
     ),
     Fault(
         "teachers: the verifier takes a sensitivity of one clip norm",
@@ -61,8 +61,8 @@ TEACHERS = (
     Fault(
         "teachers: shares by place",
         TEACHERS_FILE,
-        "        share = group_of(ids, shares.number, shares.group_key)\n",
-        "        share = np.cumsum(readable) % shares.number\n",
+        "        share = group_of(ids, number, self.shares.group_key)\n",
+        "        share = np.cumsum(readable) % number\n",
         (PRIVACY + "test_one_unit_moves_one_share_alone_to_the_last_bit",),
     ),
     Fault(
@@ -111,8 +111,8 @@ TEACHERS = (
     Fault(
         "teachers: the noise of a round is that of the first",
         TEACHERS_FILE,
-        "            total = total + self._generator.normal(\n",
-        "            total = total + type(self._generator)(bytes(16)).normal(\n",
+        "passage_of(row.mechanism, door._records, self._generator, OF_TEACHERS)",
+        "passage_of(row.mechanism, door._records, type(self._generator)(bytes(16)), OF_TEACHERS)",
         (PRIVACY + "test_the_noise_is_for_the_sensitivity",),
     ),
     Fault(
@@ -175,23 +175,39 @@ TEACHERS = (
     ),
     Fault(
         "teachers: each process adds noise of its own and no more",
-        TEACHERS_FILE,
-        "        if self.processes.is_first:\n",
-        "        if not self.processes.is_first:\n",
+        PASSAGES,
+        "        if processes.is_first:\n            std",
+        "        if not processes.is_first:\n            std",
         (PRIVACY + "test_the_noise_is_for_the_sensitivity",),
     ),
     Fault(
         "teachers: another number of shares goes on",
-        "diffusers_dp/runs/bands.py",
-        "    if shares and shares[0] != num_shares:\n",
-        "    if False:\n",
+        NOISE_OF_STEPS,
+        "    config.refuse_other_groups(began.mechanism)\n",
+        "",
         (RUNS + "test_another_number_of_teachers_does_not_go_on",),
+        "{} if now is None else _flat(now)",
+        "_flat(began if now is None else now)",
     ),
     Fault(
         "teachers: shares drawn again when a run goes on",
-        "diffusers_dp/runs/plan.py",
-        '    query = earlier["query"] if earlier else {} if plan.step is None else plan.step.query\n',
-        "    query = {} if plan.step is None else plan.step.query\n",
+        NOISE_OF_STEPS,
+        "    return began\n",
+        "    return step_of(config, sampling, now.mechanism.with_noise(began.noise_multiplier))\n",
         (RUNS + "test_a_run_that_goes_on_keeps_its_shares",),
+    ),
+    Fault(
+        "teachers: votes that nobody counted",
+        TEACHERS_FILE,
+        "        if mechanism.who != replace(self.shares, votes=votes,",
+        "        if mechanism.who != replace(self.shares, votes=mechanism.who.votes,",
+        (PRIVACY + "test_what_was_not_proven_is_refused",),
+    ),
+    Fault(
+        "teachers: a round of other shares",
+        TEACHERS_FILE,
+        "        if mechanism.who != replace(",
+        "        if mechanism.who.votes != votes and mechanism.who != replace(",
+        (PRIVACY + "test_what_was_not_proven_is_refused",),
     ),
 )

@@ -1,7 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Units of several images, and releases of one data set."""
 
-from .fault import COSTS, DOOR, LEDGER, LEDGER_FILE, STEP, Fault
+from .fault import COSTS, DOOR, LEDGER, LEDGER_FILE, RECORDS, STEP, Fault
 
 
 UNITS = (
@@ -15,27 +15,29 @@ UNITS = (
     Fault(
         "noise of a gradient halved where units are used",
         DOOR,
-        "std=noise_multiplier * max_grad_norm,",
-        "std=noise_multiplier * max_grad_norm / (1 if self._units is None else 2),",
+        "clip_norm=max_grad_norm, normaliser=normaliser, position=position",
+        "clip_norm=max_grad_norm / (1 if self._records.units is None else 2), normaliser=normaliser, "
+        "position=position",
         ("privacy/test_noise_cells.py::test_noise_of_every_way_to_ask",),
     ),
     Fault(
         "noise of an answer halved where units are used",
         DOOR,
-        "noise(total.shape, noise_multiplier * length, total.device)",
-        "noise(total.shape, noise_multiplier * length / (1 if self._units is None else 2), total.device)",
+        "passage.answer({name: totals.pop(0)}, clip_norm=clip_norm, normaliser=1)[name]",
+        "passage.answer({name: totals.pop(0)}, clip_norm=clip_norm / (1 if records.units is None else 2), "
+        "normaliser=1)[name]",
         ("privacy/test_noise_cells.py::test_noise_of_every_way_to_ask",),
     ),
     Fault(
         "a unit's images are looked at without a limit",
-        DOOR,
+        RECORDS,
         "return taken[within < self.max_images_per_unit], counts.clamp_max(self.max_images_per_unit)",
         "return taken, counts",
         ("privacy/test_units.py::test_no_more_images_of_a_unit_are_looked_at_than_declared",),
     ),
     Fault(
         "the first images of a unit are always taken",
-        DOOR,
+        RECORDS,
         "        taken = taken[luck[taken].argsort()]",
         "        taken = taken[taken.argsort()]",
         ("privacy/test_units.py::test_which_images_of_a_unit_are_looked_at_is_drawn_anew",),
@@ -50,20 +52,20 @@ UNITS = (
     Fault(
         "classes of a unit are called parallel",
         DOOR,
-        'partition="label" if num_rows > 1 and self._units is None else None',
-        'partition="label" if num_rows > 1 else None',
+        "by_label=num_rows > 1 and records.units is None)",
+        "by_label=num_rows > 1)",
         ("privacy/test_units.py::test_the_ledger_counts_units",),
     ),
     Fault(
         "unreadable images of a unit are averaged over",
-        DOOR,
-        "        taken = (sampled[unit_of] & self._readable).nonzero().squeeze(1)",
+        RECORDS,
+        "        taken = (sampled[unit_of] & self.readable).nonzero().squeeze(1)",
         "        taken = sampled[unit_of].nonzero().squeeze(1)",
         ("privacy/test_units.py::test_unreadable_images_are_not_averaged_over",),
     ),
     Fault(
         "a unit larger than a physical batch is parted",
-        DOOR,
+        RECORDS,
         "tolist()) if len(unit)]",
         "tolist()) if len(unit) for unit in unit.split(size)]",
         ("privacy/test_units.py::test_a_unit_s_gradient_is_averaged_then_clipped",),

@@ -47,8 +47,8 @@ EVOLVED = (
     Fault(
         "sigma does not grow with the number of generations",
         PLAN,
-        "ledger.calibrate(rest[0].sample_rate, sum(query.repeats for query in rest) + again)",
-        "ledger.calibrate(rest[0].sample_rate, rest[0].repeats)",
+        "ledger.calibrate(mechanism, sum(query.repeats for query in rest) + again)",
+        "ledger.calibrate(mechanism, rest[0].repeats)",
         (f"{OF_A_RUN}test_a_data_set_is_released",),
     ),
     Fault(
@@ -56,7 +56,7 @@ EVOLVED = (
         PE,
         "    images, labels = evolve(run, proposer, embed)\n",
         "    images, labels = evolve(run, proposer, embed)\n"
-        "    there = run.images._labels.bincount(minlength=3)[labels] > 0\n"
+        "    there = run.images._records.labels.bincount(minlength=3)[labels] > 0\n"
         "    images, labels = images[there], labels[there]\n",
         (f"{OF_A_RUN}test_a_data_set_is_released",),
     ),
@@ -64,7 +64,7 @@ EVOLVED = (
         "candidates have the labels of private images",
         EVOLUTION,
         "labels = torch.arange(number * classes) % classes\n",
-        "labels = run.images._labels[: number * classes]\n",
+        "labels = run.images._records.labels[: number * classes]\n",
         (f"{OF_A_RUN}test_two_runs_of_one_seed_get_other_noise",),
     ),
     Fault(
@@ -85,14 +85,15 @@ EVOLVED = (
         "a model of the result learns from the sensitive images",
         "diffusers_dp/runs/result_model.py",
         "lambda: LabelledImages(images, labels)",
-        "lambda: LabelledImages(run.images._images, run.images._labels)",
+        "lambda: LabelledImages(run.images._records.images, run.images._records.labels)",
         (f"{OF_A_RUN}test_a_model_of_the_result_costs_nothing_more",),
     ),
     Fault(
         "synthetic images begin with real ones",
         "training/train_psg.py",
         "    run.dp_sgd(trained)\n",
-        "    trained.module.pixels.data[:] = run.images._images[-6:].float() / 127.5 - 1\n    run.dp_sgd(trained)\n",
+        "    trained.module.pixels.data[:] = run.images._records.images[-6:].float() / 127.5 - 1\n"
+        "    run.dp_sgd(trained)\n",
         ("training/test_train_psg.py::test_images_follow_noisy_gradients_alone",),
     ),
     Fault(

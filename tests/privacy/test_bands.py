@@ -12,6 +12,7 @@ from torch import nn
 from diffusers_dp.accounting.ledger import PrivacyLedger
 from diffusers_dp.audit.bands import groups_of_rows
 from diffusers_dp.errors import UsageError
+from diffusers_dp.mechanisms import sampled
 from diffusers_dp.privacy.sensitive import SensitiveImages
 from diffusers_dp.randomness.keyed_hash import digests_of, group_of
 from diffusers_dp.randomness.private_generator import PrivateGenerator
@@ -22,7 +23,8 @@ from support.ledgers import row
 
 SHAPE = (1, 4, 4)
 COUNT = 61  # is not divisible by the bands
-BANDS = bands_of(4)
+BANDS = bands_of(4, rate=0.1, sigma=3.0)
+WHOLE = bands_of(4, rate=0.25)  # bq = 1: the whole group
 GROUPS = groups_of_rows(COUNT, BANDS)
 MANY = settings(max_examples=60, deadline=None, derandomize=True)
 
@@ -59,14 +61,14 @@ def group_by_hand(identifier, count, key):
 
 
 def test_groups_take_turns_by_the_position_in_the_ledger():
-    who = taken(make_door(), make_ledger(), 24, count=COUNT, bands=BANDS, sample_rate=0.25, generator=Noiseless())
-    for step in range(24):  # bq = 1: the whole group
+    who = taken(make_door(), make_ledger(), 24, count=COUNT, mechanism=WHOLE, generator=Noiseless())
+    for step in range(24):
         assert np.array_equal(np.flatnonzero(who[step]), np.flatnonzero(GROUPS == step % 4))
 
 
 def test_a_group_is_sampled_at_the_rate_times_the_bands():
     """As many as without bands are expected in a step, of a quarter of all."""
-    who = taken(make_door(), make_ledger(), 400, count=COUNT, bands=BANDS, sample_rate=0.1, generator=Noiseless())
+    who = taken(make_door(), make_ledger(), 400, count=COUNT, mechanism=BANDS, generator=Noiseless())
     turns = np.arange(400)[:, None] % 4 == GROUPS
     assert not who[~turns].any()
     assert who[turns].mean() == pytest.approx(0.4, abs=5 * (0.24 / turns.sum()) ** 0.5)
@@ -80,7 +82,7 @@ def test_a_missing_image_keeps_its_place():
     readable = np.ones(COUNT - 5, dtype=bool)
     readable[[0, 7]] = False
     door = make_door(numbered(COUNT - 5), readable)
-    who = taken(door, make_ledger(), 4, count=COUNT, bands=BANDS, sample_rate=0.25, generator=Noiseless())
+    who = taken(door, make_ledger(), 4, count=COUNT, mechanism=WHOLE, generator=Noiseless())
     there = np.append(readable, np.zeros(5, dtype=bool))
     for step in range(4):
         assert np.array_equal(np.flatnonzero(who[step]), np.flatnonzero((GROUPS == step) & there))
@@ -90,13 +92,12 @@ def test_units_take_turns_as_a_whole():
     """Image i is of unit i mod 7: all images of a unit, or none, and their mean is clipped as one vector."""
     units = np.arange(COUNT) % 7
     door = make_door(units=units, num_units=7, max_images_per_unit=20, ids=digests_of(units.tolist()))
-    bands, ledger = bands_of(3, seed=1), make_ledger(count=7)
+    bands, ledger = bands_of(3, seed=1, rate=1 / 3), make_ledger(count=7)
     groups = groups_of_rows(7, bands)
     sums = [
         put(
-            door, "noisy_gradient", one_weight_each(COUNT), one_hot_loss, max_grad_norm=1.0, noise_multiplier=2.0,
-            sample_rate=1 / 3, normaliser=1.0, noise_multiplicity=1, max_physical_batch_size=64, ledger=ledger,
-            bands=bands, generator=Noiseless(),
+            door, "noisy_gradient", one_weight_each(COUNT), one_hot_loss, bands, max_grad_norm=1.0, normaliser=1.0,
+            noise_multiplicity=1, max_physical_batch_size=64, ledger=ledger, generator=Noiseless(),
         )["weight"][0, 1:].numpy()
         for _ in range(6)
     ]  # fmt: skip
@@ -114,7 +115,7 @@ def plain_epsilon(sigma, steps):
 
 def noise_of(door, ledger, steps, width=20_000, **changes):
     """Answers on images that nobody can read."""
-    arguments = {"max_grad_norm": 0.5, "noise_multiplier": 3.0, "sample_rate": 0.1, "normaliser": 4.0, "bands": BANDS}
+    arguments = {"mechanism": BANDS, "max_grad_norm": 0.5, "normaliser": 4.0}
     arguments |= {"noise_multiplicity": 1, "max_physical_batch_size": 8, "ledger": ledger, "reserve_steps": steps}
     model, arguments = nn.Linear(16, width // 16, bias=False), {**arguments, **changes}
     return torch.stack([
@@ -146,8 +147,7 @@ def test_a_resumed_run_begins_a_new_block_and_takes_the_next_group(tmp_path):
     door = make_door()
     assert ledger.rows[0]["steps_reserved"] == 7
     who = taken(
-        door, ledger, 1, count=COUNT, bands=BANDS, sample_rate=0.1, max_grad_norm=0.5, noise_multiplier=3.0,
-        normaliser=4.0, generator=Noiseless(),
+        door, ledger, 1, count=COUNT, mechanism=BANDS, max_grad_norm=0.5, normaliser=4.0, generator=Noiseless()
     )  # fmt: skip
     assert set(GROUPS[np.flatnonzero(who[0])]) <= {7 % 4} and who.any()
     after = noise_of(blank_door(), ledger, 4)
@@ -173,16 +173,14 @@ def test_two_doors_to_one_ledger_share_no_noise():
 
 
 def test_what_has_no_proof_is_refused():
-    ledger = make_ledger()
     with pytest.raises(UsageError, match="must lie in"):
-        noise_of(blank_door(), ledger, 1, sample_rate=0.26)
-    assert ledger.rows == []
+        bands_of(4, rate=0.26)
 
 
 def test_the_door_with_past_noise_is_never_serialised():
     door = blank_door()
     noise_of(door, make_ledger(), 2)
-    for part in (door, door._banded_noise):
+    for part in (door, door._passage, door._passage._noise, door._passage._sums):
         with pytest.raises(TypeError, match="never serialised"):
             part.__reduce__()
 
@@ -190,9 +188,25 @@ def test_the_door_with_past_noise_is_never_serialised():
 def test_without_bands_nothing_is_drawn_otherwise():
     """The same draws, answers and row as ever."""
     key = bytes(16)
-    plain = noise_of(blank_door(), make_ledger(), 2, bands=None, generator=PrivateGenerator(key))
+    plain = noise_of(blank_door(), make_ledger(), 2, mechanism=sampled(0.1, 3.0), generator=PrivateGenerator(key))
     generator = PrivateGenerator(key)
     for found in plain:
         generator.uniform(COUNT)
-        sampled = generator.normal(torch.Size([1250, 16]), 1.5)
-        assert np.allclose(found, sampled.flatten().double().numpy() / 4.0, atol=1e-6)
+        drawn = generator.normal(torch.Size([1250, 16]), 1.5)
+        assert np.allclose(found, drawn.flatten().double().numpy() / 4.0, atol=1e-6)
+
+
+def test_a_question_has_no_turns():
+    with pytest.raises(ValueError, match="no stream"):
+        make_door().noisy_sum(lambda x, _: x.flatten(1), BANDS, clip_norm=1.0, name="question")
+
+
+@pytest.mark.parametrize("mechanism", [sampled(0.1, 3.0), BANDS.at(rate=0.1)], ids=["independent", "banded"])
+def test_another_noise_multiplier_is_another_noise(mechanism):
+    """Of one door, whatever it had before."""
+    door, ledger = blank_door(), make_ledger()
+    for sigma in (3.0, 30.0):
+        (found,) = noise_of(door, ledger if mechanism.num_groups == 1 else make_ledger(), 1,
+                            mechanism=mechanism.with_noise(sigma))  # fmt: skip
+        expected = sigma * 0.5 / 4.0 / (1.0 if mechanism.num_groups == 1 else mechanism.coefficients[0])
+        assert found.std() == pytest.approx(expected, rel=0.05)

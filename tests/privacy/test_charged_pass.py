@@ -8,12 +8,13 @@ import torch
 from diffusers_dp.accounting.ledger import PrivacyLedger
 from diffusers_dp.distributed.processes import Processes
 from diffusers_dp.errors import ProcessLost, UsageError
-from diffusers_dp.privacy.sensitive import SensitiveImages
+from diffusers_dp.mechanisms import sampled
+from diffusers_dp.privacy.records import PrivateRecords
 from diffusers_dp.randomness.private_generator import PrivateGenerator
 from support.doors import make_door, make_ledger
 
 
-QUESTION = {"clip_norm": 1.0, "noise_multiplier": 2.0, "by_label": True, "name": "question"}
+QUESTION = {"mechanism": sampled(1.0, 2.0, by_label=True), "clip_norm": 1.0, "name": "question"}
 
 
 def pixels(x, labels=None):
@@ -45,7 +46,7 @@ def order(monkeypatch):
 
     note(PrivacyLedger, "refuse_unaffordable", "gate")
     note(PrivacyLedger, "reserve", "row")
-    note(SensitiveImages, "_batches_of_records", "pass")
+    note(PrivateRecords, "batches_for_question", "pass")
     note(PrivateGenerator, "normal", "noise")
     note(PrivateGenerator, "rounded_normal", "noise")
     return happened
@@ -56,7 +57,7 @@ def order(monkeypatch):
 def test_gate_pass_row_and_noise_follow_each_other(kind, rate, order):
     """All repeats are summed before the one row, so that a kill in the last one costs nothing either."""
     door = DOORS[kind]()
-    answer = door.noisy_sum(pixels, **QUESTION, sample_rate=rate, repeats=3)
+    answer = door.noisy_sum(pixels, **{**QUESTION, "mechanism": sampled(rate, 2.0, by_label=True)}, repeats=3)
     assert [word for word in order if word != "gate"] == ["pass"] * 3 + ["row"] + ["noise"] * 3
     assert order[0] == "gate" and answer.shape == (3, 3, 64)
     assert [(row["steps_reserved"], row["steps_executed"]) for row in door.ledger.rows] == [(3, 3)]
@@ -66,7 +67,7 @@ def test_gate_pass_row_and_noise_follow_each_other(kind, rate, order):
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_an_error_within_the_pass_is_charged_and_nothing_is_drawn(error, number, order, monkeypatch):
     """The operator, or whoever catches it, has seen something of the images."""
-    door, passes, batches = make_door(), [], SensitiveImages._batches_of_records
+    door, passes, batches = make_door(), [], PrivateRecords.batches_for_question
 
     def fails(self, *arguments):
         passes.append(1)
@@ -74,7 +75,7 @@ def test_an_error_within_the_pass_is_charged_and_nothing_is_drawn(error, number,
         if len(passes) == number:
             raise error
 
-    monkeypatch.setattr(SensitiveImages, "_batches_of_records", fails)
+    monkeypatch.setattr(PrivateRecords, "batches_for_question", fails)
     with pytest.raises(error):
         door.noisy_sum(pixels, **QUESTION, repeats=3)
     assert [(row["steps_reserved"], row["state"]) for row in door.ledger.rows] == [(3, "reserved")]
@@ -132,7 +133,7 @@ def test_an_own_error_is_charged_whatever_ends_the_wait_for_the_others(end, monk
         yield
 
     door = make_door(processes=Waiting())
-    monkeypatch.setattr(SensitiveImages, "_batches_of_records", fails)
+    monkeypatch.setattr(PrivateRecords, "batches_for_question", fails)
     with pytest.raises(end):
         door.noisy_sum(pixels, **QUESTION)
     assert [row["state"] for row in door.ledger.rows] == ["reserved"]

@@ -9,15 +9,18 @@ import torch
 from scipy import stats
 from torch import nn
 
-from diffusers_dp.accounting.ledger_row import COEFFICIENT_STEPS, STEPS, rate_of_coins
 from diffusers_dp.distributed.processes import Processes
 from diffusers_dp.errors import UsageError
 from diffusers_dp.gradients import per_example
 from diffusers_dp.gradients import step as step_module
 from diffusers_dp.gradients.parts import norms
 from diffusers_dp.gradients.sampling import poisson_sample
+from diffusers_dp.mechanisms import sampled
+from diffusers_dp.mechanisms.band_coefficients import square_root_coefficients
+from diffusers_dp.mechanisms.banded import COEFFICIENT_STEPS
+from diffusers_dp.mechanisms.mechanism import STEPS
+from diffusers_dp.mechanisms.poisson import rate_of_coins
 from diffusers_dp.privacy import sensitive
-from diffusers_dp.randomness.band_coefficients import square_root_coefficients
 from diffusers_dp.randomness.banded_noise import BandedSums, whole_coefficients
 from diffusers_dp.randomness.keyed_hash import digests_of
 from diffusers_dp.randomness.private_generator import PrivateGenerator
@@ -25,18 +28,21 @@ from support.bands import bands_of
 from support.doors import KEY, NUM_IMAGES, SHAPE, Noiseless, make_door, make_ledger, put, squares, two_layers
 
 
+QUESTION = sampled(1.0, 2.0, by_label=True)
+
+
 def pixels(x, labels=None):
     return x.flatten(1)
 
 
 def ask(door, fn=pixels, generator=None, **changes):
-    arguments = {"clip_norm": 1.0, "noise_multiplier": 2.0, "by_label": True, "name": "question"} | changes
+    arguments = {"mechanism": QUESTION, "clip_norm": 1.0, "name": "question"} | changes
     return put(door, "noisy_sum", fn, ledger=make_ledger(door.num_units), generator=generator, **arguments)
 
 
 def gradient(door, generator=None, model=None, loss=squares, **changes):
     arguments = {
-        "max_grad_norm": 0.5, "noise_multiplier": 2.0, "sample_rate": 1.0, "normaliser": 4.0, "noise_multiplicity": 1,
+        "mechanism": sampled(1.0, 2.0), "max_grad_norm": 0.5, "normaliser": 4.0, "noise_multiplicity": 1,
         "max_physical_batch_size": 5,
     }  # fmt: skip
     return put(door, "noisy_gradient", model or two_layers(), loss, generator=generator, **arguments | changes)
@@ -80,17 +86,19 @@ def test_one_unit_moves_a_question_by_the_clip_norm_at_most(units, colour):
 
 def test_the_noise_of_a_question_has_the_deviation_that_is_charged():
     door = make_door(range(NUM_IMAGES), exact=True)
-    found = ask(door, lambda x, _: x.new_zeros(len(x), 4000), clip_norm=0.25, noise_multiplier=3.0).double()
+    found = ask(
+        door, lambda x, _: x.new_zeros(len(x), 4000), clip_norm=0.25, mechanism=QUESTION.with_noise(3.0)
+    ).double()
     assert stats.kstest(found.flatten().numpy() / 0.75, "norm").pvalue > 1e-3
     assert door.ledger is not None
 
 
 def test_rows_say_the_grid_and_the_sensitivity_is_the_clip_norm():
     door = make_door(exact=True)
-    door.noisy_sum(pixels, clip_norm=0.3, noise_multiplier=2.0, by_label=True, name="question")
+    door.noisy_sum(pixels, QUESTION, clip_norm=0.3, name="question")
     door.noisy_gradient(
-        two_layers(), squares, max_grad_norm=0.5, noise_multiplier=2.0, sample_rate=0.5, normaliser=4.0,
-        noise_multiplicity=1, max_physical_batch_size=5,
+        two_layers(), squares, sampled(0.5, 2.0), max_grad_norm=0.5, normaliser=4.0, noise_multiplicity=1,
+        max_physical_batch_size=5,
     )  # fmt: skip
     for row in door.ledger.rows:
         assert row["query"]["grid"] == STEPS and row["query"]["sensitivity"] == row["query"]["clip_norm"]
@@ -119,21 +127,21 @@ def test_images_that_do_not_count_add_nothing():
 
 
 def test_the_noise_of_a_step_has_the_deviation_that_is_charged():
-    found = flat(gradient(make_door(range(NUM_IMAGES), exact=True), noise_multiplier=3.0)) * 4 / 1.5
+    found = flat(gradient(make_door(range(NUM_IMAGES), exact=True), mechanism=sampled(1.0, 3.0))) * 4 / 1.5
     assert stats.kstest(found.numpy(), "norm").pvalue > 1e-3
-    again = flat(gradient(make_door(range(NUM_IMAGES), exact=True), noise_multiplier=3.0)) * 4 / 1.5
+    again = flat(gradient(make_door(range(NUM_IMAGES), exact=True), mechanism=sampled(1.0, 3.0))) * 4 / 1.5
     assert abs(float((found * again).mean())) < 5 / len(found) ** 0.5
 
 
-BANDS = bands_of(4)
+BANDS = bands_of(4, rate=0.25)
 
 
 def banded_steps(door, count, generator=None, model=None, **changes):
     ledger, own = make_ledger(door.num_units), door._generator
     door._ledger, door._generator = ledger, generator or own
     arguments = {
-        "max_grad_norm": 0.5, "noise_multiplier": 2.0, "sample_rate": 0.25, "normaliser": 4.0, "bands": BANDS,
-        "noise_multiplicity": 1, "max_physical_batch_size": 5, "reserve_steps": count,
+        "mechanism": BANDS, "max_grad_norm": 0.5, "normaliser": 4.0, "noise_multiplicity": 1,
+        "max_physical_batch_size": 5, "reserve_steps": count,
     }  # fmt: skip
     model = model or two_layers()
     return [flat(door.noisy_gradient(model, squares, **arguments | changes)) for _ in range(count)]
@@ -200,7 +208,7 @@ def test_noise_and_samples_come_from_the_operating_system(monkeypatch):
 
     door = make_door(exact=True)
     monkeypatch.setattr("diffusers_dp.randomness.private_generator.os.urandom", urandom)
-    gradient(door, sample_rate=0.5)
+    gradient(door, mechanism=sampled(0.5, 2.0))
     assert sum(asked) >= 8 * (NUM_IMAGES + 16_400)
 
 
@@ -407,24 +415,24 @@ def test_units_of_several_images_have_no_exact_step():
     ledger = make_ledger(door.num_units)
     with pytest.raises(ValueError, match="public shape"):
         put(
-            door, "noisy_gradient", two_layers(), squares, ledger=ledger, max_grad_norm=0.5, noise_multiplier=2.0,
-            sample_rate=0.5, normaliser=4.0, noise_multiplicity=1, max_physical_batch_size=5,
+            door, "noisy_gradient", two_layers(), squares, sampled(0.5, 2.0), ledger=ledger, max_grad_norm=0.5,
+            normaliser=4.0, noise_multiplicity=1, max_physical_batch_size=5,
         )  # fmt: skip
     assert not ledger.rows
 
 
 def test_more_noise_than_can_be_rounded_is_refused_before_anything_is_asked():
     door = make_door(exact=True)
-    for multiplier, changes in ((2.0**19, {}), (300.0, {"bands": BANDS, "sample_rate": 0.25})):
+    for mechanism in (sampled(0.5, 2.0**19), BANDS.with_noise(300.0)):
         ledger = make_ledger()
         with pytest.raises(UsageError, match="--noise float"):
-            put(door, "noisy_gradient", two_layers(), squares, ledger=ledger, **{
-                "max_grad_norm": 0.5, "noise_multiplier": multiplier, "sample_rate": 0.5, "normaliser": 4.0,
-                "noise_multiplicity": 1, "max_physical_batch_size": 5, **changes,
-            })  # fmt: skip
+            put(
+                door, "noisy_gradient", two_layers(), squares, mechanism, ledger=ledger, max_grad_norm=0.5,
+                normaliser=4.0, noise_multiplicity=1, max_physical_batch_size=5,
+            )  # fmt: skip
         assert not ledger.rows
     with pytest.raises(UsageError, match="--noise float"):
-        ask(door, noise_multiplier=2.0**19)
+        ask(door, mechanism=QUESTION.with_noise(2.0**19))
 
 
 # An attack on low-order bits.
@@ -447,7 +455,7 @@ def test_an_attack_on_low_order_bits_tells_images_apart_only_in_floating_point(e
 
     def answers(missing):
         door = make_door(missing, exact=exact)
-        return ask(door, lambda x, _: x.new_full((len(x), 4000), 1e-4), clip_norm=0.9, by_label=False)
+        return ask(door, lambda x, _: x.new_full((len(x), 4000), 1e-4), clip_norm=0.9, mechanism=sampled(1.0, 2.0))
 
     nobody, somebody = (answers(missing).numpy().ravel() for missing in (range(NUM_IMAGES), ()))
     shares = reachable(nobody, std).mean(), reachable(somebody, std).mean()
@@ -467,14 +475,14 @@ def test_the_step_is_added_up_before_the_noise(monkeypatch):
         seen.extend(value.clone() for value in total.values())
         return honest(total, **arguments)
 
-    monkeypatch.setattr("diffusers_dp.privacy.sensitive.add_rounded_noise", watched)
+    monkeypatch.setattr("diffusers_dp.privacy.passages.add_rounded_noise", watched)
     gradient(make_door(exact=True))
     assert seen and all(torch.equal(value, value.round()) for value in seen)
 
 
 def test_classes_without_names_and_batches_of_one_work():
     door = make_door(class_names=None, labels=None, exact=True)
-    assert ask(door, by_label=False, generator=Noiseless(KEY)).shape == (1, 1, 64)
+    assert ask(door, mechanism=sampled(1.0, 2.0), generator=Noiseless(KEY)).shape == (1, 1, 64)
     gradient(door, max_physical_batch_size=1)
 
 
@@ -500,7 +508,6 @@ def test_a_record_that_is_not_there_moves_no_other(bands):
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (41, *SHAPE), dtype=np.uint8)
     changes = {"normaliser": 0.5 / STEPS, "max_physical_batch_size": 64}
-    changes |= {} if bands is None else {"bands": bands, "sample_rate": 0.25}
 
     def total(kept, model):
         ids = digests_of(np.flatnonzero(kept).tolist())
@@ -508,7 +515,7 @@ def test_a_record_that_is_not_there_moves_no_other(bands):
                          exact=True, ids=ids)  # fmt: skip
         if bands is None:
             return flat(gradient(door, Noiseless(KEY), model, **changes))
-        return sum(banded_steps(door, 4, Noiseless(KEY), model=model, **changes))
+        return sum(banded_steps(door, 4, Noiseless(KEY), model=model, **changes, mechanism=bands))
 
     for model in (two_layers(), Delicate(torch.randn(1, 64, generator=torch.Generator().manual_seed(1)))):
         try:
@@ -533,8 +540,8 @@ def test_batches_have_full_rows_however_many_are_sampled(size, rows, monkeypatch
     monkeypatch.setattr(sensitive, "on_grid", lambda x, *rest: of_questions.add(len(x)) or grid_of(x, *rest))
     door, model = make_door((), np.zeros((640, *SHAPE), dtype=np.uint8), exact=True), two_layers()
     for rate in (0.1, 0.4, 0.5, 1.0):
-        gradient(door, model=model, max_physical_batch_size=size, sample_rate=rate)
-        ask(door, sample_rate=rate)
+        gradient(door, model=model, max_physical_batch_size=size, mechanism=sampled(rate, 2.0))
+        ask(door, mechanism=sampled(rate, 2.0, by_label=True))
     assert seen == rows and of_questions == {64, 448}  # no others are tried
 
 
@@ -580,3 +587,10 @@ def test_gradients_on_a_gpu_and_latents_are_refused(tmp_path):
     with pytest.raises(UsageError, match="no proof for latents"):
         make_door(exact=True, ledger=ledger).map(lambda x: x, shape=SHAPE, cache=tmp_path, made_of={})
     assert ledger.rows == []
+
+
+@pytest.mark.parametrize("mechanism", [bands_of(4, rate=0.01), sampled(0.01)], ids=["banded", "poisson"])
+def test_a_rate_is_one_that_coins_have(mechanism):
+    exact = mechanism.at(exact=True)
+    assert exact.sampling_probability * 2**53 % 1 == 0
+    assert 0 <= exact.sampling_probability - mechanism.sampling_probability < 2**-50

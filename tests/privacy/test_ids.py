@@ -20,7 +20,7 @@ from support.doors import Noiseless
 from support.images import encode, image_bytes, save_parquet
 
 
-COUNT, BANDS, SHAPE = 40, bands_of(4), (1, 4, 4)
+COUNT, BANDS, SHAPE = 40, bands_of(4, rate=0.25), (1, 4, 4)
 PATIENTS = [f"patient {i // 2}" for i in range(COUNT)]
 BROKEN = b"no image"
 
@@ -65,14 +65,14 @@ def doors(facts, arrays, **more):
 def turns(facts, arrays, bands=BANDS, **more):
     """Whether each image takes part in a step, bool `[4, COUNT]`: all of a group do, at bq = 1."""
     door = doors(facts, arrays, **more)
-    return taken(door, None, 4, count=COUNT, bands=bands, sample_rate=0.25, generator=Noiseless())
+    return taken(door, None, 4, count=COUNT, mechanism=bands, generator=Noiseless())
 
 
 def units_of_table(folder, patients, images=None):
     """The turns under two keys: a unit may be in one group by chance."""
     name = table(folder, images, patient=patients)
     found = read(folder, name, unit_column="patient", num_train_units=30)
-    return np.stack([turns(*found, bands=bands_of(4, seed)) for seed in range(3)])
+    return np.stack([turns(*found, bands=bands_of(4, seed, rate=0.25)) for seed in range(3)])
 
 
 LOST = {
@@ -147,11 +147,15 @@ def test_shares_of_processes_do_not_move_a_group(tmp_path, count):
             self.index, self.count = index, count
 
     facts, arrays = read(tmp_path, table(tmp_path, patient=PATIENTS), unit_column="patient", num_train_units=30)
-    together = doors(facts, arrays)
-    apart = [doors(facts, share_of(arrays, i, count), processes=One(i)) for i in range(count)]
-    for group in range(BANDS.count):
-        found = [int(unit) * count + index for index, door in enumerate(apart) for unit in door._members(BANDS, group)]
-        assert sorted(found) == together._members(BANDS, group).tolist()
+
+    def groups(arrays, **more):
+        return doors(facts, arrays, **more)._records.groups(BANDS.num_groups, BANDS.group_key)
+
+    together = groups(arrays)
+    apart = [groups(share_of(arrays, i, count), processes=One(i)) for i in range(count)]
+    for group in range(BANDS.num_groups):
+        found = [int(unit) * count + index for index, each in enumerate(apart) for unit in each[group]]
+        assert sorted(found) == together[group].tolist()
 
 
 def test_groups_of_units_need_the_ids_of_the_units(tmp_path):
@@ -160,7 +164,7 @@ def test_groups_of_units_need_the_ids_of_the_units(tmp_path):
     ledger = ledger_of(facts, arrays)
     door = doors(facts, arrays, ids=None, ledger=ledger)
     with pytest.raises(ValueError, match="ids of the units"):
-        taken(door, None, 4, count=COUNT, bands=BANDS, sample_rate=0.25)
+        taken(door, None, 4, count=COUNT, mechanism=BANDS)
     assert not ledger.rows
 
 

@@ -10,6 +10,7 @@ from diffusers import DDPMScheduler
 from torch import nn
 
 from diffusers_dp.errors import UsageError
+from diffusers_dp.mechanisms import sampled
 from diffusers_dp.models import DDPMLoss
 from diffusers_dp.models.ddpm import DDPMDenoiser
 from diffusers_dp.queries.frequency import RandomFourierFeatures
@@ -261,7 +262,7 @@ def test_honest_losses_pass(name):
 
 def ask(door, features, ledger=None):
     return put(
-        door, "noisy_sum", features, clip_norm=1.0, noise_multiplier=2.0, by_label=True, name="question",
+        door, "noisy_sum", features, sampled(1.0, 2.0, by_label=True), clip_norm=1.0, name="question",
         ledger=ledger or make_ledger(),
     )  # fmt: skip
 

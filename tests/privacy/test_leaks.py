@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from diffusers_dp.gradients import step
-from diffusers_dp.privacy import sensitive
+from diffusers_dp.privacy import passages, sensitive
 from diffusers_dp.release.allow_list import RELEASE_FILES
 from diffusers_dp.runs import dp_sgd
 from diffusers_dp.runs import run as run_module
@@ -33,7 +33,7 @@ PRIVATE = re.compile(
 def secrets(monkeypatch):
     """Everything secret that goes through the door's hands in a run."""
     seen = {"norms": [], "sizes": [], "losses": []}
-    sample, norms, gradient_sum = sensitive.poisson_sample, step.clip_factors, sensitive.clipped_gradient_sum
+    sample, norms, gradient_sum = passages.poisson_sample, step.clip_factors, sensitive.clipped_gradient_sum
 
     def poisson_sample(*arguments):
         drawn = sample(*arguments)
@@ -52,7 +52,7 @@ def secrets(monkeypatch):
 
         return gradient_sum(model, loss, batches, **arguments)
 
-    monkeypatch.setattr(sensitive, "poisson_sample", poisson_sample)
+    monkeypatch.setattr(passages, "poisson_sample", poisson_sample)
     monkeypatch.setattr(sensitive, "clipped_gradient_sum", clipped_gradient_sum)
     monkeypatch.setattr(step, "clip_factors", clip_factors)
     return seen

@@ -11,6 +11,7 @@ from torch import nn
 
 from diffusers_dp.data import mapped
 from diffusers_dp.errors import IntegrityError, UsageError
+from diffusers_dp.mechanisms import sampled
 from diffusers_dp.models.latents import LatentEncoder
 from diffusers_dp.privacy.sensitive import SensitiveImages
 from support.doors import KEY, SHAPE, Noiseless, gradient, make_door, make_ledger, put, squares
@@ -84,8 +85,8 @@ def test_a_record_that_fails_is_a_blank_and_moves_no_other(kind, tmp_path):
     assert readable.tolist() == [number != 3 for number in range(12)]
     assert (rows[3] == 0).all() and (np.delete(rows, 3, 0) == np.delete(whole, 3, 0)).all()  # bit for bit
     summed = put(
-        door, "noisy_sum", lambda rows, labels: torch.ones(len(rows), 1), clip_norm=1.0, noise_multiplier=1.0,
-        by_label=False, name="q", generator=Noiseless(KEY),
+        door, "noisy_sum", lambda rows, labels: torch.ones(len(rows), 1), sampled(1.0), clip_norm=1.0,
+        name="q", generator=Noiseless(KEY),
     )  # fmt: skip
     assert summed.item() == 11
 
@@ -228,7 +229,7 @@ def test_units_labels_and_shares_stay(tmp_path):
         images, num_images=12, image_shape=SHAPE, ledger=ledger, units=units, num_units=4, max_images_per_unit=2,
     )  # fmt: skip
     answer = put(
-        encoded(door, Marked(), tmp_path), "noisy_sum", lambda rows, labels: torch.ones(len(rows), 1), clip_norm=1.0,
-        noise_multiplier=1.0, by_label=False, name="q", generator=Noiseless(KEY),
+        encoded(door, Marked(), tmp_path), "noisy_sum", lambda rows, labels: torch.ones(len(rows), 1), sampled(1.0),
+        clip_norm=1.0, name="q", generator=Noiseless(KEY),
     )  # fmt: skip
     assert answer.item() == pytest.approx(4) and ledger.rows[0]["query"]["max_images_per_unit"] == 2

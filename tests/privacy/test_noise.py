@@ -12,8 +12,9 @@ from torch import nn
 
 from diffusers_dp.accounting.ledger import PrivacyLedger
 from diffusers_dp.gradients import step as dp_sgd_step
+from diffusers_dp.mechanisms import sampled
 from diffusers_dp.models import EDMDenoiser, EDMLoss
-from diffusers_dp.privacy import sensitive
+from diffusers_dp.privacy import passages, sensitive
 from diffusers_dp.randomness import private_generator as randomness
 from diffusers_dp.randomness.private_generator import PrivateGenerator
 from support.doors import KEY, NUM_IMAGES, SHAPE, Counting, gradient, make_door, make_ledger, put, squares, two_layers
@@ -24,7 +25,7 @@ from support.statistics import dispersion
 
 
 def ask(door, fn=lambda x, _: x.flatten(1), **changes):
-    arguments = {"clip_norm": 0.5, "noise_multiplier": 3.0, "by_label": True, "name": "question"}
+    arguments = {"mechanism": sampled(1.0, 3.0, by_label=True), "clip_norm": 0.5, "name": "question"}
     return put(door, "noisy_sum", fn, **{**arguments, "ledger": make_ledger(door.num_units), **changes})
 
 
@@ -61,19 +62,22 @@ def test_noise_of_a_gradient_has_the_stated_standard_deviation(missing):
 # How often, and never again.
 
 
-@pytest.mark.parametrize("changes", [{}, {"sample_rate": 0.5}, {"sample_rate": 1e-9}, {"noise_multiplicity": 3}])
+@pytest.mark.parametrize(("rate", "multiplicity"), [(1.0, 1), (0.5, 1), (1e-9, 1), (1.0, 3)])
 @pytest.mark.parametrize("physical", [1, 5, 100])
-def test_a_step_draws_one_sample_and_one_noise_for_each_parameter(physical, changes):
+def test_a_step_draws_one_sample_and_one_noise_for_each_parameter(physical, rate, multiplicity):
     """However many physical batches there are, none included."""
     generator = Counting()
-    gradient(make_door(), two_layers(), max_physical_batch_size=physical, generator=generator, **changes)
+    gradient(
+        make_door(), two_layers(), max_physical_batch_size=physical, generator=generator,
+        mechanism=sampled(rate, 2.0), noise_multiplicity=multiplicity,
+    )  # fmt: skip
     assert generator.normals == [((100, 64), 0.2), ((100, 100), 0.2)]
     assert generator.uniforms == [NUM_IMAGES]
 
 
 def test_an_answer_draws_one_sample_and_one_noise_each_time_it_is_asked():
     generator = Counting()
-    ask(make_door(), repeats=4, sample_rate=0.5, generator=generator)
+    ask(make_door(), repeats=4, mechanism=sampled(0.5, 3.0, by_label=True), generator=generator)
     assert generator.normals == [((3, 64), 1.5)] * 4 and generator.uniforms == [NUM_IMAGES] * 4
 
 
@@ -81,7 +85,7 @@ def test_the_ledger_says_what_a_step_did():
     """Mechanism, rate and noise multiplier, as they were asked for."""
     ledger = PrivacyLedger(None, target_epsilon=1e9, target_delta=1e-5, num_images=NUM_IMAGES)
     gradient(make_door(), two_layers(), ledger=ledger)
-    gradient(make_door(), two_layers(), ledger=ledger, sample_rate=0.5)
+    gradient(make_door(), two_layers(), ledger=ledger, mechanism=sampled(0.5, 2.0))
     keys = ("mechanism", "noise_multiplier", "sampling_probability", "steps_reserved")
     assert [tuple(row[key] for key in keys) for row in ledger.rows] == [
         ("gaussian", 2.0, 1.0, 1),
@@ -128,7 +132,7 @@ def test_nothing_is_drawn_but_from_the_private_source(monkeypatch):
 
     door, generator = make_door(), PrivateGenerator(KEY)
     unet = convolutional_unet()
-    denoiser, changes = EDMDenoiser(unet), {"sample_rate": 0.5, "noise_multiplicity": 2, "generator": generator}
+    denoiser, changes = EDMDenoiser(unet), {"noise_multiplicity": 2, "generator": generator}
     names = ("rand", "randn", "randint", "randperm", "normal", "bernoulli", "multinomial", "rand_like", "randn_like")
     for name in names:
         monkeypatch.setattr(torch, name, forbidden)
@@ -147,8 +151,8 @@ def test_nothing_is_drawn_but_from_the_private_source(monkeypatch):
     ):
         monkeypatch.setattr(np.random, name, forbidden)
     monkeypatch.setattr(np.random, "default_rng", forbidden)
-    ask(door, sample_rate=0.5)
-    gradient(door, denoiser, EDMLoss(0.3), **changes)
+    ask(door, mechanism=sampled(0.5, 3.0, by_label=True))
+    gradient(door, denoiser, EDMLoss(0.3), mechanism=sampled(0.5, 2.0), **changes)
 
 
 def test_every_draw_on_cuda_has_a_fresh_secret_seed(monkeypatch):
@@ -192,7 +196,10 @@ def seen_by_a_question(door):
         seen.append((x * 255).round().long().flatten(1) @ torch.tensor([256, 1]))
         return x.flatten(1)
 
-    ask(door, note, sample_rate=RATE, repeats=STEPS, ledger=make_ledger(RECORDS), generator=PrivateGenerator(KEY))
+    ask(
+        door, note, mechanism=sampled(RATE, 3.0, by_label=True), repeats=STEPS, ledger=make_ledger(RECORDS),
+        generator=PrivateGenerator(KEY),
+    )  # fmt: skip
     return seen[-STEPS:]  # before, random records are tried
 
 
@@ -206,7 +213,7 @@ def seen_by_steps(door):
 
     for _ in range(STEPS):
         gradient(
-            door, model, note, sample_rate=RATE, max_physical_batch_size=RECORDS,
+            door, model, note, mechanism=sampled(RATE, 2.0), max_physical_batch_size=RECORDS,
             ledger=ledger, reserve_steps=STEPS, generator=generator,
         )  # fmt: skip
     return seen
@@ -272,8 +279,8 @@ def broken(*_, **__):
 @pytest.mark.parametrize(
     ("owner", "name"),
     [
-        (PrivateGenerator, "normal"), (PrivateGenerator, "uniform"), (sensitive, "poisson_sample"),
-        (sensitive, "clip_factors"), (dp_sgd_step, "clip_factors"), (sensitive, "add_noise"),
+        (PrivateGenerator, "normal"), (PrivateGenerator, "uniform"), (passages, "poisson_sample"),
+        (sensitive, "clip_factors"), (dp_sgd_step, "clip_factors"), (passages, "add_noise"),
         (dp_sgd_step, "per_example_gradients"), (randomness.os, "urandom"),
     ],
 )  # fmt: skip
@@ -290,11 +297,13 @@ def test_an_exception_in_noise_clipping_or_sampling_ends_everything(monkeypatch,
             question()
         except Broken:
             failed += 1
-    assert failed == {"add_noise": 1, "per_example_gradients": 1, "clip_factors": 1}.get(name, 2)
+    assert failed == {"per_example_gradients": 1, "clip_factors": 1}.get(name, 2)
 
 
+LIBRARY = ROOT / "diffusers_dp"
 GUARDED = [
-    "privacy/sensitive.py", "randomness/private_generator.py", "accounting/ledger_row.py",
+    "privacy/sensitive.py", "privacy/passages.py", "privacy/records.py", "randomness/private_generator.py",
+    "accounting/ledger_row.py", *(f"mechanisms/{path.name}" for path in (LIBRARY / "mechanisms").glob("*.py")),
     *(f"gradients/{name}.py" for name in "step sampling per_example rules ways tuning parts supported".split()),
     "queries/central_images.py", "queries/frequency.py",
 ]  # fmt: skip

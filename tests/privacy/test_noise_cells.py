@@ -17,18 +17,16 @@ from torch import nn
 
 from diffusers_dp.audit import cells
 from diffusers_dp.audit.cells import CELLS, Cell, cell_checks, noise_p_values
-from diffusers_dp.audit.mechanism import AuditedModel, Mechanism, stand_in
+from diffusers_dp.audit.mechanism import Audited, AuditedModel, stand_in
 from diffusers_dp.distributed.processes import Processes
+from diffusers_dp.mechanisms import sampled
 from diffusers_dp.privacy import sensitive
 from diffusers_dp.randomness.private_generator import PrivateGenerator
 from support.noise_questions import NOISE_CELLS, noise_of
 
 
 SIGNIFICANCE = 1e-10  # of each of some thousand p-values: honest noise fails one run of a million
-MECHANISM = Mechanism(
-    sample_rate=0.2, noise_multiplier=2.0, max_grad_norm=1e-3, normaliser=77, noise_multiplicity=3,
-    delta=1e-5,
-)  # fmt: skip
+STEP = Audited(sampled(0.2, 2.0), max_grad_norm=1e-3, normaliser=77, noise_multiplicity=3, delta=1e-5)
 
 
 def rejected(answers, std):
@@ -103,7 +101,7 @@ def test_one_noise_for_two_parameters_is_rejected():
 
 def test_the_audit_accepts_honest_noise_in_all_cells():
     assert Cell(units=True, exact=True) not in CELLS
-    assert [check.passed for check in cell_checks(MECHANISM, stand_in(), CELLS)] == [True, True]
+    assert [check.passed for check in cell_checks(STEP, stand_in(), CELLS)] == [True, True]
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=lambda cell: cell.name)
@@ -118,7 +116,7 @@ def test_the_audit_notices_noise_that_is_too_small_in_one_cell(cell, monkeypatch
         return made
 
     monkeypatch.setattr(cells, "blank_door", door)
-    size, _ = cell_checks(MECHANISM, stand_in(), CELLS)
+    size, _ = cell_checks(STEP, stand_in(), CELLS)
     assert not size.passed and f"({cell.name})" in size.name
 
 
@@ -138,10 +136,10 @@ def test_the_audit_notices_one_draw_for_all_taps_of_a_kernel():
 
     model = nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.Flatten(), nn.Linear(512, 1))
     audited = AuditedModel(model, lambda m, rows, labels, generator: m(rows).squeeze(1), (1, 8, 8), None)
-    assert all(check.passed for check in cell_checks(MECHANISM, audited, [Cell()]))
+    assert all(check.passed for check in cell_checks(STEP, audited, [Cell()]))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cells, "blank_door", quiet(cells.blank_door, Taps))
-        _, white = cell_checks(MECHANISM, audited, [Cell()])
+        _, white = cell_checks(STEP, audited, [Cell()])
     assert not white.passed and "neighbours" in white.name
 
 
@@ -239,11 +237,11 @@ def test_a_card_that_seeds_itself_is_never_asked_for_less_noise_than_the_door_ow
 
     for units in (False, True):
         door = cells.blank_door((1, 8, 8), ("a", "b"), Cell(units))
-        door._generator, question = Noting(), {"noise_multiplier": 3.0, "sample_rate": 1.0}
-        door.noisy_sum(lambda x, _: x.flatten(1), clip_norm=0.5, by_label=True, name="x", **question)
+        door._generator = Noting()
+        door.noisy_sum(lambda x, _: x.flatten(1), sampled(1.0, 3.0, by_label=True), clip_norm=0.5, name="x")
         model = nn.Sequential(nn.Flatten(), nn.Linear(64, 1))
         door.noisy_gradient(
-            model, lambda m, rows, labels, generator: m(rows).squeeze(1), max_grad_norm=0.5, normaliser=9.0,
-            noise_multiplicity=2, max_physical_batch_size=4, **question,
+            model, lambda m, rows, labels, generator: m(rows).squeeze(1), sampled(1.0, 3.0), max_grad_norm=0.5,
+            normaliser=9.0, noise_multiplicity=2, max_physical_batch_size=4,
         )  # fmt: skip
     assert asked == [1.5] * 6

@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch import nn
 
+from diffusers_dp.mechanisms import sampled
 from diffusers_dp.privacy.sensitive import SensitiveImages
 from diffusers_dp.queries.central_images import MeanImages
 from diffusers_dp.randomness.private_generator import PrivateGenerator
@@ -15,8 +16,8 @@ from support.runs import write_images
 
 
 SHAPE = (1, 8, 8)
-SUM = {"clip_norm": 1.0, "noise_multiplier": 1.0, "by_label": True, "name": "sum"}
-STEP = {"max_grad_norm": 1.0, "noise_multiplier": 1.0, "sample_rate": 0.5, "normaliser": 15.0, "noise_multiplicity": 1}
+SUM = {"mechanism": sampled(1.0, by_label=True), "clip_norm": 1.0, "name": "sum"}
+STEP = {"mechanism": sampled(0.5), "max_grad_norm": 1.0, "normaliser": 15.0, "noise_multiplicity": 1}
 
 
 def pixels(images, labels=None):

@@ -16,6 +16,7 @@ from tqdm.auto import tqdm
 from diffusers_dp.accounting.ledger import PrivacyLedger
 from diffusers_dp.distributed.processes import Processes
 from diffusers_dp.errors import BudgetExceeded, UsageError
+from diffusers_dp.mechanisms import sampled
 from diffusers_dp.models import AugmentedLoss, DDPMDenoiser, DDPMLoss, EDMDenoiser, EDMLoss, linear_schedule
 from diffusers_dp.privacy import sensitive
 from diffusers_dp.privacy.sensitive import SensitiveImages
@@ -27,6 +28,7 @@ from support.doors import CLASSES, KEY, NUM_IMAGES, SHAPE, make_door, make_ledge
 from support.models import convolutional_unet
 
 
+QUESTION = sampled(1.0, 2.0, by_label=True)
 MANY = settings(max_examples=60, deadline=None, derandomize=True)
 WORST = [0.0, 1.0, -5.0, 1e-30, 1e18, 1e30, -3e38, math.inf, -math.inf, math.nan]
 
@@ -46,7 +48,7 @@ def frequency_features(number=20):
 
 
 def ask(door, fn=pixels, **changes):
-    arguments = {"clip_norm": 1.0, "noise_multiplier": 2.0, "by_label": True, "name": "question"}
+    arguments = {"mechanism": QUESTION, "clip_norm": 1.0, "name": "question"}
     arguments |= {"ledger": make_ledger(), "generator": PrivateGenerator(KEY)}
     return put(door, "noisy_sum", fn, **{**arguments, **changes})
 
@@ -71,7 +73,7 @@ def test_one_record_moves_an_answer_by_the_clip_norm_at_most(kinds, record, clip
     answers = [
         ask(
             make_door(missing, kinds=kinds), worst_features,
-            clip_norm=clip_norm, by_label=by_label, sample_rate=sample_rate,
+            clip_norm=clip_norm, mechanism=sampled(sample_rate, 2.0, by_label=by_label),
         )
         for missing in ((), (record,))
     ]  # fmt: skip
@@ -83,7 +85,7 @@ def test_the_bound_is_reached():
     """A quiet question would satisfy the test above by answering nothing."""
     assert distance(ask(make_door()), ask(make_door([4]))) == pytest.approx(1.0, abs=1e-4)
     small = ask(make_door(), clip_norm=1e3), ask(make_door([4]), clip_norm=1e3)
-    image = make_door()._images[4].float() / 255
+    image = make_door()._records.images[4].float() / 255
     assert distance(*small) == pytest.approx(image.norm().item(), rel=1e-2)
 
 
@@ -116,7 +118,7 @@ def test_unreadable_and_undeclared_records_contribute_zero():
 def test_a_class_without_images_is_pure_noise():
     """Of the standard deviation that was asked for; the same for a class with images, once their sum is taken off."""
     labels = np.zeros(NUM_IMAGES, dtype=np.int64)
-    arguments = {"repeats": 50, "noise_multiplier": 3.0, "clip_norm": 0.5}
+    arguments = {"repeats": 50, "mechanism": QUESTION.with_noise(3.0), "clip_norm": 0.5}
     answer = ask(make_door(labels=labels), **arguments)
     empty = ask(make_door(range(NUM_IMAGES)), **arguments)
     assert answer.shape == (50, 3, 64)
@@ -130,19 +132,19 @@ def test_a_class_without_images_is_pure_noise():
 
 def test_repeats_are_independent_asks():
     """Each with noise of its own and a sample of its own."""
-    noise = ask(make_door(range(NUM_IMAGES)), repeats=20, by_label=False)[:, 0]
+    noise = ask(make_door(range(NUM_IMAGES)), repeats=20, mechanism=sampled(1.0, 2.0))[:, 0]
     assert (torch.corrcoef(noise) - torch.eye(20)).abs().max() < 0.6
     ledger = make_ledger()
     counts = ask(
         make_door(), lambda x, _: torch.ones(len(x), 1),
-        repeats=40, by_label=False, sample_rate=0.5, noise_multiplier=1e-3, ledger=ledger,
+        repeats=40, mechanism=sampled(0.5, 1e-3), ledger=ledger,
     ).flatten()  # fmt: skip
     assert len(counts.round().unique()) > 4 and 4.5 < counts.mean() < 7.5
     assert [(row["steps_reserved"], row["steps_executed"]) for row in ledger.rows] == [(40, 40)]
 
 
 def test_an_empty_sample_has_the_shape_and_noise_of_any_other():
-    empty = ask(make_door(), sample_rate=1e-9, repeats=2)
+    empty = ask(make_door(), mechanism=sampled(1e-9, 2.0, by_label=True), repeats=2)
     assert empty.shape == (2, 3, 64) and empty.std().item() == pytest.approx(2.0, rel=0.2)
 
 
@@ -152,7 +154,7 @@ def test_images_without_classes(labels):
     ledger = make_ledger()
     answer = ask(make_door(labels=labels, class_names=None), ledger=ledger)
     assert answer.shape == (1, 1, 64) and ledger.rows[0]["partition"] is None
-    assert torch.equal(answer, ask(make_door(), by_label=False))
+    assert torch.equal(answer, ask(make_door(), mechanism=sampled(1.0, 2.0)))
 
 
 def test_a_single_class():
@@ -187,12 +189,12 @@ def test_a_bar_counts_the_declared_images_and_none_tells_how_many_were_drawn(mon
     monkeypatch.setattr(Processes, "bar", lambda self, **options: tqdm(mininterval=0, **options))
     ask(make_door(count=NUM_IMAGES - 3))
     assert f"Asking question: 100%|██████████| {NUM_IMAGES}/{NUM_IMAGES}" in capsys.readouterr().err
-    ask(make_door(), sample_rate=0.5)
+    ask(make_door(), mechanism=sampled(0.5, 2.0, by_label=True))
     images, units = np.zeros((5, *SHAPE), np.uint8), np.array([0, 0, 1, 2, 2])
     of_units = SensitiveImages(
         images, num_images=5, image_shape=SHAPE, ledger=make_ledger(), units=units, num_units=NUM_IMAGES
     )
-    ask(of_units, by_label=False)
+    ask(of_units, mechanism=sampled(1.0, 2.0))
     assert "Asking" not in capsys.readouterr().err
 
 
@@ -204,7 +206,7 @@ class Witness:
 
     def __init__(self, ledger):
         self.ledger, self.seen = ledger, []
-        self.images = {image.numpy().tobytes() for image in make_door()._images}
+        self.images = {image.numpy().tobytes() for image in make_door()._records.images}
 
     def __call__(self, x, labels):
         if any(image.numpy().tobytes() in self.images for image in x.mul(255).round().byte()):
@@ -261,7 +263,7 @@ def test_central_image_facts(shape, stride, small):
 def test_frequency_features():
     """Each of norm exactly 1, so clipping changes none; divided by N; a class keeps its weight."""
     query = frequency_features(40)
-    features, images = query.feature_map, make_door()._images.float() / 255
+    features, images = query.feature_map, make_door()._records.images.float() / 255
     assert torch.allclose(features(images).norm(dim=1), torch.ones(NUM_IMAGES), atol=1e-6)
     assert torch.allclose(features(torch.zeros(1, *SHAPE)).norm(), torch.ones(()), atol=1e-6)
     answers = []
@@ -286,7 +288,8 @@ def test_an_answer_is_the_sum_of_answers_to_single_images(query):
 
     def answer(missing):
         door = make_door(missing)
-        door._images[:] = door._images // 3 * torch.linspace(0.1, 1, NUM_IMAGES)[:, None, None, None]  # none is white
+        images = door._records.images
+        images[:] = images // 3 * torch.linspace(0.1, 1, NUM_IMAGES)[:, None, None, None]  # none is white
         door._generator = PrivateGenerator(KEY)
         return query.answer(door, noise_multiplier=0.01)
 
@@ -301,7 +304,7 @@ def test_frequency_features_do_not_depend_on_data_and_approximate_the_kernel():
     features, same = (RandomFourierFeatures(SHAPE, 8000, 4.0, seed=1) for _ in range(2))
     assert torch.equal(features.frequencies, same.frequencies)
     assert not torch.equal(features.frequencies, RandomFourierFeatures(SHAPE, 8000, 4.0, seed=2).frequencies)
-    x = make_door()._images.float() / 255
+    x = make_door()._records.images.float() / 255
     kernel = (-torch.cdist(pixels(x), pixels(x)).square() / (2 * 4.0**2)).exp()
     assert torch.allclose(features(x) @ features(x).T, kernel, atol=0.05)
 
@@ -321,7 +324,7 @@ def worst_loss(model, rows, labels, generator):
 
 
 def gradient(door, row_loss=worst_loss, model=None, **changes):
-    arguments = {"max_grad_norm": 0.1, "noise_multiplier": 2.0, "sample_rate": 1.0, "normaliser": 4.0}
+    arguments = {"mechanism": sampled(1.0, 2.0), "max_grad_norm": 0.1, "normaliser": 4.0}
     arguments |= {"noise_multiplicity": 1, "max_physical_batch_size": 5, "ledger": make_ledger()}
     arguments |= {"generator": PrivateGenerator(KEY)}
     return put(door, "noisy_gradient", model or small_net(), row_loss, **{**arguments, **changes})
@@ -366,17 +369,17 @@ def test_a_ledger_for_another_number_of_images_is_refused():
     record=st.integers(0, NUM_IMAGES - 1),
     noise_multiplicity=st.sampled_from([1, 4]),
     batch=st.sampled_from([1, 5, 100]),
-    sampling=st.sampled_from([{}, {"sample_rate": 0.5}]),
+    sample_rate=st.sampled_from([1.0, 0.5]),
 )
-@example(kinds=[1] * 5 + [4] + [1] * 6, record=5, noise_multiplicity=4, batch=100, sampling={})
+@example(kinds=[1] * 5 + [4] + [1] * 6, record=5, noise_multiplicity=4, batch=100, sample_rate=1.0)
 @settings(max_examples=25, deadline=None, derandomize=True)
 def test_one_record_moves_a_gradient_by_the_clip_norm_over_the_normaliser(
-    kinds, record, noise_multiplicity, batch, sampling
+    kinds, record, noise_multiplicity, batch, sample_rate
 ):
     answers = [
         flat(
             gradient(
-                make_door(missing, kinds=kinds), **sampling,
+                make_door(missing, kinds=kinds), mechanism=sampled(sample_rate, 2.0),
                 noise_multiplicity=noise_multiplicity, max_physical_batch_size=batch,
             )
         )
@@ -388,7 +391,13 @@ def test_one_record_moves_a_gradient_by_the_clip_norm_over_the_normaliser(
 
 @pytest.mark.parametrize(
     ("record", "changes"),
-    [(0, {}), (5, {}), (0, {"sample_rate": 0.5}), (0, {"max_physical_batch_size": 2}), (0, {"noise_multiplicity": 3})],
+    [
+        (0, {}),
+        (5, {}),
+        (0, {"mechanism": sampled(0.5, 2.0)}),
+        (0, {"max_physical_batch_size": 2}),
+        (0, {"noise_multiplicity": 3}),
+    ],
 )
 @pytest.mark.parametrize("objective", ["edm", "ddpm"])
 def test_one_record_moves_nobody_elses_draws(record, objective, changes):
@@ -471,7 +480,7 @@ def test_an_empty_sample_takes_the_same_path():
         seen.append(len(rows))
         return worst_loss(model, rows, labels, generator)
 
-    empty = gradient(make_door(), loss, model, sample_rate=1e-9, ledger=ledger)
+    empty = gradient(make_door(), loss, model, mechanism=sampled(1e-9, 2.0), ledger=ledger)
     assert not seen and [row["steps_executed"] for row in ledger.rows] == [1]
     full = gradient(make_door(), loss, model)
     assert list(empty) == list(full) == [name for name, _ in model.named_parameters()]
@@ -539,7 +548,7 @@ def test_no_public_name_gives_an_image():
         "num_units": NUM_IMAGES, "image_shape": SHAPE, "class_names": list(CLASSES), "device": torch.device("cpu"),
         "max_images_per_unit": 8, "processes": door.processes, "ledger": door.ledger,
     }  # fmt: skip
-    assert set(public) - set(facts) == {"noisy_sum", "noisy_gradient", "map", "teachers"}
+    assert set(public) - set(facts) == {"noisy_sum", "noisy_gradient", "map"}
     for name in ("__len__", "__getitem__", "__iter__", "__array__"):
         assert not hasattr(door, name)
     assert "tensor" not in repr(door)
@@ -560,9 +569,8 @@ def test_a_label_outside_the_label_set_is_a_damaged_record():
             SensitiveImages(images, np.array(labels), None if readable is None else np.array(readable), **facts),
             "noisy_sum",
             lambda x, _: x.flatten(1),
+            sampled(1.0, 5.0, by_label=True),
             clip_norm=4.0,
-            noise_multiplier=5.0,
-            by_label=True,
             name="sum",
             generator=PrivateGenerator(bytes(16)),
         )
@@ -605,16 +613,16 @@ def test_a_large_sum_loses_none_of_its_terms(units):
     options = {} if units is None else {"units": units, "num_units": 4}
     ledger = make_ledger(8 if units is None else 4)
     door = SensitiveImages(images, num_images=8, image_shape=(1, 2, 2), ledger=ledger, **options)
-    door._generator, question = TakesAway(bytes(16)), {"noise_multiplier": 1.0, "sample_rate": 1.0}
+    door._generator = TakesAway(bytes(16))
     model = nn.Linear(1, 1, bias=False)
 
     def row_loss(model, rows, labels, generator):
         return model(large_or_one(rows)).squeeze(1)
 
-    answer = door.noisy_sum(large_or_one, clip_norm=2 * LARGE, by_label=False, name="x", **question)
+    answer = door.noisy_sum(large_or_one, sampled(1.0), clip_norm=2 * LARGE, name="x")
     gradient = door.noisy_gradient(
-        model, row_loss, max_grad_norm=2 * LARGE, normaliser=1.0, noise_multiplicity=1, max_physical_batch_size=1,
-        **question,
+        model, row_loss, sampled(1.0), max_grad_norm=2 * LARGE, normaliser=1.0, noise_multiplicity=1,
+        max_physical_batch_size=1,
     )["weight"]  # fmt: skip
     for found in (answer, gradient):
         assert found.dtype == torch.float32

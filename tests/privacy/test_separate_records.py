@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from diffusers_dp.errors import UsageError
+from diffusers_dp.mechanisms import sampled
 from diffusers_dp.privacy import sensitive
 from diffusers_dp.queries.votes import NearestCandidates
 from diffusers_dp.randomness.private_generator import PrivateGenerator
@@ -19,7 +20,7 @@ def pixels(x):
 
 def ask(door, features, *, ledger=None, by_label=True):
     return put(
-        door, "noisy_sum", features, clip_norm=1.0, noise_multiplier=2.0, by_label=by_label, name="question",
+        door, "noisy_sum", features, sampled(1.0, 2.0, by_label=by_label), clip_norm=1.0, name="question",
         ledger=ledger or make_ledger(), generator=PrivateGenerator(KEY),
     )  # fmt: skip
 

@@ -10,6 +10,7 @@ from torch import nn
 
 from diffusers_dp.accounting.ledger import PrivacyLedger
 from diffusers_dp.errors import IntegrityError, UsageError
+from diffusers_dp.mechanisms import sampled
 from diffusers_dp.privacy.sensitive import SensitiveImages
 from diffusers_dp.randomness.private_generator import PrivateGenerator
 from support.doors import SHAPE, Noiseless, gradient, make_door, make_ledger, put, squares, two_layers
@@ -28,7 +29,7 @@ def summed(features, missing=(), *, by_label=False, **options):
     """The sum behind the noise, with a clip norm of 1."""
     door = make_door(missing, images())
     return put(
-        door, "noisy_sum", features, clip_norm=1.0, noise_multiplier=1.0, by_label=by_label, name="question",
+        door, "noisy_sum", features, sampled(1.0, by_label=by_label), clip_norm=1.0, name="question",
         ledger=make_ledger(), generator=Noiseless(), **options,
     )  # fmt: skip
 
@@ -89,8 +90,8 @@ def mapped(encode, white, tmp_path):
     found[0, 0, 0, 0] = 255 if white else 0
     door = make_door(images=found).map(encode, shape=(1, 4, 4), cache=tmp_path / str(white), made_of="encoder")
     return put(
-        door, "noisy_sum", lambda rows, labels: rows.flatten(1) / 4, clip_norm=1.0, noise_multiplier=1.0,
-        by_label=False, name="question", ledger=make_ledger(), generator=Noiseless(),
+        door, "noisy_sum", lambda rows, labels: rows.flatten(1) / 4, sampled(1.0), clip_norm=1.0,
+        name="question", ledger=make_ledger(), generator=Noiseless(),
     )  # fmt: skip
 
 
@@ -122,7 +123,7 @@ def test_means_of_a_class_are_refused_however_many_classes_there_are(num_classes
         class_names=[str(number) for number in range(num_classes)],
     )  # fmt: skip
     with pytest.raises(UsageError, match="no function of one image alone"):
-        door.noisy_sum(centred, clip_norm=1.0, noise_multiplier=1.0, by_label=True, name="question")
+        door.noisy_sum(centred, sampled(1.0, by_label=True), clip_norm=1.0, name="question")
 
 
 def test_an_answer_has_no_bits_below_its_noise():
@@ -134,7 +135,7 @@ def test_an_answer_has_no_bits_below_its_noise():
         return model(rows.double()).squeeze(1)
 
     for missing in ([], range(12)):
-        (value,) = gradient(make_door(missing), model, loss, noise_multiplier=50.0).values()
+        (value,) = gradient(make_door(missing), model, loss, mechanism=sampled(1.0, 50.0)).values()
         assert value.dtype == torch.float64 and torch.equal(value.float().double(), value)
 
 
@@ -144,7 +145,7 @@ def test_a_clip_norm_that_bounds_nothing_is_refused(clip_norm):
     with pytest.raises(UsageError, match="clip norm"):
         gradient(make_door(), two_layers(), ledger=ledger, max_grad_norm=clip_norm)
     with pytest.raises(UsageError, match="clip norm"):
-        put(make_door(), "noisy_sum", pixels, clip_norm=clip_norm, noise_multiplier=1.0, by_label=False, name="a",
+        put(make_door(), "noisy_sum", pixels, sampled(1.0), clip_norm=clip_norm, name="a",
             ledger=ledger)  # fmt: skip
     assert ledger.rows == []
 
@@ -163,7 +164,7 @@ def test_a_forked_process_has_no_door(tmp_path):
         tmp_path / "ledger.jsonl", target_epsilon=10.0, target_delta=1e-5, num_images=12, accountant="rdp"
     )
     door, model, generator = make_door(ledger=ledger), two_layers(), PrivateGenerator()
-    options = {"max_grad_norm": 0.1, "noise_multiplier": 20.0, "sample_rate": 1.0, "normaliser": 1.0}
+    options = {"mechanism": sampled(1.0, 20.0), "max_grad_norm": 0.1, "normaliser": 1.0}
     options |= {"noise_multiplicity": 1, "max_physical_batch_size": 5, "reserve_steps": 10}
     door.noisy_gradient(model, squares, **options)
     draws = (lambda: generator.normal((3,), 1.0), lambda: generator.uniform(3))
@@ -193,7 +194,7 @@ def test_a_door_that_refused_what_was_kept_stays_shut():
     door = make_door(kinds=255)
     with pytest.raises(UsageError, match="keeps something"):
         gradient(door, model, keeping, ledger=ledger)
-    for ask in (lambda: gradient(door, model), lambda: put(door, "noisy_sum", pixels, clip_norm=1.0,
-                noise_multiplier=1.0, by_label=False, name="a", ledger=make_ledger())):  # fmt: skip
+    for ask in (lambda: gradient(door, model), lambda: put(door, "noisy_sum", pixels, sampled(1.0), clip_norm=1.0,
+                name="a", ledger=make_ledger())):  # fmt: skip
         with pytest.raises(UsageError, match="keeps something"):
             ask()

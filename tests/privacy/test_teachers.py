@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import nn
 
-from diffusers_dp.accounting.ledger_row import Shares
 from diffusers_dp.errors import BudgetExceeded, UsageError
-from diffusers_dp.privacy.teachers import ANSWER
+from diffusers_dp.mechanisms import Shares, sampled
+from diffusers_dp.privacy.teachers import ANSWER, Teachers
 from diffusers_dp.randomness.keyed_hash import digests_of, group_of
 from support.doors import KEY, SHAPE, Counting, Noiseless, make_door, make_ledger
 from support.ledgers import independent_epsilon, on_disk
@@ -21,22 +21,22 @@ from support.teachers import INPUTS, Network, Student, loss, teaching, votes
 
 
 COUNT = 24
-SHARES = Shares(4, KEY.hex())
+SHARES = Shares(noise_multiplier=1.0, number=4, group_key=KEY.hex())
 SHARE = group_of(digests_of(range(COUNT)), SHARES.number, SHARES.group_key)
 C = 0.5
 
 
 def teachers_of(door, how=None, shares=SHARES, **more):
     torch.manual_seed(0)  # public: the same teachers at the beginning
-    return door.teachers(how or teaching(), shares, **more)
+    return Teachers(door, how or teaching(), shares, **more)
 
 
-def answer(teachers, *, noise_multiplier=1.0, clip_norm=C, **changes):
-    arguments = {"sample_rate": 1.0, "normaliser": 1.0, "noise_multiplicity": 1, "max_physical_batch_size": 8}
+def answer(teachers, *, noise_multiplier=1.0, clip_norm=C, mechanism=None, **changes):
+    votes = INPUTS if teachers.teaching.votes else None
+    mechanism = mechanism or teachers.shares.at(noise_multiplier=noise_multiplier, votes=votes)
     return teachers.noisy_gradient(
-        Student(), teachers.teaching, max_grad_norm=clip_norm, noise_multiplier=noise_multiplier,
-        **{**arguments, **changes},
-    )[ANSWER]  # fmt: skip
+        Student(), teachers.teaching, mechanism, max_grad_norm=clip_norm, normaliser=1.0, **changes
+    )[ANSWER]
 
 
 def noiseless(missing=(), images=None, how=None, rounds=2, **door):
@@ -277,16 +277,17 @@ def test_what_keeps_images_shuts_the_door():
 def test_what_was_not_proven_is_refused():
     door = make_door(count=COUNT, num_images=COUNT)
     with pytest.raises(ValueError, match="25 shares are more than 24 units"):
-        teachers_of(door, shares=Shares(25, KEY.hex()))
+        teachers_of(door, shares=SHARES.at(number=25))
     teachers = teachers_of(door)
-    for changes in ({"sample_rate": 0.5}, {"noise_multiplicity": 2}):
-        with pytest.raises(ValueError, match="nothing is sampled"):
-            answer(teachers, **changes)
+    others = (SHARES.at(number=3), SHARES.at(group_key=KEY[::-1].hex()), SHARES.at(votes=INPUTS), sampled(0.5))
+    for mechanism in others:
+        with pytest.raises(ValueError, match="shares that they were made with"):
+            answer(teachers, mechanism=mechanism)
     with pytest.raises(ValueError, match="exact noise"):
         answer(teachers_of(make_door(count=COUNT, num_images=COUNT, exact=True)))
     assert not door.ledger.rows
     with pytest.raises(UsageError, match="16 bytes"):
-        Shares(4, "secret")
+        SHARES.at(group_key="secret")
 
 
 def test_teachers_go_on_where_they_were(tmp_path):
@@ -305,8 +306,8 @@ def test_teachers_go_on_where_they_were(tmp_path):
     assert torch.equal(weights, loaded) and second._rounds == 1
     first._generator, second._generator = Noiseless(KEY), Noiseless(KEY)
     assert torch.equal(answer(first), answer(second)), "the optimizer's state, too"
-    assert again(Shares(3, KEY.hex()))._rounds == 0
-    assert again(Shares(4, KEY[::-1].hex()))._rounds == 0
+    assert again(SHARES.at(number=3))._rounds == 0
+    assert again(SHARES.at(group_key=KEY[::-1].hex()))._rounds == 0
 
 
 def test_a_view_sees_one_share():

@@ -12,6 +12,7 @@ from torch import nn
 
 from diffusers_dp.accounting.ledger import PrivacyLedger
 from diffusers_dp.errors import UsageError
+from diffusers_dp.mechanisms import sampled
 from diffusers_dp.privacy import sensitive
 from diffusers_dp.privacy.sensitive import SensitiveImages
 from diffusers_dp.queries.central_images import MeanImages
@@ -23,6 +24,7 @@ SHAPE = (1, 4, 4)
 NUM_UNITS = 6
 # Unit 3 has most of the images, unit 4 one, unit 5 none; in no order.
 UNITS = np.array([3, 0, 3, 1, 3, 3, 2, 0, 3, 4, 3, 1, 3, 3, 2])
+BY_LABEL = sampled(1.0, by_label=True)
 MANY = settings(max_examples=40, deadline=None, derandomize=True)
 
 
@@ -56,7 +58,7 @@ def pixels(x, labels=None):
 
 
 def ask(door, fn=pixels, **changes):
-    arguments = {"clip_norm": 1.0, "noise_multiplier": 1.0, "by_label": True, "name": "question"}
+    arguments = {"mechanism": BY_LABEL, "clip_norm": 1.0, "name": "question"}
     arguments |= {"ledger": make_ledger(), "generator": Noiseless(KEY)}
     return put(door, "noisy_sum", fn, **{**arguments, **changes})[0]
 
@@ -75,7 +77,7 @@ def row_loss(model, images, labels, generator):
 
 
 def gradient(door, **changes):
-    arguments = {"max_grad_norm": 1.0, "noise_multiplier": 1.0, "sample_rate": 1.0, "normaliser": 1.0}
+    arguments = {"mechanism": sampled(1.0), "max_grad_norm": 1.0, "normaliser": 1.0}
     arguments |= {"noise_multiplicity": 1, "max_physical_batch_size": 32, "ledger": make_ledger()}
     arguments |= {"generator": Noiseless(KEY)}
     loss = changes.pop("loss", row_loss)
@@ -86,7 +88,7 @@ def gradient(door, **changes):
 @MANY
 def test_one_unit_moves_a_query_by_the_clip_norm_at_most(unit, most, clip_norm, by_label):
     """Whatever it holds, in however many classes: the rows of all classes taken together."""
-    arguments = {"clip_norm": clip_norm, "by_label": by_label}
+    arguments = {"clip_norm": clip_norm, "mechanism": BY_LABEL.at(by_label=by_label)}
     move = ask(make_door(most=most), **arguments) - ask(make_door(unit, most=most), **arguments)
     assert move.double().norm() <= clip_norm * (1 + 1e-5)
 
@@ -94,7 +96,7 @@ def test_one_unit_moves_a_query_by_the_clip_norm_at_most(unit, most, clip_norm, 
 def test_a_unit_is_the_mean_of_its_images():
     """Each clipped by itself; over all its classes together, each in the row of its own."""
     door = make_door()
-    images, labels = door._images.float() / 255, door._labels
+    images, labels = door._records.images.float() / 255, door._records.labels
     wanted = torch.zeros(3, 16)
     for unit in range(NUM_UNITS):
         mine = (torch.from_numpy(UNITS) == unit).nonzero().squeeze(1)
@@ -107,11 +109,11 @@ def test_a_unit_is_the_mean_of_its_images():
 def test_the_bound_of_a_unit_is_reached():
     identical = np.zeros(len(UNITS), dtype=np.int64) + UNITS
     door = make_door(units=identical)
-    door._images[:] = 200
-    door._labels[:] = 1
+    door._records.images[:] = 200
+    door._records.labels[:] = 1
     without = make_door(3, units=identical)
-    without._images[:] = 200
-    without._labels[:] = 1
+    without._records.images[:] = 200
+    without._records.labels[:] = 1
     assert (ask(door) - ask(without)).norm() == pytest.approx(1.0, abs=1e-5)
     assert (gradient(door) - gradient(without)).norm() == pytest.approx(1.0, abs=1e-5)
 
@@ -135,7 +137,7 @@ def test_a_unit_s_gradient_is_averaged_then_clipped():
     for unit in range(NUM_UNITS):
         mine = (torch.from_numpy(UNITS) == unit).nonzero().squeeze(1)
         if len(mine):
-            parts = [(door._images[i].flatten() / 127.5 - 1) * (1 + door._labels[i]) for i in mine]
+            parts = [(door._records.images[i].flatten() / 127.5 - 1) * (1 + door._records.labels[i]) for i in mine]
             mean = torch.stack(parts).mean(0)
             wanted += mean * min(1.0, 3.0 / mean.norm().item())
     for size in (1, 4, 9, 10, 11, 32):
@@ -165,9 +167,9 @@ def test_no_more_images_of_a_unit_are_looked_at_than_declared():
 def test_which_images_of_a_unit_are_looked_at_is_drawn_anew():
     """Each of unit 3's eight images about equally often."""
     door = make_door(most=2)
-    door._images[:] = 0
+    door._records.images[:] = 0
     mine = np.flatnonzero(UNITS == 3)
-    door._images[mine, 0, 0, 0] = torch.arange(1, len(mine) + 1, dtype=torch.uint8) * 20
+    door._records.images[mine, 0, 0, 0] = torch.arange(1, len(mine) + 1, dtype=torch.uint8) * 20
     counts = np.zeros(len(mine))
     for x in batches_of(door, repeats=400, generator=Noiseless(KEY)):
         kinds = (x[:, 0, 0, 0] * 255).round().long() // 20
@@ -206,9 +208,9 @@ def test_a_unit_less_leaves_every_other_image_in_its_place(size, rate, most, mon
     """In a batch of the same shape, with blanks where its images were: what another image adds is the same to the last
     bit. A batch of blanks alone is left out."""
     monkeypatch.setattr(sensitive, "QUERY_BATCH_SIZE", size)
-    everybody = batches_of(make_door(most=most), sample_rate=rate)
+    everybody = batches_of(make_door(most=most), mechanism=sampled(rate, by_label=True))
     for unit in range(NUM_UNITS):
-        fewer = iter(batches_of(make_door(unit, most=most), sample_rate=rate))
+        fewer = iter(batches_of(make_door(unit, most=most), mechanism=sampled(rate, by_label=True)))
         lost, found = 0, next(fewer, None)
         for images in everybody:
             stays = None if found is None or len(found) != len(images) else (images == found).flatten(1).all(1)
@@ -244,14 +246,14 @@ def test_a_record_without_an_id_changes_no_choice_among_images_of_other_units(mo
 
     def chosen(kept, unreadable=()):
         door = make_door(most=most, units=UNITS[kept], unreadable=unreadable)
-        door._images[:] = torch.tensor(images, dtype=torch.uint8)[kept]
-        door._labels[:] = torch.tensor(numbers % 3)[kept]
-        seen = torch.cat(batches_of(door, sample_rate=rate, generator=Coupled(coins[kept])))
+        door._records.images[:] = torch.tensor(images, dtype=torch.uint8)[kept]
+        door._records.labels[:] = torch.tensor(numbers % 3)[kept]
+        seen = torch.cat(batches_of(door, mechanism=sampled(rate, by_label=True), generator=Coupled(coins[kept])))
         found = [np.flatnonzero((images == (x * 255).round().numpy()).all((1, 2, 3))) for x in seen if x.any()]
         sums = [
-            put(door, "noisy_sum", pixels, clip_norm=1.0, noise_multiplier=1.0, by_label=False, name="question",
-                sample_rate=rate, ledger=make_ledger(), generator=Coupled(coins[kept])),
-            gradient(door, sample_rate=rate, generator=Coupled(coins[kept])),
+            put(door, "noisy_sum", pixels, sampled(rate), clip_norm=1.0, name="question",
+                ledger=make_ledger(), generator=Coupled(coins[kept])),
+            gradient(door, mechanism=sampled(rate), generator=Coupled(coins[kept])),
         ]  # fmt: skip
         return {int(number) for (number,) in found}, sums
 
@@ -272,19 +274,22 @@ def test_a_unit_less_moves_the_others_sum_by_nothing():
     def features(x, labels):
         return (x.flatten(1) @ weights * 1e3).sin()
 
-    everybody = ask(make_door(), features, clip_norm=100.0, by_label=False).double()
-    parts = [everybody - ask(make_door(unit), features, clip_norm=100.0, by_label=False).double() for unit in range(6)]
+    everybody = ask(make_door(), features, clip_norm=100.0, mechanism=sampled(1.0)).double()
+    parts = [
+        everybody - ask(make_door(unit), features, clip_norm=100.0, mechanism=sampled(1.0)).double()
+        for unit in range(6)
+    ]
     assert torch.allclose(sum(parts), everybody, atol=1e-5)
 
 
 def test_units_are_sampled_not_images():
     """A unit takes part with probability q, however many images it has, and with all of them or none."""
     door = make_door()
-    door._images[:] = 128
+    door._records.images[:] = 128
     generator = Noiseless(KEY)
     answers = put(
-        door, "noisy_sum", lambda x, _: torch.ones(len(x), 1), clip_norm=1.0, noise_multiplier=1.0, sample_rate=0.3,
-        by_label=False, name="q", repeats=3000, generator=generator,
+        door, "noisy_sum", lambda x, _: torch.ones(len(x), 1), sampled(0.3), clip_norm=1.0,
+        name="q", repeats=3000, generator=generator,
     ).flatten()  # fmt: skip
     assert torch.allclose(answers, answers.round(), atol=1e-5)
     assert answers.mean().item() == pytest.approx(5 * 0.3, abs=4 * math.sqrt(5 * 0.21 / 3000))
@@ -293,13 +298,14 @@ def test_units_are_sampled_not_images():
 def test_unreadable_images_are_not_averaged_over():
     mine = np.flatnonzero(UNITS == 3)
     whole, damaged = make_door(), make_door(unreadable=mine[1:])
-    image = whole._images[mine[0]].float().flatten() / 255
+    image = whole._records.images[mine[0]].float().flatten() / 255
     others = make_door(3)
     assert torch.allclose((ask(damaged) - ask(others)).sum(0), image / image.norm(), atol=1e-5)
     rest = UNITS != 3
     absent = SensitiveImages(
-        whole._images[rest].numpy(), whole._labels[rest].numpy(), num_images=len(UNITS), image_shape=SHAPE,
-        ledger=make_ledger(), class_names=CLASSES, units=UNITS[rest], num_units=NUM_UNITS, max_images_per_unit=20,
+        whole._records.images[rest].numpy(), whole._records.labels[rest].numpy(), num_images=len(UNITS),
+        image_shape=SHAPE, ledger=make_ledger(), class_names=CLASSES, units=UNITS[rest], num_units=NUM_UNITS,
+        max_images_per_unit=20,
     )  # fmt: skip
     assert torch.allclose(ask(absent), ask(others), atol=1e-6), "none readable: as if it were not there"
     assert torch.allclose(gradient(absent), gradient(others), atol=1e-6)
@@ -309,7 +315,7 @@ def test_a_unit_that_is_not_finite_contributes_nothing():
     """As a whole: its mean is not finite."""
     mine = int(np.flatnonzero(UNITS == 3)[2])
     door = make_door()
-    door._images[mine] = 255
+    door._records.images[mine] = 255
 
     def loss(model, images, labels, generator):
         broken = (images.flatten(1) == 1).all(1)
@@ -340,8 +346,8 @@ def test_queries_divide_by_the_number_of_units():
 
 
 def test_an_empty_sample_is_noise_alone():
-    assert not gradient(make_door(), sample_rate=1e-9).any()
-    assert torch.equal(ask(make_door(), sample_rate=1e-9), torch.zeros(3, 16))
+    assert not gradient(make_door(), mechanism=sampled(1e-9)).any()
+    assert torch.equal(ask(make_door(), mechanism=sampled(1e-9, by_label=True)), torch.zeros(3, 16))
 
 
 def test_more_units_than_declared_are_refused():

@@ -10,15 +10,16 @@ from diffusers.optimization import get_scheduler
 from diffusers.training_utils import EMAModel
 
 from diffusers_dp.accounting.ledger import PrivacyLedger
-from diffusers_dp.methods.dp_sgd_flags import LR_SCHEDULERS
-from diffusers_dp.randomness.band_coefficients import (
+from diffusers_dp.mechanisms import sampled
+from diffusers_dp.mechanisms.band_coefficients import (
     Workload,
     best_coefficients,
     noise_of_a_step,
     root_mean_square_error,
     square_root_coefficients,
 )
-from support.bands import matrix
+from diffusers_dp.methods.dp_sgd_flags import LR_SCHEDULERS
+from support.bands import bands_of, matrix
 
 
 REAL = Workload(120, "cosine", 10, 0.97)
@@ -102,6 +103,6 @@ def test_published_numbers(epsilon, batch, bands, sigma, error):
     ledger = PrivacyLedger(
         None, target_epsilon=epsilon, target_delta=1 / (60_000 * math.log(60_000)), num_images=60_000
     )
-    found = ledger.calibrate(bands * batch / 60_000, 600, bands=bands)
+    found = ledger.calibrate(sampled(batch / 60_000) if bands == 1 else bands_of(bands, rate=batch / 60_000), 600)
     assert found == pytest.approx(sigma, abs=0.006)
     assert 1000 * found * root_mean_square_error(root(bands), Workload(600)) / batch == pytest.approx(error, rel=0.01)

@@ -10,7 +10,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diffusers_dp.accounting.epsilon import participations
 from diffusers_dp.randomness.banded_noise import BandedNoise
 from diffusers_dp.randomness.private_generator import PrivateGenerator
 from support.bands import Noting, bands_of, matrix
@@ -65,7 +64,7 @@ def test_whatever_is_lost_a_group_meets_orthogonal_columns(count, stretches, res
     assert np.allclose(c @ np.concatenate(given_out), fresh(generator), atol=1e-4)
     for group in range(count):
         columns = c[:, [place for place, position in enumerate(positions) if position % count == group]]
-        assert columns.shape[1] <= participations(position, count)
+        assert columns.shape[1] <= bands_of(count).turns(position)
         assert (np.count_nonzero(columns, axis=1) <= 1).all() and (np.square(columns).sum(0) <= 1 + 1e-9).all()
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from diffusers_dp import verify
 from diffusers_dp.accounting.ledger import PrivacyLedger
-from diffusers_dp.accounting.ledger_row import STEPS
+from diffusers_dp.mechanisms.mechanism import STEPS
 from diffusers_dp.randomness.private_generator import EXACT_RNG_FACTS, RNG_FACTS
 from diffusers_dp.release.receipt import EXACT_ASSUMPTION, FLOAT_ASSUMPTION
 from support.bands import banded_row
@@ -17,7 +17,7 @@ from support.ledgers import row
 from support.releases import RECEIPT, forge, make_release
 
 
-QUERY = {"sensitivity": 1.0, "clip_norm": 1.0, "normaliser": 30.0, "grid": STEPS}
+FACTS = {"clip_norm": 1.0, "normaliser": 30.0}
 
 
 def release_of(folder, *rows):
@@ -28,14 +28,14 @@ def release_of(folder, *rows):
 
 
 def steps(**facts):
-    return row(3.0, 0.125, 2, "dp_sgd", query={**QUERY, **facts})
+    return row(3.0, 0.125, 2, "dp_sgd", facts={**FACTS, **facts}, exact=True)
 
 
 @pytest.fixture(scope="module")
 def exact(tmp_path_factory):
     banded = banded_row(4, sample_rate=0.0625)
-    banded = replace(banded, query={**banded.query, "grid": STEPS}, steps=5)
-    rows = row(12.0, query=QUERY, name="moments"), steps()
+    banded = replace(banded, mechanism=banded.mechanism.at(exact=True), steps=5)
+    rows = row(12.0, facts=FACTS, name="moments", exact=True), steps()
     return release_of(tmp_path_factory.mktemp("run"), *rows), release_of(tmp_path_factory.mktemp("bands"), banded)
 
 
@@ -52,10 +52,8 @@ def test_a_release_whose_questions_are_all_exact_is_proven(exact):
         assert verify.verify(release)[1] == []
 
 
-@pytest.mark.parametrize("grid", [{}, {"grid": STEPS // 2}], ids=["none", "another"])
-def test_one_question_without_the_grid_lowers_the_status(tmp_path, grid):
-    plain = {name: value for name, value in QUERY.items() if name != "grid"} | grid
-    receipt = receipt_of(release_of(tmp_path, row(12.0, query=plain, name="a"), steps()))
+def test_one_question_without_the_grid_lowers_the_status(tmp_path):
+    receipt = receipt_of(release_of(tmp_path, row(12.0, facts=FACTS, name="a"), steps()))
     assert receipt["status"] == "proven_with_assumptions" and receipt["rng"] == RNG_FACTS
     assert FLOAT_ASSUMPTION in receipt["assumptions"]
 
@@ -63,11 +61,10 @@ def test_one_question_without_the_grid_lowers_the_status(tmp_path, grid):
 @pytest.mark.parametrize("which", ["first", "second", "neither"])
 def test_one_release_in_floating_point_lowers_the_status_of_those_after_it(tmp_path, which):
     """Their epsilons add up, so that the sum is no better proven than any of them."""
-    plain = {name: value for name, value in QUERY.items() if name != "grid"}
     facts = {"target_epsilon": 9.0, "target_delta": 1e-5, "num_images": 5000, "dataset_id": "scans"}
     for name in ("first", "second", "third"):
         ledger = PrivacyLedger(tmp_path / "scans.jsonl", release_id=name, **facts)
-        ledger.reserve(row(12.0, query=plain if name == which else QUERY, name="moments"))
+        ledger.reserve(row(12.0, facts=FACTS, name="moments", exact=name != which))
         (tmp_path / name).mkdir()
         release = make_release(tmp_path / name, ledger=ledger)
         ledger.close()
@@ -111,8 +108,7 @@ def test_a_lie_about_whole_numbers_is_refused(exact, tmp_path, lie):
 
 
 def test_status_alone_is_refused(tmp_path):
-    plain = {name: value for name, value in QUERY.items() if name != "grid"}
-    release = release_of(tmp_path, row(12.0, query=plain, name="a"))
+    release = release_of(tmp_path, row(12.0, facts=FACTS, name="a"))
 
     def lie(receipt):
         receipt["status"] = receipt["method"]["status"] = "proven"

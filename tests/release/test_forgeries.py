@@ -32,7 +32,7 @@ PUBLIC = {"kind": "public images", "name": "local folder", "images_sha256": "b" 
 
 
 def question(name, **facts):
-    return {"query": {"sensitivity": 1.0, "clip_norm": 1.0, "normaliser": 30.0, **facts}, "name": name}
+    return {"facts": {"clip_norm": 1.0, "normaliser": 30.0, **facts}, "name": name}
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def made(tmp_path_factory):
     ledger = PrivacyLedger(
         path, release_id="b", target_epsilon=3.0, dataset_epsilon=4.0, public_facts=CLASSES, accountant="rdp", **FACTS
     )
-    ledger.executed(ledger.reserve(row(12.0, **question("central_images"), partition="label")), 1)
+    ledger.executed(ledger.reserve(row(12.0, **question("central_images"), by_label=True)), 1)
     ledger.executed(ledger.reserve(row(3.0, 0.1, 2, **question("dp_sgd", noise_multiplicity=2))), 2)
     return make_release(
         tmp_path_factory.mktemp("run"), ledger=ledger, public_inputs=[BEGAN, PUBLIC], resumes=[1], processes=[1, 2]
@@ -68,7 +68,7 @@ def patients(tmp_path_factory):
     ledger = PrivacyLedger(
         None, target_epsilon=3.0, target_delta=1e-5, num_images=300, unit_of_privacy="patient_id", public_facts=facts
     )
-    ledger.reserve(row(4.0, **question("dp_sgd", max_images_per_unit=3)))
+    ledger.reserve(row(4.0, **question("dp_sgd"), max_images_per_unit=3))
     return make_release(tmp_path_factory.mktemp("run"), ledger=ledger, derived_from="c" * 64)
 
 

@@ -11,6 +11,7 @@ from diffusers_dp import verify
 from diffusers_dp.accounting import epsilon as accounting
 from diffusers_dp.accounting.ledger import LedgerRow, PrivacyLedger
 from diffusers_dp.files.canonical import canonical_json
+from diffusers_dp.mechanisms import sampled
 from diffusers_dp.methods.registry import METHODS
 from diffusers_dp.release.receipt import RunRecord, build_receipt, hash_release
 from support.receipts import RNG, make_ledger
@@ -70,7 +71,7 @@ class TestClaims:
 
     def test_fine_interval_where_the_ledger_uses_it(self):
         ledger = PrivacyLedger(None, target_epsilon=0.1, target_delta=1e-5, num_images=10)
-        ledger.reserve(LedgerRow("frequency", "gaussian", 100.0))
+        ledger.reserve(LedgerRow("frequency", sampled(1.0, 100.0)))
         receipt = build_receipt(RunRecord(ledger=ledger, method=METHOD), files=[], rng=RNG)
         assert receipt["claimed_epsilon"]["pld"]["value_discretization_interval"] == 1e-5
 
@@ -79,7 +80,7 @@ class TestClaims:
         [
             (
                 10.0,
-                [("gaussian", 8.0, 1.0, 1), ("poisson_gaussian", 2.0, 0.25, 40), ("poisson_gaussian", 1.5, 0.01, 9)],
+                [("a", 8.0, 1.0, 1), ("b", 2.0, 0.25, 40), ("c", 1.5, 0.01, 9)],
             ),
             (0.1, [("gaussian", 100.0, 1.0, 1)]),
             (200.0, [("gaussian", 0.1, 1.0, 1)]),  # above an RDP epsilon of 60 the grid is wider
@@ -92,7 +93,7 @@ class TestClaims:
             None, target_epsilon=target, target_delta=1e-5, num_images=1000, dataset_id="digits", release_id="a"
         )
         for mechanism, sigma, q, steps in rows:
-            ledger.reserve(LedgerRow(mechanism, mechanism, sigma, q, steps))
+            ledger.reserve(LedgerRow(mechanism, sampled(q, sigma), steps))
         receipt = build_receipt(RunRecord(ledger=ledger, method=METHOD), files=[], rng=RNG)
         pld = receipt["claimed_epsilon"]["pld"]
         found = verify.epsilon(verify.counted(receipt["events"]), 1e-5, interval=pld["value_discretization_interval"])
@@ -104,10 +105,10 @@ class TestClaims:
     def test_prv_claims_no_less_than_pld(self):
         """PRV's estimate may lie below PLD's bound: where many steps lose less than PLD's grid shows."""
         ledger = PrivacyLedger(None, target_epsilon=1.0, target_delta=1e-5, num_images=10**6, accountant="prv")
-        ledger.reserve(LedgerRow("dp_sgd", "poisson_gaussian", 2.0, 1e-4, 1_000_000))
+        ledger.reserve(LedgerRow("dp_sgd", sampled(1e-4, 2.0), 1_000_000))
         receipt = build_receipt(RunRecord(ledger=ledger, method=METHOD), files=[], rng=RNG)
         claims = {name: claim["epsilon"] for name, claim in receipt["claimed_epsilon"].items()}
-        composition = accounting.merge([(2.0, 1e-4, 1_000_000)])
+        composition = accounting.merge([sampled(1e-4, 2.0).event(1_000_000)])
         assert accounting.epsilon(composition, 1e-5, "prv") < claims["pld"] == claims["prv"] == ledger.epsilon()
         assert list(verify.check_claims(receipt)) == []
 

@@ -9,6 +9,7 @@ from safetensors import safe_open
 
 from diffusers_dp.accounting.ledger import LedgerRow, PrivacyLedger
 from diffusers_dp.errors import IntegrityError, UsageError
+from diffusers_dp.mechanisms import sampled
 from diffusers_dp.privacy.stored_answers import NoisyAnswers
 from diffusers_dp.runs.checkpoints import (
     checkpoints,
@@ -20,7 +21,7 @@ from diffusers_dp.runs.checkpoints import (
 
 
 LEDGER = {"rows": 3, "steps_reserved": 40}
-ROW = LedgerRow("frequency", "gaussian", 5.0, 1.0, 2)
+ROW = LedgerRow("frequency", sampled(1.0, 5.0), 2)
 FILES = ["ema.safetensors", "optimizer.safetensors", "state.json", "unet.safetensors"]
 
 
@@ -293,8 +294,8 @@ class TestNoisyAnswers:
     @pytest.mark.parametrize(
         "rows",
         [
-            [replace(ROW, sampling_probability=0.5, mechanism="poisson_gaussian")],
-            [replace(ROW, noise_multiplier=3.0)],
+            [replace(ROW, mechanism=sampled(0.5, 5.0))],
+            [replace(ROW, mechanism=sampled(1.0, 3.0))],
             [replace(ROW, name="central")],
             [replace(ROW, steps=1)],
         ],
@@ -309,7 +310,7 @@ class TestNoisyAnswers:
         [
             (ROW, {"seed": 1, "length_scale": 2.0}, "seed = 0"),
             (ROW, {"seed": 0, "length_scale": 3.0}, "length_scale = 2.0"),
-            (replace(ROW, noise_multiplier=3.0), {"seed": 0, "length_scale": 2.0}, "noise_multiplier = 5.0"),
+            (replace(ROW, mechanism=sampled(1.0, 3.0)), {"seed": 0, "length_scale": 2.0}, "noise_multiplier = 5.0"),
             (replace(ROW, steps=1), {"seed": 0, "length_scale": 2.0}, "steps = 2"),
         ],
     )

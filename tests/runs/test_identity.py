@@ -9,6 +9,7 @@ import pytest
 from diffusers_dp.accounting.ledger_row import LedgerRow
 from diffusers_dp.data.images import PublicFacts
 from diffusers_dp.errors import IntegrityError
+from diffusers_dp.mechanisms import sampled
 from diffusers_dp.methods.feta_pro import FETAProConfig
 from diffusers_dp.runs.identity import RunIdentity, read_identity, save_identity
 from diffusers_dp.runs.run_ledger import new_ledger
@@ -106,7 +107,7 @@ def test_rows_that_a_backup_of_a_shared_ledger_lacks(tmp_path):
         output_dir=str(tmp_path / "run"), dataset_id="scans", ledger_dir=str(path.parent), target_delta=1e-3
     )
     facts = PublicFacts(30, (1, 8, 8), None)
-    row = LedgerRow("central_images", "gaussian", 20.0, 1.0, 1)
+    row = LedgerRow("central_images", sampled(1.0, 20.0))
 
     def opened(private):
         private.mkdir(parents=True, exist_ok=True)

@@ -8,10 +8,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from diffusers_dp.accounting.ledger_row import sampled_row
+from diffusers_dp.accounting.ledger_row import LedgerRow
 from diffusers_dp.data.images import PublicFacts
 from diffusers_dp.errors import BudgetExceeded, IntegrityError, UsageError
 from diffusers_dp.files.sealed_folder import open_sealed
+from diffusers_dp.mechanisms import sampled
 from diffusers_dp.methods.config import load_config
 from diffusers_dp.methods.registry import METHODS
 from diffusers_dp.queries.central_images import MeanImages
@@ -84,7 +85,7 @@ def test_dp_sgd_alone_may_end_early_and_not_before_its_first_step(tmp_path):
     ledger.take_step(plan.step, reserve_steps=59)
     check(plan, ledger, tmp_path)
     ledger.take_step(plan.step, reserve_steps=1)
-    ledger.executed(ledger.reserve(sampled_row("rest", 60.0, 1.0, 1)), 1)
+    ledger.executed(ledger.reserve(LedgerRow("rest", sampled(1.0, 60.0))), 1)
     with pytest.raises(BudgetExceeded, match="No step of DP-SGD is left"):
         check(plan, ledger, tmp_path)
     check(plan, ledger, tmp_path, step=30)
@@ -154,14 +155,14 @@ def test_no_noise_is_chosen_again(tmp_path, noise):
 
 def test_a_question_that_is_new_is_refused():
     known, new = MeanImages(image_shape=(1, 8, 8), noise_multiplier=5.0), MeanImages(image_shape=(1, 8, 8))
-    kept = noise_of({known.name: sampled_row(known.name, 5.0, 1.0, 1)}, [known], exact=False)
-    assert kept_row(json.loads(json.dumps(kept)), known).noise_multiplier == 5.0
+    kept = noise_of({known.name: LedgerRow(known.name, sampled(1.0, 5.0))}, [known], exact=False)
+    assert kept_row(json.loads(json.dumps(kept)), known, {}).noise_multiplier == 5.0
     for wrong, error in (
         ({}, UsageError),
         ({known.name: {**kept[known.name], "noise_multiplier": "5"}}, IntegrityError),
     ):
         with pytest.raises(error, match=known.name):
-            kept_row(wrong, known)
+            kept_row(wrong, known, {})
     with pytest.raises(UsageError):
         kept_row(kept, new)
 

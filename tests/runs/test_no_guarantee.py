@@ -14,11 +14,12 @@ from torch import nn
 
 from diffusers_dp import PrivacyLedger, SensitiveImages, cli, load_verified
 from diffusers_dp.accounting import epsilon as accounting
-from diffusers_dp.accounting.ledger_row import NON_PRIVATE, LedgerRow, mechanism_of
+from diffusers_dp.accounting.ledger_row import LedgerRow
 from diffusers_dp.app.shelf import Shelf
 from diffusers_dp.commands.app import Limits
 from diffusers_dp.data.images import public_facts
 from diffusers_dp.errors import DiffusersDPError, IntegrityError, UsageError
+from diffusers_dp.mechanisms import Everyone, NoNoise, sampled
 from diffusers_dp.methods.config import load_config
 from diffusers_dp.methods.registry import METHODS
 from diffusers_dp.pipelines import DPImagePipeline
@@ -66,7 +67,7 @@ TAUGHT = {
 
 
 def question(sigma=0.0, rate=0.5, steps=3):
-    return LedgerRow("x", mechanism_of(rate, sigma), sigma, rate, steps)
+    return LedgerRow("x", sampled(rate, sigma), steps)
 
 
 def door():
@@ -79,7 +80,7 @@ def door():
 
 def ask_sum(images, ledger, sigma=0.0):
     return put(
-        images, "noisy_sum", lambda x, _: x.flatten(1), clip_norm=1.0, noise_multiplier=sigma, by_label=True, name="x",
+        images, "noisy_sum", lambda x, _: x.flatten(1), sampled(1.0, sigma, by_label=True), clip_norm=1.0, name="x",
         ledger=ledger,
     )  # fmt: skip
 
@@ -87,7 +88,7 @@ def ask_sum(images, ledger, sigma=0.0):
 def ask_gradient(images, ledger, sigma=0.0, rate=1.0, model=None):
     return put(
         images, "noisy_gradient", nn.Linear(4, 1, bias=False) if model is None else model, row_loss,
-        max_grad_norm=0.5, noise_multiplier=sigma, sample_rate=rate, normaliser=3, noise_multiplicity=1,
+        sampled(rate, sigma), max_grad_norm=0.5, normaliser=3, noise_multiplicity=1,
         max_physical_batch_size=4, ledger=ledger,
     )  # fmt: skip
 
@@ -138,7 +139,7 @@ class TestLedger:
         for name in ("epsilon", "cost", "rdp", "calibrate", "noise_for_share"):
             monkeypatch.setattr(accounting, name, lambda *_, **__: pytest.fail("accounted"))
         ledger = unprotected(tmp_path / "ledger.jsonl")
-        assert ledger.calibrate(0.5, 10) == ledger.calibrate_gaussian(0.1) == 0
+        assert ledger.calibrate(sampled(0.5), 10) == ledger.calibrate_gaussian(0.1) == 0
         assert ledger.affordable_steps(question(steps=1), 10**6) == 10**6
         assert ledger.epsilon() == ledger.epsilon("pld", extra=[question()]) == math.inf
         ledger.reserve(question())
@@ -149,7 +150,7 @@ class TestLedger:
         header, *rows = map(json.loads, (tmp_path / "ledger.jsonl").read_text().splitlines())
         assert header["target_epsilon"] == "inf"
         found = [(row["mechanism"], row["noise_multiplier"], row["steps_executed"]) for row in rows]
-        assert found == [(NON_PRIVATE, 0, 1)]
+        assert found == [("non_private", 0, 1)]
         assert unprotected(tmp_path / "ledger.jsonl").rows == ledger.rows
 
     def test_an_infinite_target_alone_is_no_ledger_without_guarantee(self):
@@ -159,9 +160,11 @@ class TestLedger:
                 protected(target=target)
 
     def test_a_row_without_noise_says_so(self):
-        for mechanism, sigma in (("gaussian", 0.0), (NON_PRIVATE, 1.0), (NON_PRIVATE, -1.0), (NON_PRIVATE, math.nan)):
+        for sigma in (1.0, -1.0, math.nan):
             with pytest.raises(UsageError):
-                LedgerRow("x", mechanism, sigma)
+                NoNoise(like=sampled(1.0), noise_multiplier=sigma)
+        with pytest.raises(UsageError):
+            Everyone(noise_multiplier=0.0)
 
     @pytest.mark.parametrize("first", [protected, unprotected])
     def test_a_ledger_keeps_its_kind(self, first, tmp_path):
@@ -181,7 +184,7 @@ class TestLedger:
         path = tmp_path / "ledger.jsonl"
         protected(path).reserve(question(9.0))
         lines = [json.loads(line) for line in path.read_text().splitlines()]
-        lines[1].update(mechanism=NON_PRIVATE, noise_multiplier=0.0)
+        lines[1].update(mechanism="non_private", noise_multiplier=0.0)
         lines[1]["chain"] = _link(lines[0]["chain"], lines[1])
         path.write_text("".join(json.dumps(line) + "\n" for line in lines))
         with pytest.raises(IntegrityError, match="contradicts"):
@@ -251,7 +254,7 @@ class TestRuns:
         assert header["target_epsilon"] == "inf"
         assert [row["stage"] for row in rows] == [*ASKED[method], "dp_sgd", "dp_sgd"]
         found = {(row["mechanism"], row["noise_multiplier"], row["state"]) for row in rows}
-        assert found == {(NON_PRIVATE, 0, "executed")}
+        assert found == {("non_private", 0, "executed")}
         assert {path.name for path in run.iterdir()} == {"private", FOLDER}
         assert (run / FOLDER).stat().st_mode & 0o777 == 0o700
         assert not any("receipt" in name or name == "samples.png" for name in files(run / FOLDER))

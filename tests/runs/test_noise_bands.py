@@ -15,14 +15,13 @@ from datasets import Features, Value
 from dp_accounting.rdp import RdpAccountant
 from PIL import Image
 
-from diffusers_dp.accounting.ledger_row import Bands
 from diffusers_dp.commands.plan import describe_step
 from diffusers_dp.data.images import PublicFacts, listing_of
 from diffusers_dp.data.source import DataSource
 from diffusers_dp.errors import IntegrityError, UsageError
+from diffusers_dp.mechanisms.band_coefficients import Workload, root_mean_square_error
 from diffusers_dp.methods.method_flags import DPDMConfig
-from diffusers_dp.privacy.sensitive import SensitiveImages
-from diffusers_dp.randomness.band_coefficients import Workload, root_mean_square_error
+from diffusers_dp.privacy.passages import Turns
 from diffusers_dp.runs.plan import dp_sgd_row, plan_run
 from diffusers_dp.runs.run_ledger import new_ledger
 from diffusers_dp.verify import verify
@@ -43,14 +42,13 @@ def plan(**flags):
 def test_the_least_error_is_chosen_and_all_are_said():
     config, result = plan(noise_bands="auto", lr_scheduler="cosine", ema_decay=0.99)
     errors, row = result.noise_errors, result.rows["dp_sgd"]
-    assert list(errors) == [1, 4, 8, 16] and errors[16] == min(errors.values()) and row.bands == 16
+    assert list(errors) == [1, 4, 8, 16] and errors[16] == min(errors.values()) and row.mechanism.num_groups == 16
     assert errors[16] == pytest.approx(
-        row.noise_multiplier
-        * root_mean_square_error(Bands.of(row.query).coefficients, Workload(600, "cosine", 0, 0.99))
+        row.noise_multiplier * root_mean_square_error(row.mechanism.coefficients, Workload(600, "cosine", 0, 0.99))
     )
     said = re.search(r"against independent noise: (.*)", result.table)[1]
     assert said == ", ".join(f"{number}: {error / errors[1]:.1%}" for number, error in errors.items())
-    assert "16 bands: as many groups of images take turns, 38 at most to a group" in result.table
+    assert "16 groups of images take turns, 38 at most to a group" in result.table
     assert "--max_train_steps 608 would cost no more than 600" in result.table and row.steps == 600
     more, longer = plan(noise_bands="16", max_train_steps=608)
     assert longer.rows["dp_sgd"].noise_multiplier == row.noise_multiplier
@@ -108,10 +106,8 @@ def flags(tmp_path):
 @pytest.fixture
 def turns(monkeypatch):
     """The group of each step, as the door took it."""
-    taken, members = [], SensitiveImages._members
-    monkeypatch.setattr(
-        SensitiveImages, "_members", lambda self, bands, group: (taken.append(group), members(self, bands, group))[1]
-    )
+    taken, units = [], Turns.units
+    monkeypatch.setattr(Turns, "units", lambda self, position: (taken.append(position % 4), units(self, position))[1])
     return taken
 
 

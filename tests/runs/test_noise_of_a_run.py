@@ -6,8 +6,10 @@ import pytest
 import torch
 from torch import nn
 
+from diffusers_dp.accounting.ledger_row import gradient_row
+from diffusers_dp.mechanisms import sampled
 from diffusers_dp.methods.dp_sgd_flags import LoopFlags
-from diffusers_dp.privacy import sensitive
+from diffusers_dp.privacy import passages
 from diffusers_dp.randomness.private_generator import PrivateGenerator
 from diffusers_dp.runs.checkpoints import find_checkpoint
 from diffusers_dp.runs.dp_sgd import Trained, run_dp_sgd
@@ -20,9 +22,7 @@ SIGMA, CLIP_NORM, DIVISOR = 2.0, 1.0, 10.0  # as `banded_row` has them
 
 
 def plain_row(rate=0.05):
-    return sensitive.gradient_row(
-        max_grad_norm=CLIP_NORM, noise_multiplier=SIGMA, sample_rate=rate, normaliser=DIVISOR, noise_multiplicity=1
-    )
+    return gradient_row(sampled(rate, SIGMA), max_grad_norm=CLIP_NORM, normaliser=DIVISOR)
 
 
 def run(door, row, folder, steps, noise):
@@ -66,8 +66,8 @@ def test_the_noise_of_each_step_is_its_own(bands, tmp_path):
 
 def test_the_sample_of_each_step_is_its_own(tmp_path, monkeypatch):
     """Of 400 records at q = 0.05 two samples have 1 in common on average, and 20 with themselves."""
-    samples, draw = [], sensitive.poisson_sample
-    monkeypatch.setattr(sensitive, "poisson_sample", lambda *rest: samples.append(draw(*rest)) or samples[-1])
+    samples, draw = [], passages.poisson_sample
+    monkeypatch.setattr(passages, "poisson_sample", lambda *rest: samples.append(draw(*rest)) or samples[-1])
     ledger, noise = make_ledger(RECORDS), []
     for steps in (STEPS // 2, STEPS):
         run(blank_door(ledger), plain_row(), tmp_path, steps, noise)

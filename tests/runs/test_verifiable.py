@@ -13,6 +13,7 @@ from diffusers_dp.accounting.ledger_file import ReleaseRows
 from diffusers_dp.accounting.ledger_row import LedgerRow
 from diffusers_dp.data.images import PublicFacts
 from diffusers_dp.errors import UsageError
+from diffusers_dp.mechanisms import sampled
 from diffusers_dp.methods.config import CONFIGS
 from diffusers_dp.methods.feta_pro import FETAProConfig
 from diffusers_dp.methods.method_flags import DPDMConfig
@@ -34,7 +35,7 @@ def problems(ledger):
     receipt = build_receipt(RunRecord(ledger=ledger, method=made_up("dpdm")), files=[], rng=RNG)
     for release in (receipt, *receipt["prior_releases"]):
         for event in release["events"]:
-            event["query"] = {**SAID, **event["query"]}  # which the door adds when it is asked
+            event["query"] = {"sensitivity": 1.0, **SAID, **event["query"]}  # which the door adds when it is asked
     return verify.check_guarantee(receipt)
 
 
@@ -101,8 +102,8 @@ def test_what_verify_would_refuse_is_refused_by_its_flag(flag):
 def test_reservations_without_end_still_verify():
     """One step a reservation, as with `--checkpointing_steps 1`: the receipt adds up what `verify` would not read."""
     ledger = PrivacyLedger(None, target_epsilon=50, target_delta=1e-5, num_images=300, accountant="rdp")
-    ledger.reserve(LedgerRow("first", "gaussian", 20.0))
-    row = LedgerRow("dp_sgd", "poisson_gaussian", 9.0, 0.01, 1, {"clip_norm": 1.0})
+    ledger.reserve(LedgerRow("first", sampled(1.0, 20.0)))
+    row = LedgerRow("dp_sgd", sampled(0.01, 9.0), 1, {"clip_norm": 1.0})
     assert ledger.affordable_steps(row, verify.MOST_EVENTS) == verify.MOST_EVENTS
     for _ in range(verify.MOST_EVENTS):
         ledger.take_step(row)
@@ -116,13 +117,13 @@ def test_reservations_without_end_still_verify():
 def test_reservations_of_many_releases_still_verify():
     header = {"unit_of_privacy": "image", "num_images": 300, "dataset_epsilon": None, "target_delta": 1e-5}
     facts = {"target_epsilon": 50.0, "target_delta": 1e-5, "num_images": 300, "accountant": "rdp"}
-    row = LedgerRow("dp_sgd", "poisson_gaussian", 9.0, 0.01, 1)
+    row = LedgerRow("dp_sgd", sampled(0.01, 9.0))
     others = []
     for name in "ab":
         other = PrivacyLedger(None, **facts)
         other.reserve(row)
         rows = [{**other.rows[0], "id": number} for number in range(verify.MOST_EVENTS // 2 + 1)]
-        others.append(ReleaseRows({**header, "release_id": name}, rows))
+        others.append(ReleaseRows({**header, "release_id": name}, rows, [row] * len(rows)))
     ledger = PrivacyLedger(None, dataset_id="scans", release_id="c", others=others, **facts)
     ledger.reserve(row)
     assert problems(ledger) == []

@@ -5,21 +5,21 @@ import numpy as np
 import torch
 from torch import nn
 
-from diffusers_dp.accounting.ledger_row import Bands, gradient_row
-from diffusers_dp.randomness.band_coefficients import square_root_coefficients
+from diffusers_dp.accounting.ledger_row import gradient_row
+from diffusers_dp.mechanisms import Banded
+from diffusers_dp.mechanisms.band_coefficients import square_root_coefficients
 from diffusers_dp.randomness.private_generator import PrivateGenerator
 from support.doors import put
 
 
-def bands_of(count, seed=7):
-    return Bands(tuple(float(value) for value in square_root_coefficients(count)), f"{seed:032x}")
+def bands_of(count, seed=7, *, rate=0.05, sigma=2.0):
+    c = tuple(float(value) for value in square_root_coefficients(count))
+    return Banded(noise_multiplier=sigma, rate=rate, coefficients=c, group_key=f"{seed:032x}")
 
 
 def banded_row(count=4, *, sigma=2.0, sample_rate=0.05, seed=7, clip_norm=1.0):
-    return gradient_row(
-        max_grad_norm=clip_norm, noise_multiplier=sigma, sample_rate=sample_rate, normaliser=10.0,
-        noise_multiplicity=1, bands=bands_of(count, seed),
-    )  # fmt: skip
+    mechanism = bands_of(count, seed, rate=sample_rate, sigma=sigma)
+    return gradient_row(mechanism, max_grad_norm=clip_norm, normaliser=10.0)
 
 
 def matrix(coefficients, lengths):
@@ -69,13 +69,10 @@ def one_weight_each(count):
     return nn.Linear(count + 1, 1, bias=False)
 
 
-def taken(door, ledger, steps, *, count, bands, sample_rate, **changes):
+def taken(door, ledger, steps, *, count, mechanism, **changes):
     """Who took part in each step, bool of shape `[steps, count]`."""
-    arguments = {"max_grad_norm": 1.0, "noise_multiplier": 2.0, "normaliser": 1.0, "noise_multiplicity": 1}
+    arguments = {"max_grad_norm": 1.0, "normaliser": 1.0, "noise_multiplicity": 1}
     arguments |= {"max_physical_batch_size": 64, "ledger": ledger, "reserve_steps": steps, **changes}
     model = one_weight_each(count)
-    sums = [
-        put(door, "noisy_gradient", model, one_hot_loss, sample_rate=sample_rate, bands=bands, **arguments)["weight"]
-        for _ in range(steps)
-    ]
+    sums = [put(door, "noisy_gradient", model, one_hot_loss, mechanism, **arguments)["weight"] for _ in range(steps)]
     return torch.stack(sums)[:, 0, 1:].numpy() > 0.01

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from diffusers_dp.accounting.ledger import PrivacyLedger
+from diffusers_dp.mechanisms import sampled
 from diffusers_dp.privacy.sensitive import SensitiveImages
 from diffusers_dp.randomness.private_generator import PrivateGenerator
 
@@ -45,11 +46,17 @@ def make_door(
 def put(door, question, *arguments, ledger=None, generator=None, **options):
     """`noisy_sum` or `noisy_gradient`, once with another ledger or source of randomness than the door's own."""
     own = door._ledger, door._generator
-    door._ledger, door._generator = ledger or own[0], generator or own[1]
+
+    def take(ledger, generator):
+        door._ledger, door._generator = ledger, generator
+        if door._passage is not None:  # of the last step
+            door._passage.generator = generator
+
+    take(ledger or own[0], generator or own[1])
     try:
         return getattr(door, question)(*arguments, **options)
     finally:
-        door._ledger, door._generator = own
+        take(*own)
 
 
 def two_layers():
@@ -63,7 +70,7 @@ def squares(model, rows, labels, generator):
 
 
 def gradient(door, model, row_loss=squares, **changes):
-    arguments = {"max_grad_norm": 0.1, "noise_multiplier": 2.0, "sample_rate": 1.0, "normaliser": 4.0}
+    arguments = {"max_grad_norm": 0.1, "mechanism": sampled(1.0, 2.0), "normaliser": 4.0}
     arguments |= {"noise_multiplicity": 1, "max_physical_batch_size": 5, "ledger": make_ledger(door.num_units)}
     return put(door, "noisy_gradient", model, row_loss, **{**arguments, **changes})
 

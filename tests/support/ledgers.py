@@ -6,17 +6,18 @@ import json
 import dp_accounting as dp
 from dp_accounting.pld import PLDAccountant
 
-from diffusers_dp.accounting.ledger import LedgerRow, PrivacyLedger
+from diffusers_dp.accounting.ledger import PrivacyLedger
+from diffusers_dp.accounting.ledger_row import LedgerRow
 from diffusers_dp.accounting.unprotected_ledger import UnprotectedLedger
+from diffusers_dp.mechanisms import sampled
 
 
 #: What a door says of every question.
-SAID = {"sensitivity": 1.0, "clip_norm": 1.0}
+SAID = {"clip_norm": 1.0}
 
 
-def row(sigma, q=1.0, steps=1, name="stage", **facts):
-    mechanism = "gaussian" if q == 1 else "poisson_gaussian"
-    return LedgerRow(name, mechanism, sigma, q, steps, **{"query": SAID, **facts})
+def row(sigma, q=1.0, steps=1, name="stage", *, facts=SAID, **of_mechanism):
+    return LedgerRow(name, sampled(q, sigma, **of_mechanism), steps, facts)
 
 
 def on_disk(folder, **changes):

@@ -10,6 +10,7 @@ from diffusers_dp.audit.cells import untrained_judge
 from diffusers_dp.data.images import ImageArrays
 from diffusers_dp.data.shares import share_of
 from diffusers_dp.distributed.shared_ledger import shared_ledger
+from diffusers_dp.mechanisms import Everyone, sampled
 from diffusers_dp.models import EDMDenoiser, EDMLoss
 from diffusers_dp.privacy.sensitive import SensitiveImages
 from support.models import convolutional_unet
@@ -55,23 +56,22 @@ def noise_of(cell, processes):
     )  # fmt: skip
     if question == "query of all":
         answer = door.noisy_sum(
-            lambda x, _: x.new_zeros(len(x), 12_000), clip_norm=0.2, noise_multiplier=3.0, by_label=False,
-            name="question", repeats=6,
-        )  # fmt: skip
+            lambda x, _: x.new_zeros(len(x), 12_000), sampled(1.0, 3.0), clip_norm=0.2, name="question", repeats=6
+        )
         return [{"all": each} for each in answer], STD
     if question == "query":
         answer = door.noisy_sum(
-            lambda x, _: x.new_zeros(len(x), 4000), clip_norm=0.2, noise_multiplier=3.0, sample_rate=0.5,
-            by_label=True, name="question", repeats=6,
+            lambda x, _: x.new_zeros(len(x), 4000), sampled(0.5, 3.0, by_label=True), clip_norm=0.2,
+            name="question", repeats=6,
         )  # fmt: skip
         return [{"classes": each} for each in answer], STD
     if question == "finished model":
-        judge, row = untrained_judge(SHAPE, MANY), LedgerRow("evaluation_reserve", "gaussian", 3.0)
+        judge, row = untrained_judge(SHAPE, MANY), LedgerRow("evaluation_reserve", Everyone(noise_multiplier=3.0))
         return [{"classes": judge.ask(door, row)} for _ in range(5)], 3.0 * judge.query.clip_norm
     model = EDMDenoiser(convolutional_unet(16, (8, 16), 4))
     answers = [
         door.noisy_gradient(
-            model, EDMLoss(0.3), max_grad_norm=0.2, noise_multiplier=3.0, sample_rate=0.5, normaliser=8.0,
+            model, EDMLoss(0.3), sampled(0.5, 3.0), max_grad_norm=0.2, normaliser=8.0,
             noise_multiplicity=2, max_physical_batch_size=4, reserve_steps=4,
         )
         for _ in range(4)

@@ -14,8 +14,8 @@ from diffusers import EDMDPMSolverMultistepScheduler
 from diffusers.training_utils import EMAModel
 from torch import nn
 
-from diffusers_dp.accounting.ledger import LedgerRow, PrivacyLedger
-from diffusers_dp.accounting.ledger_row import STEPS
+from diffusers_dp.accounting.ledger import PrivacyLedger
+from diffusers_dp.accounting.ledger_row import LedgerRow
 from diffusers_dp.data.cache import new_cache
 from diffusers_dp.data.images import ImageArrays, open_images
 from diffusers_dp.data.shares import load_share, share_of
@@ -25,6 +25,8 @@ from diffusers_dp.distributed.processes import Processes
 from diffusers_dp.distributed.shared_ledger import shared_ledger
 from diffusers_dp.errors import BudgetExceeded, DiffusersDPError
 from diffusers_dp.evaluation import charged
+from diffusers_dp.mechanisms import Everyone, sampled
+from diffusers_dp.mechanisms.mechanism import STEPS
 from diffusers_dp.methods.config import load_config
 from diffusers_dp.methods.method_flags import DPDMConfig
 from diffusers_dp.models import frequency_matching_loss
@@ -42,7 +44,7 @@ from support.releases import make_unet
 SHAPE = (1, 4, 4)
 SIGMA, CLIP_NORM, NORMALISER, RATE = 2.0, 0.5, 4.0, 0.3
 LARGE = 2.0**27  # in float32 the next number is 16 away
-BANDS = bands_of(4)
+BANDS = bands_of(4, rate=0.25, sigma=SIGMA)
 
 
 def make_arrays(count, units=False):
@@ -79,7 +81,7 @@ def row_loss(model, images, labels, generator):
 
 
 def step(door, model, **changes):
-    arguments = {"max_grad_norm": CLIP_NORM, "noise_multiplier": SIGMA, "sample_rate": RATE, "normaliser": NORMALISER}
+    arguments = {"max_grad_norm": CLIP_NORM, "mechanism": sampled(RATE, SIGMA), "normaliser": NORMALISER}
     arguments |= {"noise_multiplicity": 2, "max_physical_batch_size": 3}
     return put(door, "noisy_gradient", model, row_loss, **{**arguments, **changes})
 
@@ -96,18 +98,16 @@ def exact_sums(processes, model):
         ("images", make_door(processes, make_arrays(10), 11)),
         ("units", make_door(processes, make_arrays(10, units=True), 10, num_units=5)),
     ):
-        quiet = {"generator": Noiseless(), "sample_rate": 1.0}
-        found[name] = step(door, model, max_grad_norm=1.0, **quiet)
+        found[name] = step(door, model, max_grad_norm=1.0, mechanism=sampled(1.0, SIGMA), generator=Noiseless())
         found[f"answer of {name}"] = put(
             door,
             "noisy_sum",
             lambda x, _: x.flatten(1),
+            sampled(1.0, by_label=True),
             clip_norm=1.0,
-            noise_multiplier=1.0,
-            by_label=True,
             name="question",
             repeats=2,
-            **quiet,
+            generator=Noiseless(),
         )
     return found
 
@@ -125,7 +125,7 @@ def sums_of_rows(processes, model, cache):
         ("units", make_door(processes, make_arrays(10, units=True), 10, num_units=5)),
     ):
         rows = door.map(encode, shape=(4, 2, 2), cache=cache / name, made_of=name, batch_size=3)
-        found[name] = step(rows, model, max_grad_norm=1.0, generator=Noiseless(), sample_rate=1.0)
+        found[name] = step(rows, model, max_grad_norm=1.0, generator=Noiseless(), mechanism=sampled(1.0, SIGMA))
     return found
 
 
@@ -142,13 +142,13 @@ def whole_sums(processes, model):
     source, ledger = Noiseless(), make_ledger(processes, 11)
     steps = [
         step(
-            door, model, max_grad_norm=1.0, normaliser=1 / STEPS, sample_rate=0.25, bands=BANDS, generator=source,
+            door, model, max_grad_norm=1.0, normaliser=1 / STEPS, mechanism=BANDS, generator=source,
             max_physical_batch_size=1, reserve_steps=4, ledger=ledger,
         )
         for _ in range(4)
     ]  # fmt: skip
     answer = put(
-        door, "noisy_sum", lambda x, _: x.flatten(1), clip_norm=1.0, noise_multiplier=1.0, by_label=True,
+        door, "noisy_sum", lambda x, _: x.flatten(1), sampled(1.0, by_label=True), clip_norm=1.0,
         name="question", generator=source, ledger=ledger,
     )  # fmt: skip
     named = {f"{turn} {name}": value for turn, each in enumerate(steps) for name, value in each.items()}
@@ -168,12 +168,12 @@ def large_sums(processes):
     arrays = make_arrays(10)
     arrays.images[:, 0, 0, 0] = 255
     arrays.images[1, 0, 0, 0] = 0
-    door, question = make_door(processes, arrays, 10), {"noise_multiplier": 1.0, "sample_rate": 1.0}
+    door = make_door(processes, arrays, 10)
     door._generator = TakesAway()
-    answer = door.noisy_sum(large_or_one, clip_norm=2 * LARGE, by_label=False, name="question", **question)
+    answer = door.noisy_sum(large_or_one, sampled(1.0), clip_norm=2 * LARGE, name="question")
     gradient = door.noisy_gradient(
-        nn.Linear(1, 1, bias=False), loss, max_grad_norm=2 * LARGE, normaliser=1.0, noise_multiplicity=1,
-        max_physical_batch_size=1, **question,
+        nn.Linear(1, 1, bias=False), loss, sampled(1.0), max_grad_norm=2 * LARGE, normaliser=1.0,
+        noise_multiplicity=1, max_physical_batch_size=1,
     )  # fmt: skip
     return [answer.item(), gradient["weight"].item()]
 
@@ -185,19 +185,16 @@ def noise_alone(processes):
     door, wide = make_door(processes, arrays, 10), nn.Linear(16, 4096)
     gradients = [torch.cat([g.flatten() for g in step(door, wide).values()]) for _ in range(8)]
     answer = door.noisy_sum(
-        lambda x, _: x.new_zeros(len(x), 5000), clip_norm=CLIP_NORM, noise_multiplier=SIGMA, by_label=False,
-        name="question", repeats=40,
-    )  # fmt: skip
+        lambda x, _: x.new_zeros(len(x), 5000), sampled(1.0, SIGMA), clip_norm=CLIP_NORM, name="question", repeats=40
+    )
     return {"gradient": torch.stack(gradients), "answer": answer.flatten(1)}
 
 
 def who_takes_part(processes):
     """The door draws from its own source here; the noise is too small to hide who was sampled."""
     door = make_door(processes, make_arrays(40), 40)
-    door._readable[:] = True
-    answer = door.noisy_sum(
-        which, clip_norm=1.0, noise_multiplier=1e-4, sample_rate=RATE, by_label=False, name="question", repeats=300,
-    )  # fmt: skip
+    door._records.readable[:] = True
+    answer = door.noisy_sum(which, sampled(RATE, 1e-4), clip_norm=1.0, name="question", repeats=300)
     return answer[:, 0]
 
 
@@ -208,8 +205,8 @@ def who_takes_turns(processes):
     ledger = make_ledger(processes, 40)
     door = make_door(processes, arrays, 40, ledger=ledger)
     door._generator = Noiseless()
-    question = {"sample_rate": 1 / BANDS.count, "normaliser": 1.0, "noise_multiplicity": 1, "bands": BANDS}
-    question |= {"max_grad_norm": 1.0, "noise_multiplier": SIGMA, "max_physical_batch_size": 64, "reserve_steps": 8}
+    question = {"mechanism": BANDS, "normaliser": 1.0, "noise_multiplicity": 1}
+    question |= {"max_grad_norm": 1.0, "max_physical_batch_size": 64, "reserve_steps": 8}
 
     def one_hot_loss(model, images, _, generator):
         return model(which(images / 2 + 0.5)).sum(1)
@@ -217,7 +214,7 @@ def who_takes_turns(processes):
     sums = nn.Linear(40, 1, bias=False)
     found = {"taken": torch.stack([
         door.noisy_gradient(sums, one_hot_loss, **question)["weight"].flatten()
-        for _ in range(2 * BANDS.count)
+        for _ in range(2 * BANDS.num_groups)
     ])}  # fmt: skip
     arrays.readable[:] = False
     door, wide = make_door(processes, arrays, 40, ledger=ledger), nn.Linear(40, 512)
@@ -354,7 +351,7 @@ def about_a_finished_model(processes: Processes) -> dict:
     pipeline.set_progress_bar_config(disable=True)
     drawn = charged.drawn_images(pipeline, num_images=30, num_inference_steps=1, seed=5, processes=processes)
     judge = charged.Judge(drawn, seed=processes.index, epochs=1, processes=processes)
-    row = LedgerRow("evaluation_reserve", "gaussian", 4.0)
+    row = LedgerRow("evaluation_reserve", Everyone(noise_multiplier=4.0))
     answer = judge.ask(images, row)
     return {
         "drawn": torch.from_numpy(drawn.images), "labels": drawn.labels.tolist(), "answer": answer,

@@ -27,10 +27,10 @@ def make_ledger(path=None, accountant="rdp", target_epsilon=10.0):
         accountant=accountant,
         public_facts={"class_names": ["zero", "one"], "image_shape": [1, 8, 8]},
     )
-    ledger.executed(ledger.reserve(row(5.0, 0.5, 5, "central_images", partition="label")), 5)
+    ledger.executed(ledger.reserve(row(5.0, 0.5, 5, "central_images", by_label=True)), 5)
     ledger.executed(ledger.reserve(row(8.0, name="frequency")), 1)
     for _ in range(2):  # the second half was reserved after a checkpoint
-        reservation = ledger.reserve(row(2.0, 0.25, 20, "dp_sgd", query={"sensitivity": 0.001, "clip_norm": 0.001}))
+        reservation = ledger.reserve(row(2.0, 0.25, 20, "dp_sgd", facts={"clip_norm": 0.001}))
     ledger.executed(reservation, 11)  # the run stopped here
     return ledger
 
@@ -56,11 +56,10 @@ def receipt_of_plan(name, *flags, classes=("a", "b", "c"), **facts):
         asked = next((query for query in config.queries if query.name == planned.name), None)
         if asked is not None:
             divisor = asked.normaliser(90, len(classes or ("",)) if asked.by_label else 1)
-            said = asked.facts | ({} if divisor is None else {"normaliser": divisor}) | config.facts_of_rows
-            said |= {"sensitivity": asked.clip_norm, "clip_norm": asked.clip_norm}
-            row = replace(row, query=said, partition="label" if asked.by_label and by_label > 1 else None)
+            said = asked.facts | ({} if divisor is None else {"normaliser": divisor}) | {"clip_norm": asked.clip_norm}
+            row = replace(row, facts=said, mechanism=row.mechanism.at(by_label=asked.by_label and by_label > 1))
         elif row.name == "evaluation_reserve":
-            row = replace(row, query=SAID | config.facts_of_rows, partition="label" if by_label > 1 else None)
+            row = replace(row, facts=SAID, mechanism=row.mechanism.at(by_label=by_label > 1))
         ledger.executed(ledger.reserve(row), row.steps)
     record = RunRecord(ledger=ledger, method=METHODS[name], curriculum=config.training_facts | facts)
     return build_receipt(record, files=[], rng=EXACT_RNG_FACTS if config.is_exact else RNG)

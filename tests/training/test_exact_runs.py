@@ -6,8 +6,8 @@ import json
 import pytest
 
 from diffusers_dp import verify
-from diffusers_dp.accounting.ledger_row import STEPS
 from diffusers_dp.errors import UsageError
+from diffusers_dp.mechanisms.mechanism import STEPS
 from support import forked
 from support.flags import NUM_IMAGES, RESUME, SHORT_FETA_PRO
 from support.patients import unit_flags, write_dataset

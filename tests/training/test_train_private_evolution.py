@@ -163,8 +163,8 @@ def test_images_follow_noisy_votes_alone(script, flags, tmp_path, monkeypatch):
     their place, all are the same to the bit."""
     asked = []
 
-    def replayed(door, features, **options):
-        asked.append(noisy_sum(door, features, **options).shape)
+    def replayed(door, *others, **options):
+        asked.append(noisy_sum(door, *others, **options).shape)
         return torch.randn(asked[-1], generator=torch.Generator().manual_seed(len(asked)))
 
     noisy_sum = SensitiveImages.noisy_sum
@@ -197,7 +197,7 @@ def test_a_model_of_the_result_costs_nothing_more(script, flags, tmp_path, monke
     from diffusers_dp.runs import result_model
 
     def closed(*others, **options):
-        for name in ("_images", "_labels", "_readable", "_generator"):
+        for name in ("_records", "_generator"):
             delattr(door["images"], name)
         shutil.rmtree(tmp_path / "images")
         return model_of_images(*others, **options)

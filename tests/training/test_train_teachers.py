@@ -10,11 +10,12 @@ import torch
 import torch.nn.functional as F
 
 from diffusers_dp import load_verified, verify
+from diffusers_dp.accounting.ledger_row import LedgerRow
 from diffusers_dp.errors import UsageError
 from diffusers_dp.methods.registry import METHODS
 from diffusers_dp.methods.teachers import AGGREGATIONS, GPATEConfig
 from diffusers_dp.models.student import teaching_of
-from diffusers_dp.runs.bands import refuse_another_listing
+from diffusers_dp.runs.noise_of_steps import refuse_another_listing
 from support import forked
 from support.flags import NUM_IMAGES, RESUME
 from support.patients import write_dataset
@@ -78,7 +79,8 @@ def test_another_number_of_teachers_does_not_go_on(script, tmp_path, monkeypatch
     with pytest.raises(UsageError, match="--num_teachers 5 is not what this run began with, 3"):
         script.main([*flags, *RESUME, "--num_teachers", "5"])
     with pytest.raises(UsageError, match="other ids than when this run began"):
-        refuse_another_listing("before", "now", SimpleNamespace(rows=read_ledger(tmp_path / "run")[1]))
+        asked = [LedgerRow.read(row) for row in read_ledger(tmp_path / "run")[1]]
+        refuse_another_listing("before", "now", SimpleNamespace(asked=asked))
     assert (tmp_path / "run" / "private" / "ledger.jsonl").read_bytes() == before
 
 

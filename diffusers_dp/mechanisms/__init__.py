@@ -1,0 +1,12 @@
+"""How units take part in a question or a step, and which noise covers the answer: one frozen value, one file each. No
+torch."""
+
+from .banded import Banded
+from .everyone import Everyone
+from .kinds import KINDS, mechanism_of, sampled
+from .mechanism import Mechanism, NoNoise
+from .poisson import Poisson
+from .shares import Shares
+
+
+__all__ = ["KINDS", "Banded", "Everyone", "Mechanism", "NoNoise", "Poisson", "Shares", "mechanism_of", "sampled"]
