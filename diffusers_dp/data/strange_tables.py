@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import UsageError
 from ..files.strange_files import foreign_entries, read_bounded, regular_size
-from ..files.strange_values import parse_yaml
+from ..files.strange_values import leaves_of, parse_yaml
 
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ CARDS, MOST_CARD = ("README.md", ".huggingface.yaml"), 10_000_000  # where `data
 #: A folder as it is named, and as `datasets` names its files where it is a link.
 ROOTS = (os.path.abspath, os.path.realpath)
 ELSEWHERE = re.compile(r"://|^[/~\\]|(^|/)\.\.(/|$)")
-MOST_VALUES = 100_000  # of a card, whose aliases can unfold without end
 _PACKED_TYPES = ("dictionary<", "run_end_encoded", "extension<")
 
 
@@ -145,19 +144,11 @@ def is_of_data_set(place: str, name: str) -> bool:
 def _places(card: Path) -> Iterator[str]:
     """All text in the `configs` of a card, which names the files of a data set. Raises `OSError` or `ValueError`."""
     if not card.exists():
-        return
+        return iter(())
     content = read_bounded(card, MOST_CARD).decode("utf-8", "replace")
     if card.suffix == ".md":
         found = re.match(r"\ufeff?---\r?\n(.*?)\n---", content, re.DOTALL)
         content = found[1] if found else ""
     told = parse_yaml(content)
-    waiting, seen = [told.get("configs") if isinstance(told, dict) else None], 0
-    while waiting:
-        seen += 1
-        if seen > MOST_VALUES:
-            raise ValueError("The card is too large.")
-        each = waiting.pop()
-        if isinstance(each, dict | list):
-            waiting += each.values() if isinstance(each, dict) else each
-        elif isinstance(each, str):
-            yield each
+    named = leaves_of(told.get("configs") if isinstance(told, dict) else None)
+    return (each for each in named if isinstance(each, str))

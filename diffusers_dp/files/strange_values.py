@@ -8,7 +8,7 @@ are text.
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +145,17 @@ def parse_yaml(text: str, *, as_text: bool = False) -> Any:
     except (yaml.YAMLError, OverflowError) as error:  # OverflowError: no letter has that number
         mark = getattr(error, "problem_mark", None)
         raise ValueError("it is not YAML" + ("" if mark is None else f", line {mark.line + 1}")) from None
+
+
+def leaves_of(value: Any) -> Iterator[Any]:
+    """All that a value of JSON or YAML holds, however deep, but its lists and mappings."""
+    waiting = [value]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, dict | list):
+            waiting += each.values() if isinstance(each, dict) else each
+        else:
+            yield each
 
 
 def bounded_number(value: Any, least: float = -math.inf, most: float = math.inf) -> float:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import IntegrityError
 from ..files.strange_files import read_bounded, regular_size
+from ..files.strange_values import leaves_of
 from .allow_list import COMPONENT_FILES
 
 
@@ -210,8 +211,8 @@ def refuse_large_numbers(config: dict[str, Any], most: int, place: str, **others
     """
     for key, value in config.items():
         largest = others.get(key, most)
-        for number in numbers_in(value):
-            if not abs(number) <= largest:  # NaN is not
+        for number in leaves_of(value):
+            if isinstance(number, int | float) and not abs(number) <= largest:  # NaN is not
                 raise WrongModel(f"{key} {place} is {str(number)[:20]}, and there is room for {largest:,}")
 
 
@@ -364,19 +365,6 @@ def _refuse_other_files(folder: Path) -> None:
             name = path.relative_to(folder).as_posix()
             if name.endswith((".json", ".safetensors")) and name not in COMPONENT_FILES:
                 raise WrongModel(f"it holds {name[:LONGEST_NAME]}, which no release has")
-
-
-def numbers_in(value: Any) -> list[int | float]:
-    """Those in a value of JSON, however deep."""
-    found: list[int | float] = []
-    waiting = [value]
-    while waiting:
-        item = waiting.pop()
-        if isinstance(item, dict | list):
-            waiting += item.values() if isinstance(item, dict) else item
-        elif isinstance(item, int | float):
-            found.append(item)
-    return found
 
 
 def whole(value: Any, least: int = 1) -> bool:
