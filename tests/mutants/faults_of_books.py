@@ -266,13 +266,6 @@ DATA_SETS = (
         ("runs/test_prior_release.py::test_a_release_of_the_data_set_is_refused_where_the_ledger_does_not_hold_it",),
     ),
     Fault(
-        "what a run asked itself stands for the release that it began with",
-        PRIOR_RELEASE,
-        "release_id=release_id, unit_of_privacy=unit_of_privacy",
-        'release_id="", unit_of_privacy=unit_of_privacy',
-        ("runs/test_prior_release.py::test_what_the_run_itself_asked_does_not_stand_for_the_release",),
-    ),
-    Fault(
         "releases before a release are not looked for",
         PRIOR_RELEASE,
         'lists = [receipt["events"], *(prior["events"] for prior in receipt.get("prior_releases", []))]',

@@ -42,7 +42,7 @@ MECHANISMS = (
         DOOR,
         "        if self._passage is None or self._passage.mechanism != row.mechanism:\n",
         "        if self._passage is None:\n",
-        ("privacy/test_noise.py",),
+        ("privacy/test_bands.py::test_another_noise_multiplier_is_another_noise",),
     ),
     Fault(
         "the first group has every turn",
@@ -56,7 +56,7 @@ MECHANISMS = (
         DOOR,
         "        if row.mechanism.one_stream:\n",
         "        if False:\n",
-        ("privacy/test_bands.py",),
+        ("privacy/test_bands.py::test_a_question_has_no_turns",),
     ),
     Fault(
         "a passage with past noise can be pickled",
@@ -91,7 +91,7 @@ MECHANISMS = (
         BANDED,
         "        rate = rate_of_coins(rate) if self.exact else rate\n",
         "",
-        ("privacy/test_exact_noise.py",),
+        ("privacy/test_exact_noise.py::test_a_rate_is_one_that_coins_have",),
     ),
     Fault(
         "facts of a row that contradict its mechanism are read",
@@ -119,7 +119,7 @@ MECHANISMS = (
         ROW,
         "        if said := RESERVED & set(self.facts):\n",
         '        if said := (RESERVED - {"sensitivity"}) & set(self.facts):\n',
-        ("accounting/test_ledger.py",),
+        ("accounting/test_ledger.py::test_a_question_does_not_state_what_its_mechanism_says",),
     ),
     Fault(
         "groups of another key are the same groups",

@@ -34,7 +34,7 @@ WITHOUT_GUARANTEE = (
         "a high target counts as an infinite one",
         "diffusers_dp/methods/flag_groups.py",
         "return self.target_epsilon != math.inf",
-        "return self.target_epsilon < 1e6",
+        "return self.target_epsilon < 1000",
         ("runs/test_no_guarantee.py::TestFlags::test_a_finite_target_is_a_ledger_with_guarantee",),
     ),
     Fault(

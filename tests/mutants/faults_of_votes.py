@@ -38,6 +38,7 @@ EVOLVED = (
         seeded.normal = lambda shape, std, device=None: std * torch.randn(
             shape, generator=source, dtype=torch.float64
         )
+        seeded.rounded_normal = lambda *arguments: seeded.normal(*arguments).round()
         return super().ask(images, features, noise_multiplier=noise_multiplier)
 
     def stand_in(self) -> "Features":
