@@ -82,7 +82,7 @@ def test_an_evolution_goes_on_with_its_network(changed, tmp_path, monkeypatch):
             if changed == "resolution"
             else ["--expert", "embedding_layers=embedder"]
         )
-        words = f"--{given[0][2:]} is .*, and this run began with"
+        words = f"--{given[1].partition('=')[0]} is .*, and this run began with"
     refused(script, [*flags, *given], words)
     shutil.rmtree(network)
     before.rename(network)
