@@ -120,6 +120,12 @@ def load_config(argv: list[str] | None = None, of: type[TrainingConfig] | Method
             if chosen in given:
                 recipe.pop(dropped, None)
     config = config_class(**{**recipe, **given, **_of_questions(recipe, given)})
+    for flag, methods in CHOOSERS.items():
+        if (makes := methods.get(getattr(config, flag, ""))) not in (None, config_class.method):
+            raise UsageError(
+                f"--{flag} {getattr(config, flag)} makes {makes}, and this is {config_class.method}: give one method, "
+                f"or --{flag} alone."
+            )
     validate(config)
     refuse_without_effect(config, given)
     config.refuse_unasked({name: flag for flag in OF_QUESTIONS for name in by_name(given.get(flag, ""))})

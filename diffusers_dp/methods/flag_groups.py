@@ -32,6 +32,29 @@ SCATTERING_LEVELS, SCATTERING_ANGLES = 2, 6
 SIGMA_MAX = 80.0  # where EDM's sampling begins, by the paper and by Diffusers' default
 
 
+class OfConfig:
+    """What groups of flags read of the configuration that has them, for the type checker."""
+
+    if TYPE_CHECKING:
+        class_names: str | None
+        num_train_images: int | None
+        num_train_units: int | None
+        target_epsilon: float
+        noise_multiplier: str
+        budget: str
+        seed: int
+
+        def asked(self, name: str, among: int = 1) -> dict[str, Any]: ...
+        @property
+        def uses_digits(self) -> bool: ...
+        @property
+        def declared_class_names(self) -> tuple[str, ...] | None: ...
+        @property
+        def image_shape(self) -> tuple[int, int, int]: ...
+        @property
+        def network(self) -> dict[str, Any]: ...
+
+
 @dataclass
 class PrivacyFlags:
     """The guarantee, and who counts it."""
@@ -134,7 +157,7 @@ class LevelFlags:
 
 
 @dataclass
-class NetworkFlags(LevelFlags):
+class NetworkFlags(LevelFlags, OfConfig):
     """The UNet."""
 
     _argument_group_name = "network"
@@ -150,11 +173,6 @@ class NetworkFlags(LevelFlags):
             "attention_sizes": self.attention_sizes,
             "patch_size": self.patch_size,
         }
-
-    if TYPE_CHECKING:  # of `DataFlags`
-
-        @property
-        def image_shape(self) -> tuple[int, int, int]: ...
 
     def check(self) -> None:
         side, levels = self.image_shape[1], len(self.channels_per_level)

@@ -80,6 +80,8 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
 
     #: Name of the method, and of the folder of its recipes.
     method: ClassVar[str]
+    #: Whether the release is a data set, and no model.
+    releases_images: ClassVar[bool] = False
     #: Names of questions in `--noise_multiplier` and `--budget`, and what each has by default: a noise multiplier, a
     #: share, or nothing. Each group of flags adds its own.
     questions: ClassVar[dict[str, dict[str, float]]] = {}
@@ -178,6 +180,8 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
         self._check_names_of_questions()
         ledger_dir = None if self.ledger_dir is None else self.ledger_path.parent
         refuse_writing_among_images(sensitive | self.public_places, self.output_dir, ledger_dir)
+        if self.releases_images and self.evaluation_reserve is not None:
+            raise UsageError("--evaluation_reserve is about a finished model, and this releases images: leave it out.")
         if self.has_guarantee:
             self._check_sum_of_shares()
             return

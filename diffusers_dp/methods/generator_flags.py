@@ -2,9 +2,10 @@
 """The flags of a generator that draws in one call, of what becomes of it, and of a model of released images."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import ClassVar
 
 from .flag import expert, flag
+from .flag_groups import OfConfig
 from .flags import OrdinaryTraining
 
 
@@ -12,7 +13,7 @@ from .flags import OrdinaryTraining
 GENERATORS = ("one_step", "residual")
 
 
-class OfImages:
+class OfImages(OfConfig):
     """Of a model that learns drawn images: what all measured rows have."""
 
     diffusion_batch_size: ClassVar[int] = 128
@@ -41,11 +42,6 @@ class GeneratorFlags(OfImages):
         of_images = OrdinaryTraining(self.diffusion_steps, self.diffusion_batch_size, network=self.network)
         return (of_images,) if self.generator == "residual" else ()
 
-    if TYPE_CHECKING:  # of `NetworkFlags`
-
-        @property
-        def network(self) -> dict[str, Any]: ...
-
     @property
     def drawn_by_class(self) -> tuple[str, ...]:
         return ("generator_batch_size", *(("num_generated_images",) if self.generator == "residual" else ()))
@@ -67,8 +63,3 @@ class ResultFlags(OfImages):
         """That model, where it is asked for."""
         of_result = OrdinaryTraining(self.diffusion_steps, self.diffusion_batch_size, network=self.network)
         return (of_result,) if self.train_on_result else ()
-
-    if TYPE_CHECKING:  # of `NetworkFlags`
-
-        @property
-        def network(self) -> dict[str, Any]: ...

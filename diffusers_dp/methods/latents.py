@@ -134,11 +134,6 @@ class LatentConfig(LatentFlags, NewNetworkFlags, LearnsPublicImages):
         return facts | ({} if self.prompts is None else {"class_prompts": list(self.prompts)})
 
     def check(self) -> None:
-        if TRAINED[self.train] != self.method:
-            raise UsageError(
-                f"--train {self.train} makes {TRAINED[self.train]}, and this is {self.method}: give one method, or "
-                "--train alone."
-            )
         if self.is_exact:
             raise UsageError(NO_EXACT_LATENTS)
         if self.has_adapters and not self.dry_run and importlib.util.find_spec("peft") is None:

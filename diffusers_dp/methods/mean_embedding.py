@@ -84,13 +84,6 @@ class MeanEmbeddingConfig(MeanEmbeddingFlags, CountsClasses, GeneratorFlags, Net
             return (OrdinaryTraining(steps, batch, network=self.network, query=query),)
         return (OrdinaryTraining(steps, batch, self.generator_channels, query=query), *self.model_of_images)
 
-    def check(self) -> None:
-        if FEATURES[self.features] != self.method:
-            raise UsageError(
-                f"--features {self.features} makes {FEATURES[self.features]}, and this is {self.method}: give one "
-                "method, or features alone."
-            )
-
 
 @dataclass
 class FourierFlags:

@@ -2,13 +2,14 @@
 """DP-FETA, DPDM and DP-Diffusion, and the groups of flags that they share with other methods."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from ..errors import UsageError
 from ..queries.central_images import MeanImages, ModeImages
 from ..queries.query import Query
 from ..queries.semantic import PublicClassifier, SemanticQuery
 from .flag import RATE, expert, flag, parse_rate, refuse_given
+from .flag_groups import OfConfig
 from .flags import DiffusionConfig, OrdinaryTraining
 from .method import DIFFUSION, DP_SGD, SAMPLED_SUM, Method
 from .public_flags import LearnsPublicImages, PretrainingFlags, PublicDataFlags
@@ -19,7 +20,7 @@ CENTRAL_IMAGES = ("mean", "mode")
 
 
 @dataclass
-class SpatialFlags:
+class SpatialFlags(OfConfig):
     """The noisy central images, and the warm-up that learns from them."""
 
     _argument_group_name = "central images (queries and warm-up)"
@@ -43,12 +44,6 @@ class SpatialFlags:
             image_shape=self.image_shape, sample_rate=self.spatial_rate, repeats=self.num_central_images,
             **self.asked("central_images"),
         )  # fmt: skip
-
-    if TYPE_CHECKING:  # of `TrainingConfig`
-
-        def asked(self, name: str, among: int = 1) -> dict[str, Any]: ...
-        @property
-        def image_shape(self) -> tuple[int, int, int]: ...
 
 
 @dataclass

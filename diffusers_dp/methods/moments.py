@@ -4,14 +4,14 @@ have these moments. The release is a data set. No torch."""
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from ..errors import UsageError
 from ..queries.moments import ClassMoments, GreyLevels, PartCovariances, PartMeans
 from ..queries.query import Query
 from ..queries.random_networks import BLOCKS, NetworkMeans, RandomNetworkFeatures
 from .flag import by_name, flag
-from .flag_groups import NetworkFlags
+from .flag_groups import NetworkFlags, OfConfig
 from .flags import OrdinaryTraining, TrainingConfig
 from .generator_flags import ResultFlags
 from .method import SUM, Method
@@ -35,7 +35,7 @@ MATCHED_IMAGES, MATCHING_STEPS = 50, 30
 
 
 @dataclass
-class MomentFlags:
+class MomentFlags(OfConfig):
     """The moments."""
 
     _argument_group_name = "moments"
@@ -156,22 +156,6 @@ class MomentFlags:
                 "give both, or --num_parts."
             )
 
-    if TYPE_CHECKING:  # of `TrainingConfig`
-        class_names: Any = None
-        num_train_images: int | None = None
-        num_train_units: int | None = None
-        target_epsilon: float = 1.0
-        noise_multiplier: str = ""
-        budget: str = ""
-
-        def asked(self, name: str, among: int = 1) -> dict[str, Any]: ...
-        @property
-        def uses_digits(self) -> bool: ...
-        @property
-        def declared_class_names(self) -> tuple[str, ...] | None: ...
-        @property
-        def image_shape(self) -> tuple[int, int, int]: ...
-
 
 @dataclass
 class MomentImagesFlags:
@@ -186,7 +170,7 @@ class MomentImagesFlags:
 
 
 @dataclass
-class MatchingFlags:
+class MatchingFlags(OfConfig):
     """Mean features of random networks, which drawn images are moved to."""
 
     _argument_group_name = "matching"
@@ -216,19 +200,13 @@ class MatchingFlags:
                 "--resolution."
             )
 
-    if TYPE_CHECKING:  # of `TrainingConfig`
-        seed: int = 0
-
-        def asked(self, name: str, among: int = 1) -> dict[str, Any]: ...
-        @property
-        def image_shape(self) -> tuple[int, int, int]: ...
-
 
 @dataclass
 class MomentsConfig(MomentFlags, MomentImagesFlags, MatchingFlags, ResultFlags, NetworkFlags, TrainingConfig):
     """All flags of `training/train_moments.py`."""
 
     method: ClassVar[str] = "moments"
+    releases_images: ClassVar[bool] = True
     output_dir: str = "runs/moments"
 
     @property
@@ -265,8 +243,6 @@ class MomentsConfig(MomentFlags, MomentImagesFlags, MatchingFlags, ResultFlags, 
     def check(self) -> None:
         self.check_moments()
         self.check_matching()
-        if self.evaluation_reserve is not None:
-            raise UsageError("--evaluation_reserve is about a finished model, and this releases images: leave it out.")
 
 
 METHODS = (

@@ -101,6 +101,7 @@ class PrivateEvolutionConfig(
     """All flags of `training/train_private_evolution.py`."""
 
     method: ClassVar[str] = "pe"
+    releases_images: ClassVar[bool] = True
     output_dir: str = "runs/pe"
 
     @property
@@ -186,8 +187,6 @@ class PrivateEvolutionConfig(
                 f"--num_votes {self.num_votes} is more than --candidates_per_class {self.candidates_per_class}: lower "
                 "the one or raise the other."
             )
-        if self.evaluation_reserve is not None:
-            raise UsageError("--evaluation_reserve is about a finished model, and this releases images: leave it out.")
         public = self.proposer == "public_images"
         if self.names_public_images and not public:
             raise UsageError("--public_dataset_name and --public_data_dir need --generator public_images.")

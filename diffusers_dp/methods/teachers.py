@@ -97,11 +97,6 @@ class TeacherConfig(TeacherFlags, GeneratorFlags, NetworkFlags, DPSGDConfig):
         return {name: getattr(self, name) for name in (*names, *more)} | {"teacher_resolution": self.side}
 
     def check(self) -> None:
-        if AGGREGATIONS[self.aggregation] != self.method:
-            raise UsageError(
-                f"--aggregation {self.aggregation} makes {AGGREGATIONS[self.aggregation]}, and this is "
-                f"{self.method}: give one method, or an aggregation alone."
-            )
         for name in _OF_SAMPLES:
             if getattr(self, name) != getattr(TeacherConfig, name):
                 raise UsageError(
