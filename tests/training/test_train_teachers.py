@@ -51,7 +51,7 @@ def test_a_generator_is_released(aggregation, script, tmp_path):
     assert {row["stage"] for row in rows} == {"teachers"} and reserved_steps(run, "teachers") == 4
     assert 0.7 < independent_epsilon(run) <= header["target_epsilon"] + 1e-3
     query = rows[0]["query"]
-    expected = {"gradients": 0.2, "votes": math.sqrt(12), "signs": 2 * math.sqrt(24), "bins": math.sqrt(36)}
+    expected = {"gradients": 0.2, "votes": math.sqrt(12), "signs": 2 * math.sqrt(60), "bins": math.sqrt(240)}
     assert query["sensitivity"] == pytest.approx(expected[aggregation]) and query["shares"] == 3
     assert verify.report(run / "release") == 0
     receipt = json.loads((run / "release" / "privacy_receipt.json").read_text())
