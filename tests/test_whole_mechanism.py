@@ -16,7 +16,7 @@ from dp_accounting.rdp import RdpAccountant
 
 from diffusers_dp.accounting.epsilon import merge, rdp_epsilon
 from diffusers_dp.accounting.ledger_row import LedgerRow, gradient_row
-from diffusers_dp.audit.mechanism import Audited, canary_runs
+from diffusers_dp.audit.canary_runs import stand_in_runs
 from diffusers_dp.errors import UsageError
 from diffusers_dp.mechanisms import KINDS, Banded, Everyone, Mechanism, Poisson, Shares, kinds, mechanism_of
 from diffusers_dp.privacy import passages
@@ -74,8 +74,8 @@ def test_the_door_draws_it(fixed_size):
 
 
 def test_the_audit_of_the_door_takes_it(fixed_size):
-    step = Audited(replace(fixed_size, number=600, size=120), 1.0, 120.0, 1, 1e-5)
-    honest = canary_runs(step, quick=True)[0]
+    mechanism = replace(fixed_size, number=600, size=120)
+    honest = stand_in_runs(gradient_row(mechanism, max_grad_norm=1.0, normaliser=120.0), 1e-5, quick=True)[0]
     assert not [check.name for check in honest.checks if check.name.startswith("ledger") and not check.passed]
 
 

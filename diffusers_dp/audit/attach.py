@@ -2,10 +2,12 @@
 """Whether an audit is one of the run that made a release: its planned settings are those of the receipt. No torch."""
 
 import math
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ..accounting.ledger_row import DP_SGD
 from ..errors import UsageError
 from ..runs.plan import Plan
 
@@ -23,72 +25,60 @@ def check_same_run(folder: Path, receipt: dict[str, Any], tier: str, title: str,
     Raises:
         UsageError: They differ; names the first difference.
     """
-    events = [event for event in receipt.get("events", []) if event.get("stage") == "dp_sgd"]
-    if "dp_sgd" not in plan.rows:
-        _check_same_queries(folder, receipt, title, plan)
-        return
-    if not events:
+    released = [(receipt.get("method") or {}).get("name"), receipt.get("unit_of_privacy")]
+    planned = [title, plan.ledger.header["unit_of_privacy"]]
+    events, step = receipt.get("events", []), plan.rows.get(DP_SGD)
+    if step is None:
+        there = [{"questions (stage, noise, sample rate, number of images, steps)": _added_up(events)}]
+        here = {name: _added_up(plan.ledger.rows) for name in there[0]}
+    else:
+        there = [_step(event, tier, plan.unit) for event in events if event.get("stage") == DP_SGD]
+        here = _step({**step.entry, "dataset_size": plan.ledger.num_images}, tier, plan.unit)
+    if not there:
         raise UsageError(
             f"--attach {folder}: the release was made without DP-SGD, which is what is audited; leave --attach out."
         )
-    for event in events:
-        query = event.get("query") or {}
-        made = {
-            "method": (receipt.get("method") or {}).get("name"),
-            "unit of privacy": receipt.get("unit_of_privacy"),
-            f"number of {plan.unit}s": event.get("dataset_size"),
-            "sample rate": event.get("sampling_probability"),
-            "number of groups": event.get("bands", 1),
-            "clip norm": query.get("clip_norm"),
-            "normaliser": query.get("normaliser"),
-            "noise multiplicity": query.get("noise_multiplicity"),
-            "images per unit": query.get("max_images_per_unit"),
-        }
-        row, asked = plan.rows["dp_sgd"], plan.rows["dp_sgd"].query
-        audited = [
-            title, plan.ledger.header["unit_of_privacy"], plan.ledger.num_images,
-            row.sampling_probability, row.mechanism.num_groups, asked["clip_norm"], asked["normaliser"],
-            asked["noise_multiplicity"], asked.get("max_images_per_unit"),
-        ]  # fmt: skip
-        if tier == "mechanism":
-            made["noise multiplier"] = event.get("noise_multiplier")
-            audited.append(row.noise_multiplier)
-        for (name, there), here in zip(made.items(), audited, strict=True):
-            if not _same(there, here):
+    names = ("method", "unit of privacy")
+    for facts in there:
+        for name, made, meant in (
+            *zip(names, released, planned, strict=True),
+            *((n, facts[n], here[n]) for n in facts),
+        ):
+            if not _same(made, meant):
                 raise UsageError(
-                    f"--attach {folder}: this release was made with {name} {there}, and these flags mean {here}, so "
+                    f"--attach {folder}: this release was made with {name} {made}, and these flags mean {meant}, so "
                     "that the audit would be of another run; repeat the flags of the run that made it."
                 )
 
 
-def _check_same_queries(folder: Path, receipt: dict[str, Any], title: str, plan: Plan) -> None:
-    """Of a method without DP-SGD: its title and unit, and names, noise and number of images of all questions."""
-    keys = ("stage", "noise_multiplier", "sampling_probability", "steps_reserved", "dataset_size")
-    made = [[(receipt.get("method") or {}).get("name"), receipt.get("unit_of_privacy")]]
-    made += _added_up([event.get(key) for key in keys] for event in receipt.get("events", []))
-    audited = [[title, plan.ledger.header["unit_of_privacy"]]]
-    audited += _added_up([event[key] for key in keys] for event in plan.ledger.rows)
-    same = len(made) == len(audited) and all(
-        _same(there, here)
-        for event, row in zip(made, audited, strict=True)
-        for there, here in zip(event, row, strict=True)
-    )
-    if not same:
-        raise UsageError(
-            f"--attach {folder}: this release was made by other questions than these flags mean, so that the audit "
-            "would be of another run; repeat the flags of the run that made it."
-        )
+def _step(event: Mapping[str, Any], tier: str, unit: str) -> dict[str, Any]:
+    """What is compared of steps of DP-SGD."""
+    query = event.get("query") or {}
+    noise = {"noise multiplier": event.get("noise_multiplier")} if tier == "mechanism" else {}
+    return {
+        f"number of {unit}s": event.get("dataset_size"),
+        "sample rate": event.get("sampling_probability"),
+        "number of groups": event.get("bands", 1),
+        "clip norm": query.get("clip_norm"),
+        "normaliser": query.get("normaliser"),
+        "noise multiplicity": query.get("noise_multiplicity"),
+        "images per unit": query.get("max_images_per_unit"),
+        **noise,
+    }
 
 
-def _added_up(asked: Iterable[list[Any]]) -> list[list[Any]]:
-    """Questions in the order of their names; rounds of teachers that were reserved one after the other as one."""
-    found: dict[tuple[Any, ...], Any] = {}
-    for stage, sigma, rate, steps, size in asked:
-        found[stage, sigma, rate, size] = found.get((stage, sigma, rate, size), 0) + steps
-    return sorted([stage, sigma, rate, steps, size] for (stage, sigma, rate, size), steps in found.items())
+def _added_up(events: Iterable[Mapping[str, Any]]) -> list[list[Any]]:
+    """All questions, in the order of their names; rounds that were reserved one after the other as one."""
+    found: Counter[tuple[Any, ...]] = Counter()
+    for event in events:
+        keys = ("stage", "noise_multiplier", "sampling_probability", "dataset_size")
+        found[tuple(event.get(key) for key in keys)] += event.get("steps_reserved", 0)
+    return sorted([*question, steps] for question, steps in found.items())
 
 
 def _same(there: Any, here: Any) -> bool:
+    if isinstance(there, list) and isinstance(here, list):
+        return len(there) == len(here) and all(map(_same, there, here))
     if isinstance(there, (int, float)) and isinstance(here, (int, float)):
         return math.isclose(there, here, rel_tol=1e-6)
     return bool(there == here)

@@ -117,10 +117,7 @@ class Watch:
         batch_sizes (`list[float]`): For each step the records of the sample, blanks included.
         canaries, silent (`list[np.ndarray]`, each of shape `[m]`): Noisy gradients times the normaliser.
         questions (`list[dict]`): The arguments of each step's question.
-        filled (`bool`): Whether samples are filled up with blanks, as `--noise exact` does.
     """
-
-    filled = False
 
     def __init__(self, num_canaries: int):
         self.num_canaries = num_canaries
@@ -173,23 +170,12 @@ class WatchedImages(SensitiveImages):
     Args:
         *args, **arguments: As for `SensitiveImages`; the images are tagged.
         watch (`Watch`): What is noted.
-        generator (`FaultyNoise`): The source of noise and samples of every question.
-        after_step (`Callable`, *optional*): Called after each step.
+        after_step (`Callable`): Called after each step.
     """
 
-    def __init__(
-        self,
-        *args: Any,
-        watch: Watch,
-        generator: FaultyNoise,
-        after_step: Callable[[], None] | None = None,
-        **arguments: Any,
-    ):
+    def __init__(self, *args: Any, watch: Watch, after_step: Callable[[], Any], **arguments: Any):
         super().__init__(*args, **arguments)
-        self.watch = watch
-        watch.filled = self._exact
-        self._generator = generator
-        self.after_step = after_step
+        self.watch, self.after_step = watch, after_step
 
     def _state_of(self, model: nn.Module, row_loss: RowLoss, noise_multiplicity: int, at_most: int) -> KeptState:
         """Nothing is compared, because the watch notes who is there."""
@@ -206,8 +192,7 @@ class WatchedImages(SensitiveImages):
             mechanism,
             **question,
         )
-        self.watch.questions.append(question)
+        self.watch.questions.append({**question, "mechanism": mechanism})
         gradients = self.watch.end_step(answer, question["normaliser"])
-        if self.after_step is not None:
-            self.after_step()
+        self.after_step()
         return gradients

@@ -3,24 +3,25 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from tqdm.auto import tqdm
 
-from ..accounting.ledger_row import TEACHERS
+from ..accounting.ledger_row import DP_SGD, TEACHERS, LedgerRow
 from ..data.images import PublicFacts
+from ..mechanisms import Mechanism
 from ..runs.plan import Plan
-from .additivity import additivity_checks, model_tolerance
-from .cells import CELLS, cell_checks, cell_of
-from .checks import Check
-from .mechanism import Audited, AuditedModel, canary_runs, size_of_audit, stand_in
-from .one_shot import STAGES, PlannedQuery, evaluation_query, query_runs
+from .canary_runs import size_of_audit, stand_in_runs
+from .checks import Check, Outcome
+from .noise import cell_checks, cells_of
 from .own_gradients import own_gradient_checks
-from .probes import parameter_noise_checks, sensitivity_checks
-from .report import Audit
-from .teachers import own_teacher_checks, teacher_runs
+from .probes import additivity_checks, model_tolerance, sensitivity_checks
+from .questions import QueryQuestion, Question, evaluation_question, question_runs
+from .report import Audit, settings_of
+from .stand_ins import AuditedModel, stand_in
+from .teachers import TeachersQuestion, own_teacher_checks
 
 
 DRAWS, QUICK_DRAWS = 500, 60
@@ -38,77 +39,75 @@ def audit_mechanism(
 
     Args:
         facts, plan: Of the run.
-        model (`AuditedModel`, *optional*): The run's own, for the probes of `probes.py`; without it a stand-in's only.
+        model (`AuditedModel`, *optional*): The run's own, for the probes; without it a stand-in's only.
         bf16 (`bool`): Whether its model computes in mixed precision.
         quick (`bool`): Fewer steps and draws, for the pre-flight.
 
     Returns:
         `Audit`: With a verdict.
     """
-    start = time.perf_counter()
-    step = Audited.of(plan) if "dp_sgd" in plan.rows else None
-    probes: list[Callable[[], list[Check]]] = []
-    num_records, steps = 0, list[int]()
-    if step is not None:
-        num_records, steps = size_of_audit(step, quick)
-        probes = _probes(step, model, bf16=bf16, quick=quick)
-    queries = _queries(facts, plan)
-    rounds = plan.rows.get(TEACHERS)
-    if rounds is not None and model is not None:
-        probes.append(lambda: own_teacher_checks(rounds, model, plan.ledger.target_delta))
-    checks: list[Check] = []
-    total = sum(steps) + STAGES * (len(queries) + (rounds is not None)) + len(probes)
-    with (
-        _one_thread(),
-        tqdm(total=total, desc="Pre-flight" if quick else "Mechanism", unit="step", leave=False) as bar,
-    ):
-        outcomes, delta = {}, plan.ledger.target_delta
-        asked: dict[str, Any] = {
-            "delta": delta, "draws": QUICK_DRAWS if quick else DRAWS, "accountant": "rdp" if quick else "pld",
-            "progress": bar.update,
-        }  # fmt: skip
-        if step is not None:
-            outcomes["dp_sgd"] = canary_runs(step, quick=quick, progress=bar.update)
-        if rounds is not None:
-            outcomes[TEACHERS] = teacher_runs(rounds, **asked)
-        for query in queries:
-            outcomes[query.row.name] = query_runs(
-                query, facts.image_shape, facts.class_names, units=plan.unit == "unit", exact=plan.exact, **asked
-            )
+    start, delta, row = time.perf_counter(), plan.ledger.target_delta, plan.rows.get(DP_SGD)
+    settings: dict[str, Any] = {"delta": delta}
+    outcomes, checks = dict[str, list[Outcome]](), list[Check]()
+    asked: dict[str, Any] = {
+        "delta": delta, "draws": QUICK_DRAWS if quick else DRAWS, "accountant": "rdp" if quick else "pld",
+    }  # fmt: skip
+    questions, probes = _questions(facts, plan), _probes(plan, model, bf16=bf16, quick=quick)
+    number = (row is not None) + len(questions) + len(probes)
+    with _one_thread(), tqdm(total=number, desc="Pre-flight" if quick else "Mechanism", leave=False) as bar:
+        if row is not None:
+            num_records, lengths = size_of_audit(row, quick)
+            records = {"stand_in_records": num_records, "num_canaries": num_records // 2, "steps": lengths}
+            settings |= settings_of(row) | records
+            outcomes[DP_SGD] = stand_in_runs(row, delta, quick=quick)
+            bar.update()
+        for question in questions:
+            outcomes[question.row.name] = question_runs(question, **asked)
+            bar.update()
         for probe in probes:
             checks += probe()
             bar.update()
-    settings: dict[str, Any] = {"delta": delta}
-    if step is not None:
-        records = {"stand_in_records": num_records, "num_canaries": num_records // 2, "steps": steps}
-        settings = step.facts | settings | records
     return Audit("mechanism", settings, outcomes, checks, time.perf_counter() - start)
 
 
-def _probes(step: Audited, model: AuditedModel | None, *, bf16: bool, quick: bool) -> list[Callable[[], list[Check]]]:
-    """Of DP-SGD alone."""
-    own, probes = model or stand_in(), list[Callable[[], list[Check]]]()
-    if model is not None:  # first: it says by name what the others would stumble over
-        probes.append(lambda: own_gradient_checks(step, own, bf16=bf16))
-    probes += [
-        lambda: sensitivity_checks(step, stand_in(), tight=True, thorough=not quick),
-        lambda: additivity_checks(step, stand_in(), "stand-in"),
-        lambda: parameter_noise_checks(step, own),
-        lambda: cell_checks(step, own, [cell_of(step)] if quick else CELLS),
+def model_probes(row: LedgerRow, model: AuditedModel, *, bf16: bool) -> list[Callable[[], list[Check]]]:
+    """Of a run's own model. The first one says by name what the others would stumble over."""
+    return [
+        lambda: own_gradient_checks(row, model, bf16=bf16),
+        lambda: additivity_checks(row, model, "the model", model_tolerance(bf16)),
+        lambda: sensitivity_checks(row, model, tight=False, thorough=False),
     ]
-    if model is not None:
-        probes += [
-            lambda: additivity_checks(step, own, "the model", model_tolerance(bf16)),
-            lambda: sensitivity_checks(step, own, tight=False, thorough=False),
-        ]
+
+
+def stand_in_probes(
+    row: LedgerRow, model: AuditedModel, *, cells: Sequence[Mechanism], thorough: bool
+) -> list[Callable[[], list[Check]]]:
+    """Of what does not follow from a model, and of the noise of this one's parameters."""
+    return [
+        lambda: sensitivity_checks(row, stand_in(), tight=True, thorough=thorough),
+        lambda: additivity_checks(row, stand_in(), "stand-in"),
+        lambda: cell_checks(row, model, cells),
+    ]
+
+
+def _probes(plan: Plan, model: AuditedModel | None, *, bf16: bool, quick: bool) -> list[Callable[[], list[Check]]]:
+    row, rounds, probes = plan.rows.get(DP_SGD), plan.rows.get(TEACHERS), list[Callable[[], list[Check]]]()
+    if row is not None:
+        cells = [row.mechanism] if quick else cells_of(row.mechanism)
+        probes += [] if model is None else model_probes(row, model, bf16=bf16)
+        probes += stand_in_probes(row, model or stand_in(), cells=cells, thorough=not quick)
+    if rounds is not None and model is not None:
+        probes.append(lambda: own_teacher_checks(rounds, model))
     return probes
 
 
-def _queries(facts: PublicFacts, plan: Plan) -> list[PlannedQuery]:
-    queries = [PlannedQuery.of(query, plan.rows[query.name]) for query in plan.queries]
-    if "evaluation_reserve" in plan.rows:
-        queries.append(evaluation_query(plan.rows["evaluation_reserve"], facts.image_shape, facts.class_names))
-    return queries
+def _questions(facts: PublicFacts, plan: Plan) -> list[Question]:
+    rows, shown = plan.rows, (facts.image_shape, facts.class_names)
+    questions: list[Question] = [] if TEACHERS not in rows else [TeachersQuestion(rows[TEACHERS])]
+    questions += [QueryQuestion(query, rows[query.name], *shown) for query in plan.queries]
+    if "evaluation_reserve" in rows:
+        questions.append(evaluation_question(rows["evaluation_reserve"], *shown))
+    return questions
 
 
 @contextlib.contextmanager

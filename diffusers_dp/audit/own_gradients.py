@@ -13,14 +13,15 @@ import numpy as np
 import torch
 from torch import nn
 
+from ..accounting.ledger_row import LedgerRow
 from ..gradients.parts import widened
 from ..gradients.step import Gradients
 from ..gradients.supported import FREEZE, UnsupportedModel
 from ..randomness.private_generator import PrivateGenerator
-from .additivity import draws_by_record, noiseless_sum, one_arithmetic, tagged_noise
 from .checks import Check
-from .mechanism import Audited, AuditedModel, labels_of
-from .probes import public_seeds
+from .noise import public_seeds
+from .probes import draws_by_record, noiseless_sum, one_arithmetic
+from .stand_ins import AuditedModel, labels_of, tagged_noise
 
 
 NUM_RECORDS = 4  # two of them of one class
@@ -33,7 +34,7 @@ SMALL = 1e-2  # of the whole gradient: a parameter whose own is smaller is measu
 MOST_NAMED = 5
 
 
-def own_gradient_checks(step: Audited, audited: AuditedModel, *, bf16: bool) -> list[Check]:
+def own_gradient_checks(row: LedgerRow, audited: AuditedModel, *, bf16: bool) -> list[Check]:
     """
     The unclipped sum over records, through the real door, against autograd's gradient of the summed loss, parameter
     by parameter. Both see the same rows and the same draws.
@@ -60,7 +61,7 @@ def own_gradient_checks(step: Audited, audited: AuditedModel, *, bf16: bool) -> 
 
     parameters = audited.parameters
     with one_arithmetic(audited.model), _moved(list(parameters.values())):
-        found = noiseless_sum(step, audited, loss, images, labels, UNCLIPPED)
+        found = noiseless_sum(row, audited, loss, images, labels, UNCLIPPED)
         losses = loss(audited.model, *calls[0])
         parts = torch.autograd.grad(losses.sum(), list(parameters.values()), allow_unused=True)
     draws = len(losses) // NUM_RECORDS

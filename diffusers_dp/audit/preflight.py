@@ -28,13 +28,10 @@ def preflight(facts: PublicFacts, plan: Plan, trained: "Trained | None" = None, 
     """
     if not plan.ledger.has_guarantee:
         return
-    from .mechanism import AuditedModel
     from .mechanism_audit import audit_mechanism
+    from .stand_ins import AuditedModel
 
-    model = None
-    if trained is not None:
-        shape = trained.row_shape or facts.image_shape
-        model = AuditedModel(trained.model, trained.loss, shape, facts.class_names)
+    model = None if trained is None else AuditedModel.of(trained, facts.image_shape, facts.class_names)
     audit = audit_mechanism(facts, plan, model, bf16=bf16, quick=True)
     if audit.reasons:
         raise IntegrityError(

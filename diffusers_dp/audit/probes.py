@@ -1,36 +1,84 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Probes of tier A on a model: what one record can move at worst, and the noise that every parameter gets."""
+"""Probes of DP-SGD without noise, on a model and a few records: what one unit can move at worst, and whether records
+move each other.
+
+A clipped sum has sensitivity C because each term is a function of its own record (Abadi et al. 2016, Section 3.1).
+Where terms depend on the batch, no term need be longer than C, and no probe that takes one record away need exceed it.
+So what all add together is held against the sum of what each adds alone.
+"""
 
 import contextlib
 import math
-import random
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
-from ..gradients.step import Gradients
-from ..mechanisms import Everyone, sampled
+from ..accounting.ledger_row import LedgerRow
+from ..gradients.parts import widened
+from ..gradients.step import Gradients, RowLoss
+from ..mechanisms import Everyone
+from ..privacy.kept_state import KeptState
+from ..privacy.sensitive import SensitiveImages
 from ..randomness.private_generator import KEY_BYTES, PrivateGenerator
-from .additivity import DrawsByRecord
 from .canaries import FaultyNoise, read_tags, tag_images
-from .cells import NUM_RECORDS as NUM_BLANKS
-from .cells import blank_door, cell_of
-from .checks import ROUNDING, Check, exact_check, random_check, std_check, z_check
-from .mechanism import Audited, AuditedModel, audited_door, flat, labels_of
+from .checks import ROUNDING, Check, bounded_check, exact_check
+from .stand_ins import AuditedModel, audited_door, flat, labels_of, question_of, tagged_noise
 
 
-# By what the loss of each record is multiplied: six records, so that their groups and their order show.
-ADVERSARIES = (1.0, 1e30, math.nan, math.inf, -1e4, 0.0)
-# Records of a loss that is 1 times its own, among them some that share a physical batch with the worst.
-NUM_RECORDS = len(ADVERSARIES) + 2
-MOST_DRAWS = 32  # K of a probe
+# By what the loss of each record is multiplied: six records, so that their groups and their order show; then two of an
+# ordinary loss, some of which share a physical batch with the worst; and a blank row.
+FACTORS = (1.0, 1e30, math.nan, math.inf, -1e4, 0.0, 1.0, 1.0, 0.0)
+NUM_RECORDS = len(FACTORS) - 1
+NUM_TOGETHER = 20  # in one physical batch
+CLASS_STARTS = (10, 15, 18)  # of these records: half are of the first class, then fewer and fewer
+MOST_DRAWS = 32  # K of a probe of sensitivity
+MOST_DRAWS_TOGETHER = 2  # K of the others
+TOLERANCE, TOLERANCE_BF16 = 1e-4, 3e-2  # relative
+NO_CLIPPING = 1e9  # times C
+NO_NOISE = 1e3  # off, and cheap to count
 
 
-def sensitivity(step: Audited, audited: AuditedModel, noise_multiplicity: int, physical: int) -> float:
+class DrawsByRecord(PrivateGenerator):
+    """Draws that belong to a record and its repetition, wherever their rows lie and whoever else is there.
+
+    A draw that is not one for each row is the same for all records.
+
+    Args:
+        numbers (`torch.LongTensor` of shape `[rows]`): Record of each row, less than `records`.
+        records, draws (`int`): How many there are, and how many repetitions of each at most.
+    """
+
+    def __init__(self, numbers: torch.Tensor, records: int, draws: int):
+        super().__init__(bytes(KEY_BYTES))
+        self.numbers, self.table = numbers.numpy(), (records, draws)
+        same = np.equal.outer(self.numbers, self.numbers)
+        self.repetitions = np.tril(same, -1).sum(1) % draws  # the door also shows rows of no record
+
+    def normal(
+        self, shape: torch.Size | tuple[int, ...], std: float, device: torch.device | str = "cpu"
+    ) -> torch.Tensor:
+        shape = tuple(shape)
+        if shape[:1] != self.numbers.shape:
+            return super().normal(shape[1:], std).expand(shape).to(device)
+        return super().normal((*self.table, *shape[1:]), std)[self.numbers, self.repetitions].to(device)
+
+    def uniform(self, size: int) -> np.ndarray:
+        if size != len(self.numbers):
+            return np.repeat(super().uniform(1), size)
+        return super().uniform(self.table[0] * self.table[1]).reshape(self.table)[self.numbers, self.repetitions]
+
+
+class _Shown(SensitiveImages):
+    """A door to records of noise, whose losses may note what they are shown."""
+
+    def _state_of(self, model: nn.Module, row_loss: RowLoss, noise_multiplicity: int, at_most: int) -> KeptState:
+        return KeptState()
+
+
+def sensitivity(row: LedgerRow, audited: AuditedModel, noise_multiplicity: int, physical: int) -> float:
     """The largest `||sum(D) - sum(D')||` over D' with one unit zeroed out, in clip norms, without noise and under the
     same draws. A unit is a record, or two where the run has units of several images.
 
@@ -40,48 +88,38 @@ def sensitivity(step: Audited, audited: AuditedModel, noise_multiplicity: int, p
     Args:
         physical (`int`): Records at a time.
     """
-    key, per_unit = bytes(range(KEY_BYTES)), step.mechanism.max_images_per_unit
-    images = np.random.default_rng(0).integers(0, 256, (NUM_RECORDS, *audited.image_shape), dtype=np.uint8)
+    key, per_unit, clip_norm = bytes(range(KEY_BYTES)), row.mechanism.max_images_per_unit, row.facts["clip_norm"]
+    images, numbers = tagged_noise(NUM_RECORDS, audited.image_shape), np.arange(NUM_RECORDS)
     images[1], images[-1] = 255, 0
-    tag_images(images, np.arange(NUM_RECORDS))
-    labels = labels_of(audited.class_names, np.arange(NUM_RECORDS))
-    factors = torch.tensor([*ADVERSARIES, *[1.0] * (NUM_RECORDS - len(ADVERSARIES)), 0.0], device=audited.device)
+    tag_images(images, numbers)
+    factors = torch.tensor(FACTORS, device=audited.device)
+    own = audited.row_loss if per_unit is None else draws_by_record(audited.row_loss, NUM_RECORDS, MOST_DRAWS)
 
     def loss(
-        model: nn.Module, rows: torch.Tensor, row_labels: torch.Tensor | None, generator: PrivateGenerator
+        model: nn.Module, rows: torch.Tensor, labels: torch.Tensor | None, generator: PrivateGenerator
     ) -> torch.Tensor:
-        numbers = read_tags(rows)
-        source = (
-            getattr(generator, "for_loss", generator)
-            if per_unit is None
-            else DrawsByRecord(numbers, NUM_RECORDS, MOST_DRAWS)
-        )
-        losses = audited.row_loss(model, rows, row_labels, source)
-        return losses * factors[numbers.to(rows.device)]  # a blank row has the last factor
+        losses = own(model, rows, labels, getattr(generator, "for_loss", generator))
+        return losses * factors[read_tags(rows).to(rows.device)]  # a blank row has the last factor
 
-    unit_of = np.arange(NUM_RECORDS) // (1 if per_unit is None else 2)
-    num_units = int(unit_of.max()) + 1
-    units: dict[str, Any] = {} if per_unit is None else {"units": unit_of, "max_images_per_unit": per_unit}
-    ledger = step.ledger(num_units)
-    question = step.question(physical) | {
-        "noise_multiplicity": noise_multiplicity,
-        "mechanism": Everyone(noise_multiplier=1e3),  # the noise is off, and little of it is dear to count
-    }  # fmt: skip
+    unit_of = numbers // (1 if per_unit is None else 2)
+    options: dict[str, Any] = {} if per_unit is None else {"units": unit_of, "max_images_per_unit": per_unit}
 
     def answer(missing: int | None) -> torch.Tensor:
         door = audited_door(
-            images, labels, unit_of != missing, ledger=ledger, generator=FaultyNoise(0.0, key),
-            class_names=audited.class_names, device=audited.device, exact=step.mechanism.exact, **units,
+            images, labels_of(audited.class_names, numbers), unit_of != missing, generator=FaultyNoise(0.0, key),
+            class_names=audited.class_names, device=audited.device, exact=row.mechanism.exact, **options,
         )  # fmt: skip
-        gradients = door.noisy_gradient(audited.model, loss, reserve_steps=num_units + 1, **question)
-        return flat(gradients, step.normaliser / step.max_grad_norm)
+        question = question_of(
+            row, physical, mechanism=Everyone(noise_multiplier=NO_NOISE), noise_multiplicity=noise_multiplicity
+        )
+        return flat(door.noisy_gradient(audited.model, loss, **question), row.facts["normaliser"] / clip_norm)
 
     everybody = answer(None)
-    moved = [float((everybody - answer(unit)).norm()) for unit in range(num_units)]
-    return math.nan if any(math.isnan(distance) for distance in moved) else max(moved)
+    moved = [float((everybody - answer(unit)).norm()) for unit in range(int(unit_of.max()) + 1)]
+    return float(np.max(moved))  # NaN if one of them is
 
 
-def sensitivity_checks(step: Audited, audited: AuditedModel, *, tight: bool, thorough: bool) -> list[Check]:
+def sensitivity_checks(row: LedgerRow, audited: AuditedModel, *, tight: bool, thorough: bool) -> list[Check]:
     """One record, or one unit of records, moves the sum by C at most, for K = 1 and the run's K (at most 32) and
     physical batches of any size.
 
@@ -89,62 +127,108 @@ def sensitivity_checks(step: Audited, audited: AuditedModel, *, tight: bool, tho
         tight (`bool`): The model's gradients are longer than C, so that the bound must be reached as well.
         thorough (`bool`): All combinations, instead of the run's K (at most 4) and two records at a time.
     """
-    k = min(step.noise_multiplicity, MOST_DRAWS)
+    k = min(row.facts["noise_multiplicity"], MOST_DRAWS)
     settings = [(min(k, 4), 2)]
     if thorough:
         settings = [(draws, size) for draws in sorted({1, k}) for size in (1, 3, NUM_RECORDS)]
-    found = [sensitivity(step, audited, draws, size) for draws, size in settings]
-    worst = math.nan if any(math.isnan(value) for value in found) else max(found)
+    found = [sensitivity(row, audited, draws, size) for draws, size in settings]
     kind = "stand-in" if tight else "the model"
-    checks = [Check(f"sensitivity of {kind}, in C", worst, 1.0, None, worst <= 1 + ROUNDING)]
+    checks = [bounded_check(f"sensitivity of {kind}, in C", float(np.max(found)))]
     if tight:
         checks.append(exact_check("sensitivity: least over the settings, in C", min(found), 1.0, ROUNDING))
     return checks
 
 
-def parameter_noise_checks(step: Audited, audited: AuditedModel) -> list[Check]:
-    """Noise alone: a step on records that are all zeroed out and two on empty samples, all under the same public
-    seeds. Every parameter of the model gets the noise that is declared, and neither the seeds nor another door tell
-    it."""
-    std = step.noise_multiplier * step.max_grad_norm
-    answers: list[Gradients] = []
-    for sample_rate in (1.0, 1e-9, 1e-9):
-        door = blank_door(audited.image_shape, audited.class_names, cell_of(step), audited.device)
-        alone = sampled(sample_rate, step.noise_multiplier)
-        small = replace(step, mechanism=alone, noise_multiplicity=min(step.noise_multiplicity, 4))
-        question = small.question(NUM_BLANKS)
-        with public_seeds():
-            answers.append(door.noisy_gradient(audited.model, audited.row_loss, **question))
-    absent = sum(name not in answer for name in audited.parameters for answer in answers)
-    checks = [exact_check("noise: parameters of the model without a gradient", absent, 0)]
-    for answer, words in zip(answers, ("zeroed-out records", "an empty sample"), strict=False):
-        name = f"noise: standard deviation in every parameter, {words}"
-        checks.append(_every_parameter(name, answer, step.normaliser, std))
-    steps = [flat(answer, step.normaliser / std) for answer in answers]
-    for first, second, words in zip(steps, steps[1:], ("steps", "empty steps"), strict=False):
-        correlation = float((first * second).mean())
-        name = f"noise: correlation of two {words} under the same public seeds"
-        checks.append(z_check(name, correlation, 0.0, 1 / math.sqrt(len(first))))
+def additivity_checks(row: LedgerRow, audited: AuditedModel, name: str, tolerance: float = TOLERANCE) -> list[Check]:
+    """`||sum(D) - sum_i sum({i})|| / ||sum(D)||` of DP-SGD, where D are 20 records in one physical batch, of unequal
+    classes: at the run's C, where every record is cut to one length, and at a C that cuts nothing, where a loss that
+    is scaled by the others shows.
+
+    Args:
+        name (`str`): What the model is.
+        tolerance (`float`): For rounding; see `model_tolerance`.
+    """
+    images, numbers = tagged_noise(NUM_TOGETHER, audited.image_shape), np.arange(NUM_TOGETHER)
+    labels = None
+    if audited.class_names is not None:
+        labels = np.minimum(np.searchsorted(CLASS_STARTS, numbers, side="right"), len(audited.class_names) - 1)
+    loss = draws_by_record(audited.row_loss)
+
+    def answer(which: np.ndarray, max_grad_norm: float) -> torch.Tensor:
+        own_labels = None if labels is None else labels[which]
+        return flat(noiseless_sum(row, audited, loss, images[which], own_labels, max_grad_norm)) / max_grad_norm
+
+    checks = []
+    with one_arithmetic(audited.model):
+        for factor, words in ((1.0, "at C"), (NO_CLIPPING, "without clipping")):
+            together, *alone = (
+                answer(which, factor * row.facts["clip_norm"]) for which in (numbers, *numbers[:, None])
+            )
+            checks.append(additivity_check(f"additivity of {name}, {words}", together, alone, tolerance))
     return checks
 
 
-def _every_parameter(name: str, answer: Gradients, normaliser: float, std: float) -> Check:
-    """The parameter that fits worst, its p-value corrected for their number (Bonferroni)."""
-    each = [std_check(name, part.double().cpu().numpy() * normaliser, std) for part in answer.values()]
-    p_values = np.nan_to_num([check.p_value for check in each], nan=0.0)
-    return random_check(name, each[p_values.argmin()].observed, std, min(1.0, p_values.min() * len(each)))
+def additivity_check(
+    name: str, together: torch.Tensor, alone: Sequence[torch.Tensor], tolerance: float = TOLERANCE
+) -> Check:
+    error = float(
+        (together - torch.stack([*alone]).sum(0)).norm() / together.norm()
+    )  # NaN, which fails, where nothing was added
+    return Check(f"{name}: relative difference of a sum from its terms", error, 0.0, None, error < tolerance)
+
+
+def model_tolerance(bf16: bool) -> float:
+    """For the run's own model, which may compute in bfloat16."""
+    return TOLERANCE_BF16 if bf16 else TOLERANCE
+
+
+def noiseless_sum(
+    row: LedgerRow,
+    audited: AuditedModel,
+    row_loss: RowLoss,
+    images: np.ndarray,
+    labels: np.ndarray | None,
+    max_grad_norm: float,
+) -> Gradients:
+    """The sum of clipped gradients behind one step of the real door, in which all of these records take part, in one
+    physical batch. Each is a unit of its own.
+
+    Args:
+        row_loss (`RowLoss`): In place of the model's own.
+        max_grad_norm (`float`): In place of the run's C.
+    """
+    door = audited_door(
+        images, labels, kind=_Shown, generator=FaultyNoise(0.0), class_names=audited.class_names,
+        device=audited.device, units=None if row.mechanism.max_images_per_unit is None else np.arange(len(images)),
+    )  # fmt: skip
+    question = question_of(
+        row, len(images), mechanism=Everyone(noise_multiplier=NO_NOISE), max_grad_norm=max_grad_norm,
+        noise_multiplicity=min(row.facts["noise_multiplicity"], MOST_DRAWS_TOGETHER),
+    )  # fmt: skip
+    gradients = door.noisy_gradient(audited.model, row_loss, **question)
+    return {name: widened(gradient) * row.facts["normaliser"] for name, gradient in gradients.items()}
+
+
+def draws_by_record(row_loss: RowLoss, records: int = NUM_TOGETHER, draws: int = MOST_DRAWS_TOGETHER) -> RowLoss:
+    """`row_loss` with `DrawsByRecord` of tagged records."""
+
+    def loss(
+        model: nn.Module, rows: torch.Tensor, labels: torch.Tensor | None, generator: PrivateGenerator
+    ) -> torch.Tensor:
+        return row_loss(model, rows, labels, DrawsByRecord(read_tags(rows), records, draws))
+
+    return loss
 
 
 @contextlib.contextmanager
-def public_seeds() -> Iterator[None]:
-    """Every public generator starts at 0, and is put back afterwards."""
-    numpy_state, python_state = np.random.get_state(), random.getstate()
+def one_arithmetic(model: nn.Module) -> Iterator[None]:
+    """Nothing that makes the same row come out differently in another batch: no dropout, no TF32."""
+    dropouts = [m for m in model.modules() if isinstance(m, nn.modules.dropout._DropoutNd) and m.training]
+    for module in dropouts:
+        module.eval()
     try:
-        with torch.random.fork_rng():
-            torch.manual_seed(0)
-            np.random.seed(0)
-            random.seed(0)
+        with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
             yield
     finally:
-        np.random.set_state(numpy_state)
-        random.setstate(python_state)
+        for module in dropouts:
+            module.train()

@@ -6,6 +6,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from .. import __version__
+from ..accounting.ledger_row import LedgerRow
 from ..words import FORMAT
 from .checks import ESTIMATE_CONFIDENCE, FORMAL_CONFIDENCE, SIGNIFICANCE, Check, Outcome
 
@@ -38,12 +39,9 @@ class Audit:
         if not self.outcomes:
             found.append("no mechanism was run")
         for mechanism, outcomes in self.outcomes.items():
-            runs = {outcome.noise_scale: outcome for outcome in outcomes}
-            for noise_scale, name in NAMES.items():
-                outcome = runs.get(noise_scale)
-                if outcome is None:
-                    found.append(f"{mechanism}: there is no run {name}")
-                elif noise_scale == 1:
+            for outcome in outcomes:
+                name = NAMES[outcome.noise_scale]
+                if outcome.noise_scale == 1:
                     found += [f"{mechanism}: {failure}" for failure in outcome.failures]
                 else:
                     found += [f"{mechanism} ({name}): {fault}" for fault in outcome.faults]
@@ -89,7 +87,14 @@ class Audit:
                 mechanism: {
                     "claimed_epsilon": outcomes[0].claimed_epsilon,
                     "num_checks": len(outcomes[0].checks),
-                    **{NAMES[outcome.noise_scale]: _brief(outcome) for outcome in outcomes},
+                    **{
+                        NAMES[o.noise_scale]: {
+                            "formal_bound": o.formal_bound,
+                            "gaussian_estimate": o.gaussian_estimate,
+                            "rejected_by": o.failures,
+                        }
+                        for o in outcomes
+                    },
                 }
                 for mechanism, outcomes in self.outcomes.items()
             },
@@ -114,9 +119,15 @@ class Audit:
         return "\n".join(lines)
 
 
-def _brief(outcome: Outcome) -> dict[str, Any]:
-    bounds = {"formal_bound": outcome.formal_bound, "gaussian_estimate": outcome.gaussian_estimate}
-    return {**bounds, "rejected_by": outcome.failures}
+def settings_of(row: LedgerRow) -> dict[str, Any]:
+    """The numbers of a step of DP-SGD."""
+    mechanism, facts = row.mechanism, row.facts
+    return {
+        "sample_rate": mechanism.sample_rate, "noise_multiplier": mechanism.noise_multiplier,
+        "max_grad_norm": facts["clip_norm"], "normaliser": facts["normaliser"],
+        "noise_multiplicity": facts["noise_multiplicity"],
+        **({} if mechanism.num_groups == 1 else {"noise_bands": mechanism.num_groups}),
+    }  # fmt: skip
 
 
 def _plain(check: dict[str, Any]) -> dict[str, Any]:

@@ -6,35 +6,34 @@ The noise is calibrated anew, to epsilon 2: what one run can show ends far below
 image is read.
 """
 
-import importlib
 import math
 import os
+import pkgutil
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast
 
-import numpy as np
 from tqdm.auto import tqdm
 
 from ..accounting.ledger import PrivacyLedger
+from ..accounting.ledger_row import DP_SGD
 from ..data.images import PublicFacts
 from ..errors import UsageError
-from ..mechanisms import Mechanism
 from ..methods.config import SamplingFacts
 from ..methods.flags import DPSGDConfig
 from ..runs.dp_sgd import Trained, run_dp_sgd
 from ..runs.plan import Plan, dp_sgd_row
-from .additivity import additivity_checks, model_tolerance
-from .bands import enough_steps
-from .canaries import FaultyNoise, Watch, WatchedImages, tag_images
-from .checks import Check, Declared, exact_check, judge
-from .mechanism import NOISE_SCALES, Audited, AuditedModel, flip_coins, stand_in
-from .own_gradients import own_gradient_checks
-from .probes import parameter_noise_checks, sensitivity_checks
-from .report import Audit
+from .canaries import WatchedImages
+from .canary_runs import canary_runs
+from .checks import Check
+from .mechanism_audit import model_probes, stand_in_probes
+from .report import Audit, settings_of
+from .stand_ins import NOISE_SCALES, AuditedModel
+from .turns import enough_steps
 
 
 AUDIT_EPSILON = 2.0
@@ -55,22 +54,21 @@ def load_own(name: str) -> Build:
     Raises:
         UsageError: There is none, or its module cannot be loaded.
     """
-    module, _, function = name.partition(":")
-    if not function:
-        raise UsageError(f"--script {name} is no module:function of your own; give one, or --method NAME.")
     sys.path.insert(0, os.getcwd())
     try:
-        found = getattr(importlib.import_module(module), function, None)
+        if ":" not in name:
+            raise ValueError("it is no module:function")
+        found = pkgutil.resolve_name(name)
+        if not callable(found):
+            raise TypeError("it is no function that returns a `Trained`")
     except Exception as error:  # whatever it does when it is imported
-        words = str(error).splitlines() or [""]
+        words = (str(error).splitlines() or [""])[0]
         raise UsageError(
-            f"--script {name} cannot be loaded ({type(error).__name__}: {words[0]}); repair it."
+            f"--script {name} cannot be loaded ({type(error).__name__}: {words}); repair it, or give --method NAME."
         ) from error
     finally:
         sys.path.pop(0)
-    if not callable(found):
-        raise UsageError(f"--script {name}: {module} has no function {function!r}; name one that returns a `Trained`.")
-    return found
+    return cast(Build, found)
 
 
 @dataclass(frozen=True)
@@ -95,63 +93,34 @@ class RunAudit:
     steps: int
     device: str = "cpu"
 
-    def __call__(self, announce: Callable[[float], None] = lambda seconds: None) -> Audit:
-        """Runs it: honest, then, for fewer steps, with the noise off and with the noise halved, all else the same.
-
-        Args:
-            announce (`Callable`): Is told, after the second of all steps, how many seconds the steps will take.
-        """
-        start = time.perf_counter()
+    def __call__(self) -> Audit:
+        """Runs it: honest, then, for fewer steps, with the noise off and with the noise halved, all else the same."""
+        start, step = time.perf_counter(), self.plan.rows[DP_SGD]
         shape = self._new_model().row_shape or self.facts.image_shape
-        facts, sampling = replace(self.facts, image_shape=shape), self.sampling
-        num_records = sampling.num_units
-        taken, readable = flip_coins(num_records, self.num_canaries)
-        images = np.random.default_rng().integers(0, 256, (num_records, *facts.image_shape), dtype=np.uint8)
-        tag_images(images, np.arange(num_records))
-        labels = None
-        if facts.class_names is not None:
-            labels = np.random.default_rng().integers(0, len(facts.class_names), num_records)
-        outcomes, asked, checks = [], [], self._probes()
         enough = self.steps >= FEWEST_STEPS
-        checks.append(
-            Check("too few steps to see reuse of noise and shuffling", self.steps, FEWEST_STEPS, None, enough)
-        )
-        lengths = [self.steps if scale == 1 else broken_steps(self.steps) for scale in NOISE_SCALES]
-        lengths = [enough_steps(length, self.mechanism) for length in lengths]
+        words = "too few steps to see reuse of noise and shuffling"
+        checks = [*self._probes(), Check(words, self.steps, FEWEST_STEPS, None, enough)]
+        broken = broken_steps(self.steps)
+        lengths = [enough_steps(length, step.mechanism) for length in (self.steps, broken, broken)]
+        ledgers = [self._ledger() for _ in NOISE_SCALES]
         with tqdm(total=sum(lengths), desc="Audit", unit="step") as bar:
-            clock = _Clock(bar, announce)
-            for noise_scale, steps in zip(NOISE_SCALES, lengths, strict=True):
-                watch, ledger = Watch(self.num_canaries), self._ledger()
-                door = WatchedImages(
-                    images, labels, readable, num_images=num_records, image_shape=facts.image_shape,
-                    ledger=ledger, class_names=facts.class_names, device=self.device,
-                    watch=watch, generator=FaultyNoise(noise_scale), after_step=clock.tick,
-                )  # fmt: skip
-                self._train(door, steps)
-                declared, found = self._declared(ledger, steps)
-                asked.append(declared)
-                outcome = judge(watch, declared, taken, np.flatnonzero(readable), noise_scale)
-                outcomes.append(replace(outcome, checks=[*found, *outcome.checks]))
+            outcomes = canary_runs(
+                step, self.sampling.num_units, self.num_canaries, lengths, self._train, ledgers=ledgers,
+                after_step=bar.update, image_shape=shape, class_names=self.facts.class_names,
+                device=self.device,
+            )  # fmt: skip
         settings = {
             "script": self.name,
             "num_canaries": self.num_canaries,
-            "num_records": num_records,
+            "num_records": self.sampling.num_units,
             "steps": self.steps,
-            "steps_of_a_broken_run": broken_steps(self.steps),
+            "steps_of_a_broken_run": broken,
             "steps_of_the_training": self.config.max_train_steps,
-            "sample_rate": sampling.sample_rate,
-            "noise_multiplier": asked[0].noise_multiplier,
-            "max_grad_norm": self.config.max_grad_norm,
-            "normaliser": sampling.normaliser,
-            "noise_multiplicity": self.config.noise_multiplicity,
-            **({} if self.mechanism.num_groups == 1 else {"noise_bands": self.mechanism.num_groups}),
-            "delta": sampling.target_delta,
+            **settings_of(step),
+            "noise_multiplier": ledgers[0].asked[-1].noise_multiplier,
+            "delta": self.sampling.target_delta,
         }
-        return Audit("run", settings, {"dp_sgd": outcomes}, checks, time.perf_counter() - start)
-
-    @property
-    def mechanism(self) -> Mechanism:
-        return self.plan.rows["dp_sgd"].mechanism
+        return Audit("run", settings, {DP_SGD: outcomes}, checks, time.perf_counter() - start)
 
     @property
     def sampling(self) -> SamplingFacts:
@@ -162,19 +131,11 @@ class RunAudit:
         return self.build(self.config, self.facts, self.device)
 
     def _probes(self) -> list[Check]:
-        trained = self._new_model()
-        step = Audited.of(self.plan)
-        shape = trained.row_shape or self.facts.image_shape
-        model = AuditedModel(trained.model, trained.loss, shape, self.facts.class_names)
-        bf16 = self.config.precision == "bf16"
-        return [
-            *own_gradient_checks(step, model, bf16=bf16),
-            *sensitivity_checks(step, stand_in(), tight=True, thorough=True),
-            *sensitivity_checks(step, model, tight=False, thorough=False),
-            *additivity_checks(step, stand_in(), "stand-in"),
-            *additivity_checks(step, model, "the model", model_tolerance(bf16)),
-            *parameter_noise_checks(step, model),
-        ]
+        model = AuditedModel.of(self._new_model(), self.facts.image_shape, self.facts.class_names)
+        step = self.plan.rows[DP_SGD]
+        probes = model_probes(step, model, bf16=self.config.precision == "bf16")
+        probes += stand_in_probes(step, model, cells=[step.mechanism], thorough=True)
+        return [check for probe in probes for check in probe()]
 
     def _ledger(self) -> PrivacyLedger:
         return PrivacyLedger(
@@ -193,46 +154,10 @@ class RunAudit:
                 largest_batch_size=sampling.largest_batch_size, expected_batch_size=sampling.expected_batch_size,
             )  # fmt: skip
 
-    def _declared(self, ledger: PrivacyLedger, steps: int) -> tuple[Declared, list[Check]]:
-        """What the ledger says that was asked; it must be one kind of step, with the plan's sampling."""
-        rows, sampling = ledger.rows, self.sampling
-        last = rows[-1]
-        kinds = {(row["noise_multiplier"], row["sampling_probability"], str(row["query"])) for row in rows}
-        checks = [
-            exact_check("ledger: kinds of steps", len(kinds), 1),
-            exact_check("ledger: steps", sum(row["steps_executed"] for row in rows), steps),
-            exact_check(
-                "ledger: sample rate",
-                last["sampling_probability"],
-                self.mechanism.sampling_probability,
-            ),
-            exact_check("ledger: clip norm", last["query"].get("clip_norm", math.nan), self.config.max_grad_norm),
-        ]
-        declared = Declared(
-            steps, sampling.num_units, ledger.asked[-1].mechanism, self.config.max_grad_norm,
-            sampling.normaliser, self.config.noise_multiplicity, ledger.epsilon(), sampling.target_delta,
-        )  # fmt: skip
-        return declared, checks
-
 
 def broken_steps(steps: int) -> int:
     """The steps of a run whose noise is off or halved, where the honest one has `steps`."""
     return math.ceil(BROKEN_SHARE * steps)
-
-
-class _Clock:
-    """Counts steps, and tells from the second, for the first is slower, how long all will take."""
-
-    def __init__(self, bar: tqdm, announce: Callable[[float], None]):
-        self.bar, self.announce = bar, announce
-        self.last = time.perf_counter()
-
-    def tick(self) -> None:
-        self.bar.update()
-        now = time.perf_counter()
-        if self.bar.n == 2:
-            self.announce((now - self.last) * self.bar.total)
-        self.last = now
 
 
 def default_canaries(sampling: SamplingFacts, asked: int) -> int:

@@ -162,13 +162,7 @@ def _training_run(own: argparse.Namespace, flags: list[str]) -> tuple[Any, "Trai
     keep_freed_memory()
     device = "cuda" if torch.cuda.is_available() else "cpu"
 
-    def announce(seconds: float) -> None:
-        words = "" if own.audit_steps is None else f"; --audit_steps {steps}: the bounds are weaker than with all"
-        print(
-            f"Runs of {steps}, {broken} and {broken} steps with {canaries} canaries: about {seconds / 60:.1f} minutes "
-            f"(--audit_steps shortens it){words}.",
-            flush=True,
-        )
-
+    weaker = "" if own.audit_steps is None else f" --audit_steps {steps}: the bounds are weaker than with all steps."
+    print(f"Runs of {steps}, {broken} and {broken} steps with {canaries} canaries.{weaker}", flush=True)
     build, name = own_build or load(method.build), own.script or Path(str(method.script)).name
-    return RunAudit(build, name, config.dp_sgd, facts, plan, canaries, steps, device)(announce), config
+    return RunAudit(build, name, config.dp_sgd, facts, plan, canaries, steps, device)(), config

@@ -2,25 +2,23 @@
 """Records that move each other, however little: planted in the loss, the clipper and the queries, and seen as a sum
 that is not one."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 from torch import nn
 
 from diffusers_dp.accounting.ledger_row import LedgerRow
-from diffusers_dp.audit.additivity import additivity_checks
-from diffusers_dp.audit.mechanism import Audited, AuditedModel, stand_in
-from diffusers_dp.audit.one_shot import PlannedQuery, query_runs
+from diffusers_dp.audit.probes import additivity_checks
+from diffusers_dp.audit.questions import QueryQuestion, question_runs
+from diffusers_dp.audit.stand_ins import AuditedModel, stand_in
 from diffusers_dp.gradients import step
 from diffusers_dp.mechanisms import sampled
 from diffusers_dp.privacy import sensitive
 from diffusers_dp.queries.central_images import MeanImages
 from diffusers_dp.queries.frequency import FrequencyFeatures, RandomFourierFeatures
 from diffusers_dp.randomness.private_generator import PrivateGenerator
+from support.audits import STEP, changed
 
 
-STEP = Audited(sampled(0.2, 2.0), max_grad_norm=1e-3, normaliser=77, noise_multiplicity=3, delta=1e-5)
 ORIGINAL_FACTORS, ORIGINAL_NORMAL = step.clip_factors, PrivateGenerator.normal
 
 
@@ -71,7 +69,7 @@ def more_in_a_large_batch(squared_norms, max_norm):
     "changes", [{}, {"noise_multiplicity": 1}, {"mechanism": sampled(0.2, 2.0, max_images_per_unit=3)}], ids=str
 )
 def test_honest_sums_add_up(changes):
-    asked = replace(STEP, **changes)
+    asked = changed(**changes)
     for model in (audited(), stand_in()):
         assert all(check.passed for check in additivity_checks(asked, model, "it"))
         assert model.model.training and all(module.training for module in model.model.modules())
@@ -104,8 +102,8 @@ def query_failures(kind, rate=0.5):
         query = MeanImages(image_shape=SHAPE, sample_rate=rate)
     else:
         query = FrequencyFeatures(feature_map=RandomFourierFeatures(SHAPE, 40, 10.0, 0))
-    planned = PlannedQuery.of(query, LedgerRow(kind, query.mechanism(2.0)))
-    return query_runs(planned, SHAPE, CLASSES, delta=1e-5, draws=60, accountant="rdp")[0].failures
+    asked = QueryQuestion(query, LedgerRow(kind, query.mechanism(2.0)), SHAPE, CLASSES)
+    return question_runs(asked, delta=1e-5, draws=60, accountant="rdp")[0].failures
 
 
 def scaled_images(monkeypatch):
@@ -155,8 +153,8 @@ def test_honest_queries_add_up(kind, rate):
         ("central_images", scaled_images, "additivity"),
         ("frequency_features", scaled_images, "additivity"),
         ("central_images", clipped_by_the_longest, "additivity"),
-        ("central_images", noise_where_there_are_images, "classes without images"),
-        ("frequency_features", noise_where_there_are_images, "classes without images"),
+        ("central_images", noise_where_there_are_images, "noise beside the unit"),
+        ("frequency_features", noise_where_there_are_images, "noise beside the unit"),
     ],
     ids=lambda value: getattr(value, "__name__", str(value)),
 )

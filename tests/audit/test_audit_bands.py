@@ -1,19 +1,19 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Audits of steps with bands: an honest run passes and stays below its claim, and what breaks the proof shows."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
 
-from diffusers_dp.audit import mechanism as mechanism_module
-from diffusers_dp.audit.bands import enough_steps, groups_of_rows, scored_turns, turns_of, whitened
-from diffusers_dp.audit.cells import CELLS, cell_checks
-from diffusers_dp.audit.mechanism import Audited, canary_runs, stand_in
-from diffusers_dp.audit.probes import parameter_noise_checks, sensitivity_checks
+from diffusers_dp.audit import canary_runs as runs_module
+from diffusers_dp.audit.canaries import FaultyNoise
+from diffusers_dp.audit.canary_runs import stand_in_runs
+from diffusers_dp.audit.noise import cell_checks, cells_of
+from diffusers_dp.audit.probes import sensitivity_checks
 from diffusers_dp.audit.report import Audit
+from diffusers_dp.audit.stand_ins import stand_in
 from diffusers_dp.audit.training_run import RunAudit
+from diffusers_dp.audit.turns import enough_steps, groups_of_rows, scored_turns, turns_of, whitened
 from diffusers_dp.data.images import public_facts
 from diffusers_dp.mechanisms import sampled
 from diffusers_dp.methods.method_flags import DPDMConfig
@@ -22,23 +22,23 @@ from diffusers_dp.privacy.records import PrivateRecords
 from diffusers_dp.randomness.banded_noise import BandedNoise
 from diffusers_dp.runs.diffusion_run import build
 from diffusers_dp.runs.plan import plan_run
+from support.audits import DELTA, changed
 from support.bands import bands_of, matrix
 
 
-STEP = Audited(bands_of(4, rate=0.1), max_grad_norm=1e-3, normaliser=77, noise_multiplicity=2, delta=1e-5)
+STEP = changed(mechanism=bands_of(4, rate=0.1), noise_multiplicity=2)
 
 
 @pytest.fixture(autouse=True)
 def small_audits(monkeypatch):
     """They see less, and take a second."""
-    monkeypatch.setattr(mechanism_module, "RECORDS_PER_STEP", 60)
+    monkeypatch.setattr(runs_module, "RECORDS_PER_STEP", 60)
 
 
 def audit(step=STEP):
     checks = sensitivity_checks(step, stand_in(), tight=True, thorough=False)
-    checks += parameter_noise_checks(step, stand_in())
-    checks += cell_checks(step, stand_in(), CELLS)
-    return Audit("mechanism", {}, {"dp_sgd": canary_runs(step, quick=True)}, checks, 0.0)
+    checks += cell_checks(step, stand_in(), cells_of(step.mechanism))
+    return Audit("mechanism", {}, {"dp_sgd": stand_in_runs(step, DELTA, quick=True)}, checks, 0.0)
 
 
 def test_an_attacker_who_knows_the_matrix_sees_sampled_gaussians():
@@ -62,7 +62,7 @@ def test_an_attacker_who_knows_the_matrix_sees_sampled_gaussians():
     "bands", [bands_of(4, rate=0.1), bands_of(4, rate=0.25), bands_of(8, rate=0.1)], ids=["", "bq = 1", "8 bands"]
 )
 def test_an_honest_run_passes_below_its_claim(bands):
-    found = audit(replace(STEP, mechanism=bands))
+    found = audit(changed(STEP, bands))
     assert found.verdict == "VALID" and not found.reasons
     honest, off, halved = found.outcomes["dp_sgd"]
     assert honest.gaussian_estimate < honest.claimed_epsilon and not honest.failures
@@ -102,10 +102,10 @@ def the_rate_of_all(monkeypatch):
 
 def noise_repeated(monkeypatch):
     """Each process begins with the same key: at every step z is that of the first one."""
-    normal, key = mechanism_module.FaultyNoise.normal, bytes(16)
+    normal, key = FaultyNoise.normal, bytes(16)
     monkeypatch.setattr(
-        mechanism_module.FaultyNoise, "normal",
-        lambda self, *arguments: normal(mechanism_module.FaultyNoise(self.noise_scale, key), *arguments),
+        FaultyNoise, "normal",
+        lambda self, *arguments: normal(FaultyNoise(self.noise_scale, key), *arguments),
     )  # fmt: skip
 
 
@@ -123,7 +123,7 @@ FAULTS = {
 def test_what_breaks_the_proof_is_found(fault, monkeypatch):
     plant, caught_by = FAULTS[fault]
     plant(monkeypatch)
-    honest, *_ = canary_runs(STEP, quick=True)
+    honest, *_ = stand_in_runs(STEP, DELTA, quick=True)
     assert caught_by in honest.failures, honest.failures
 
 

@@ -7,8 +7,9 @@ import torch
 from diffusers_dp import verify
 from diffusers_dp.accounting.ledger import PrivacyLedger
 from diffusers_dp.accounting.ledger_row import gradient_row
-from diffusers_dp.audit.mechanism import AuditedModel
-from diffusers_dp.audit.teachers import SHARES, own_teacher_checks, teacher_runs
+from diffusers_dp.audit.questions import question_runs
+from diffusers_dp.audit.stand_ins import AuditedModel
+from diffusers_dp.audit.teachers import SHARES, TeachersQuestion, own_teacher_checks
 from diffusers_dp.release.receipt import accounting_facts
 from support.doors import CLASSES, SHAPE
 from support.teachers import Student, teaching
@@ -21,7 +22,7 @@ C = 0.5
 def test_honest_teachers_pass_and_broken_noise_is_noticed(votes):
     mechanism = SHARES.at(noise_multiplier=1.5, votes=votes)
     row = gradient_row(mechanism, max_grad_norm=0.3 if votes is None else votes**0.5, normaliser=2)
-    honest, off, halved = teacher_runs(row, delta=1e-5, draws=60, accountant="rdp")
+    honest, off, halved = question_runs(TeachersQuestion(row), delta=1e-5, draws=60, accountant="rdp")
     assert not honest.failures
     for broken in (off, halved):
         assert broken.noise_noticed and not broken.faults
@@ -30,7 +31,7 @@ def test_honest_teachers_pass_and_broken_noise_is_noticed(votes):
 def test_the_own_teaching_is_tried():
     torch.manual_seed(0)
     row = gradient_row(SHARES.at(noise_multiplier=1.0), max_grad_norm=C, normaliser=2)
-    checks = own_teacher_checks(row, AuditedModel(Student(), teaching(batch_size=40), SHAPE, CLASSES), 1e-5)
+    checks = own_teacher_checks(row, AuditedModel(Student(), teaching(batch_size=40), SHAPE, CLASSES))
     assert all(check.passed for check in checks) and checks[1].observed > 0.01
 
 

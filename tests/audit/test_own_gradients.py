@@ -12,23 +12,22 @@ from diffusers.models.downsampling import FirDownsample2D
 from diffusers.models.upsampling import FirUpsample2D
 from torch import nn
 
-from diffusers_dp.audit.mechanism import Audited, AuditedModel
 from diffusers_dp.audit.own_gradients import TOLERANCE, TOLERANCE_BF16, own_gradient_checks
 from diffusers_dp.audit.preflight import preflight
+from diffusers_dp.audit.stand_ins import AuditedModel
 from diffusers_dp.data.images import PublicFacts
 from diffusers_dp.gradients import check_model, per_example
 from diffusers_dp.gradients.supported import UnsupportedModel
-from diffusers_dp.mechanisms import sampled
 from diffusers_dp.methods.config import CONFIGS, load_config
 from diffusers_dp.methods.method import load
 from diffusers_dp.methods.registry import METHODS as REGISTERED
 from diffusers_dp.privacy import sensitive
 from diffusers_dp.runs.dp_sgd import Trained
 from diffusers_dp.runs.launch import run_method
+from support.audits import STEP, changed
 from support.latents import LATENT_PIPELINES
 
 
-STEP = Audited(sampled(0.2, 2.0), max_grad_norm=1e-3, normaliser=77, noise_multiplicity=3, delta=1e-5)
 CLASSES = ("a", "b", "c")
 
 
@@ -128,7 +127,7 @@ REFUSED = {
 
 def checks(model, loss=errors, bf16=False, **changes):
     audited = AuditedModel(model, loss, (1, 8, 8), CLASSES)
-    return own_gradient_checks(replace(STEP, **changes), audited, bf16=bf16)
+    return own_gradient_checks(changed(**changes), audited, bf16=bf16)
 
 
 WAYS = [{}, {"noise_multiplicity": 1}, {"max_images_per_unit": 2}]
@@ -275,10 +274,7 @@ def trained_by(method, flags):
 
 
 def worst(trained, facts, **settings):
-    shape = trained.row_shape or facts.image_shape
-    (check,) = own_gradient_checks(
-        STEP, AuditedModel(trained.model, trained.loss, shape, facts.class_names), **settings
-    )
+    (check,) = own_gradient_checks(STEP, AuditedModel.of(trained, facts.image_shape, facts.class_names), **settings)
     return check.observed
 
 

@@ -10,10 +10,9 @@ import torch
 from tqdm.auto import tqdm
 
 from diffusers_dp.audit import mechanism_audit
-from diffusers_dp.audit.cells import Cell, cell_of
-from diffusers_dp.audit.mechanism import Audited, AuditedModel
 from diffusers_dp.audit.mechanism_audit import audit_mechanism
 from diffusers_dp.audit.preflight import preflight
+from diffusers_dp.audit.stand_ins import AuditedModel
 from diffusers_dp.data.images import public_facts
 from diffusers_dp.errors import IntegrityError
 from diffusers_dp.gradients import step
@@ -74,17 +73,9 @@ def plan_of_units(*flags):
 
 def test_a_run_of_units_is_probed_with_units():
     """Also where --max_images_per_unit is left at its default."""
-    assert Audited.of(plan_of_units()[2]).mechanism.max_images_per_unit == 8
+    assert plan_of_units()[2].rows["dp_sgd"].mechanism.max_images_per_unit == 8
     digits = load_config(TINY)
-    assert Audited.of(plan_run(digits, public_facts(digits.data))).mechanism.max_images_per_unit is None
-
-
-def test_it_asks_as_the_run_will():
-    """Of units or images."""
-    assert cell_of(Audited.of(plan_of_units()[2])) == Cell(units=True)
-    digits = load_config(TINY)
-    plan = plan_run(digits, public_facts(digits.data))
-    assert cell_of(Audited.of(plan)) == Cell()
+    assert plan_run(digits, public_facts(digits.data)).rows["dp_sgd"].mechanism.max_images_per_unit is None
 
 
 def halved(monkeypatch, where):
@@ -111,7 +102,7 @@ def test_noise_that_is_halved_where_units_are_used_stops_the_run(where, named, m
     would wait for each other, and cost many times the work."""
     config, facts, plan = plan_of_units()
     denoiser, loss = build_denoiser(config, facts, "cpu")
-    bars, threads, seen, watched = [], torch.get_num_threads(), [], mechanism_audit.canary_runs
+    bars, threads, seen, watched = [], torch.get_num_threads(), [], mechanism_audit.stand_in_runs
 
     class Bar(tqdm):
         def close(self):
@@ -121,7 +112,7 @@ def test_noise_that_is_halved_where_units_are_used_stops_the_run(where, named, m
     monkeypatch.setattr(mechanism_audit, "tqdm", Bar)
     if where is None:
         monkeypatch.setattr(
-            mechanism_audit, "canary_runs", lambda *a, **k: seen.append(torch.get_num_threads()) or watched(*a, **k)
+            mechanism_audit, "stand_in_runs", lambda *a, **k: seen.append(torch.get_num_threads()) or watched(*a, **k)
         )
         torch.set_num_threads(threads + 1)
         try:
@@ -134,7 +125,7 @@ def test_noise_that_is_halved_where_units_are_used_stops_the_run(where, named, m
         assert audit.verdict == "VALID", audit.reasons
         assert set(audit.outcomes) == set(plan.rows) >= {"evaluation_reserve", "dp_sgd"}
         done, total = bars[0]  # of a bar that knows its end, and gets there
-        assert done == total > 20
+        assert done == total > 7
     else:
         halved(monkeypatch, where)
         with pytest.raises(IntegrityError, match=re.escape(named)):

@@ -16,8 +16,8 @@ import torch
 from torch import distributed
 
 from diffusers_dp.accounting.ledger import PrivacyLedger
-from diffusers_dp.audit.bands import groups_of_rows
-from diffusers_dp.audit.cells import noise_p_values
+from diffusers_dp.audit.noise import noise_p_values
+from diffusers_dp.audit.turns import groups_of_rows
 from diffusers_dp.distributed.interruption import STOPPED
 from diffusers_dp.distributed.launcher import tell
 from diffusers_dp.distributed.processes import LOST, Processes, start_processes

@@ -191,10 +191,10 @@ CELLS = (
     ),
     Fault(
         "the audit looks at images where a run has units",
-        "diffusers_dp/audit/cells.py",
-        "return Cell(step.mechanism.max_images_per_unit is not None, step",
-        "return Cell(False, step",
-        ("audit/test_preflight.py::test_it_asks_as_the_run_will",),
+        "diffusers_dp/audit/noise.py",
+        "units=None if cell.max_images_per_unit is None else numbers",
+        "units=None",
+        ("audit/test_preflight.py::test_noise_that_is_halved_where_units_are_used_stops_the_run",),
     ),
 )
 

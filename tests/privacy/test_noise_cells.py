@@ -15,18 +15,19 @@ import pytest
 import torch
 from torch import nn
 
-from diffusers_dp.audit import cells
-from diffusers_dp.audit.cells import CELLS, Cell, cell_checks, noise_p_values
-from diffusers_dp.audit.mechanism import Audited, AuditedModel, stand_in
+from diffusers_dp.audit import noise
+from diffusers_dp.audit.noise import blank_door, cell_checks, cell_name, cells_of, noise_p_values
+from diffusers_dp.audit.stand_ins import AuditedModel, stand_in
 from diffusers_dp.distributed.processes import Processes
 from diffusers_dp.mechanisms import sampled
 from diffusers_dp.privacy import sensitive
 from diffusers_dp.randomness.private_generator import PrivateGenerator
+from support.audits import STEP
 from support.noise_questions import NOISE_CELLS, noise_of
 
 
+CELLS = cells_of(STEP.mechanism)
 SIGNIFICANCE = 1e-10  # of each of some thousand p-values: honest noise fails one run of a million
-STEP = Audited(sampled(0.2, 2.0), max_grad_norm=1e-3, normaliser=77, noise_multiplicity=3, delta=1e-5)
 
 
 def rejected(answers, std):
@@ -100,14 +101,13 @@ def test_one_noise_for_two_parameters_is_rejected():
 
 
 def test_the_audit_accepts_honest_noise_in_all_cells():
-    assert Cell(units=True, exact=True) not in CELLS
     assert [check.passed for check in cell_checks(STEP, stand_in(), CELLS)] == [True, True]
 
 
-@pytest.mark.parametrize("cell", CELLS, ids=lambda cell: cell.name)
+@pytest.mark.parametrize("cell", CELLS, ids=cell_name)
 def test_the_audit_notices_noise_that_is_too_small_in_one_cell(cell, monkeypatch):
     """Of the door of that cell alone, which shows that the audit asks it."""
-    honest = cells.blank_door
+    honest = noise.blank_door
 
     def door(image_shape, class_names, here, *rest):
         made = honest(image_shape, class_names, here, *rest)
@@ -115,9 +115,9 @@ def test_the_audit_notices_noise_that_is_too_small_in_one_cell(cell, monkeypatch
             made._generator = Quieter()
         return made
 
-    monkeypatch.setattr(cells, "blank_door", door)
+    monkeypatch.setattr(noise, "blank_door", door)
     size, _ = cell_checks(STEP, stand_in(), CELLS)
-    assert not size.passed and f"({cell.name})" in size.name
+    assert not size.passed and f"({cell_name(cell)})" in size.name
 
 
 class Quieter(PrivateGenerator):
@@ -136,10 +136,10 @@ def test_the_audit_notices_one_draw_for_all_taps_of_a_kernel():
 
     model = nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.Flatten(), nn.Linear(512, 1))
     audited = AuditedModel(model, lambda m, rows, labels, generator: m(rows).squeeze(1), (1, 8, 8), None)
-    assert all(check.passed for check in cell_checks(STEP, audited, [Cell()]))
+    assert all(check.passed for check in cell_checks(STEP, audited, CELLS[:1]))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cells, "blank_door", quiet(cells.blank_door, Taps))
-        _, white = cell_checks(STEP, audited, [Cell()])
+        patch.setattr(noise, "blank_door", quiet(noise.blank_door, Taps))
+        _, white = cell_checks(STEP, audited, CELLS[:1])
     assert not white.passed and "neighbours" in white.name
 
 
@@ -235,8 +235,8 @@ def test_a_card_that_seeds_itself_is_never_asked_for_less_noise_than_the_door_ow
             asked.append(std)
             return super().normal(shape, std, device)
 
-    for units in (False, True):
-        door = cells.blank_door((1, 8, 8), ("a", "b"), Cell(units))
+    for cell in CELLS[:2]:
+        door = blank_door((1, 8, 8), ("a", "b"), cell)
         door._generator = Noting()
         door.noisy_sum(lambda x, _: x.flatten(1), sampled(1.0, 3.0, by_label=True), clip_norm=0.5, name="x")
         model = nn.Sequential(nn.Flatten(), nn.Linear(64, 1))

@@ -6,7 +6,7 @@ import numpy as np
 
 from diffusers_dp.accounting.ledger import PrivacyLedger
 from diffusers_dp.accounting.ledger_row import LedgerRow
-from diffusers_dp.audit.cells import untrained_judge
+from diffusers_dp.audit.noise import untrained_judge
 from diffusers_dp.data.images import ImageArrays
 from diffusers_dp.data.shares import share_of
 from diffusers_dp.distributed.shared_ledger import shared_ledger

@@ -1,13 +1,14 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The noise of every way to ask the door: images or units, for a step, a query and the question about a
-finished model.
+"""The noise of every way to ask the door: images or units, in floating point or exact, for a step, a query and the
+question about a finished model.
 
 No record can be read, so that an answer is its noise, from the real generator. A fault in one branch of the code shows
 in one cell only.
 """
 
+import contextlib
+import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -18,48 +19,33 @@ from ..accounting.ledger_row import LedgerRow
 from ..evaluation.charged import Judge
 from ..evaluation.images import ImageSet
 from ..gradients.step import Gradients
-from ..mechanisms import Banded, Everyone, sampled
+from ..mechanisms import Everyone, Mechanism, sampled
 from ..privacy.sensitive import SensitiveImages
-from ..randomness.keyed_hash import digests_of
-from .bands import whitened
 from .checks import Check, random_check, std_check
-from .mechanism import STAND_IN_SHAPE, Audited, AuditedModel, audited_door, counting_ledger, labels_of
+from .stand_ins import STAND_IN_SHAPE, AuditedModel, audited_door, labels_of, question_of
+from .turns import whitened
 
 
 NUM_RECORDS = 4
+IMAGES_PER_UNIT = 8  # at most, of a cell of units
 QUERY_VALUES = 1000  # of each class
 ASKS = 4
-MOST_VALUES = 200_000  # of a parameter: `parameter_noise_checks` looks at all of them
+MOST_VALUES = 200_000  # of a parameter, from its start, whose correlations are looked at
 FEWEST_VALUES = 30  # whose correlation says something
 STAND_IN_CLASSES = ("a", "b", "c")
 
 
-@dataclass(frozen=True)
-class Cell:
-    """One way to ask. Whole numbers are of images alone.
-
-    Args:
-        units (`bool`): Whether units have several images.
-        exact (`bool`): `--noise exact`.
-    """
-
-    units: bool = False
-    exact: bool = False
-
-    @property
-    def name(self) -> str:
-        return ("units" if self.units else "images") + ", exact" * self.exact
+def cells_of(mechanism: Mechanism) -> list[Mechanism]:
+    """A run's mechanism in each way to ask."""
+    images = mechanism.at(exact=False, max_images_per_unit=None)
+    return [images, images.at(max_images_per_unit=IMAGES_PER_UNIT), images.at(exact=True)]
 
 
-CELLS = (Cell(), Cell(units=True), Cell(exact=True))
+def cell_name(cell: Mechanism) -> str:
+    return ("images" if cell.max_images_per_unit is None else "units") + ", exact" * cell.exact
 
 
-def cell_of(step: Audited) -> Cell:
-    """A run's own."""
-    return Cell(step.mechanism.max_images_per_unit is not None, step.mechanism.exact)
-
-
-def cell_checks(step: Audited, audited: AuditedModel, cells: Sequence[Cell]) -> list[Check]:
+def cell_checks(row: LedgerRow, audited: AuditedModel, cells: Sequence[Mechanism]) -> list[Check]:
     """Standard deviation and whiteness over all questions in these cells: of each the worst p-value, corrected for
     their number.
 
@@ -68,8 +54,8 @@ def cell_checks(step: Audited, audited: AuditedModel, cells: Sequence[Cell]) -> 
     """
     found: dict[str, float] = {}
     for cell in cells:
-        for words, answers, std in noise_of_cell(step, audited, cell):
-            found |= {f"{name}, {words} ({cell.name})": p for name, p in noise_p_values(answers, std).items()}
+        for words, answers, std in noise_of_cell(row, audited, cell):
+            found |= {f"{name}, {words} ({cell_name(cell)})": p for name, p in noise_p_values(answers, std).items()}
     return [
         worst_check("noise at the door", {name: p for name, p in found.items() if name.startswith(kind)})
         for kind in ("standard deviation", "correlation")
@@ -83,18 +69,27 @@ def worst_check(prefix: str, p_values: dict[str, float]) -> Check:
     return random_check(f"{prefix}: {worst}: p-value", p_values[worst], 1.0, p_value)
 
 
-def noise_of_cell(step: Audited, audited: AuditedModel, cell: Cell) -> Iterator[tuple[str, list[Gradients], float]]:
+def noise_of_cell(
+    row: LedgerRow, audited: AuditedModel, cell: Mechanism
+) -> Iterator[tuple[str, list[Gradients], float]]:
     """Each question's name, its answers, and the standard deviation that they should have."""
-    sigma, clip_norm, mechanism = step.noise_multiplier, step.max_grad_norm, step.mechanism
-    door = blank_door(audited.image_shape, audited.class_names, cell, audited.device)
-    half = mechanism.at(rate=0.5 / mechanism.num_groups) if mechanism.num_groups > 1 else sampled(0.5, sigma)
-    question = step.question(NUM_RECORDS) | {
-        "mechanism": half, "noise_multiplicity": min(step.noise_multiplicity, 2), "reserve_steps": ASKS,
-    }  # fmt: skip
-    answers = [_part(door.noisy_gradient(audited.model, audited.row_loss, **question)) for _ in range(ASKS)]
-    if isinstance(mechanism, Banded):
-        answers = _whitened(answers, mechanism)
-    yield "a step", answers, sigma * clip_norm / step.normaliser
+    sigma, clip_norm = cell.noise_multiplier, row.facts["clip_norm"]
+    std, few = sigma * clip_norm / row.facts["normaliser"], min(row.facts["noise_multiplicity"], 2)
+
+    def steps(mechanism: Mechanism, number: int) -> Iterator[Gradients]:
+        door = blank_door(audited.image_shape, audited.class_names, cell, audited.device)
+        question = question_of(row, NUM_RECORDS, mechanism=mechanism, noise_multiplicity=few, reserve_steps=number)
+        for _ in range(number):
+            yield door.noisy_gradient(audited.model, audited.row_loss, **question)
+
+    own = list(steps(cell if cell.num_groups > 1 else sampled(0.5, sigma), ASKS))
+    white = {name: whitened(torch.stack([answer[name] for answer in own]), cell) for name in own[0]}
+    yield "a step", [{name: values[number] for name, values in white.items()} for number in range(ASKS)], std
+    seeded = list[Gradients]()
+    for rate in (1.0, 1e-9, 1e-9):  # all records, which are zeroed out, and empty samples, each at a door of its own
+        with public_seeds():
+            seeded += steps(sampled(rate, sigma), 1)
+    yield "a step under the same public seeds", seeded, std
     door = blank_door(STAND_IN_SHAPE, STAND_IN_CLASSES, cell)
     answer = door.noisy_sum(
         lambda x, _: x.new_zeros(len(x), QUERY_VALUES), sampled(0.5, sigma, by_label=True), clip_norm=clip_norm,
@@ -102,37 +97,23 @@ def noise_of_cell(step: Audited, audited: AuditedModel, cell: Cell) -> Iterator[
     )  # fmt: skip
     yield "a query", [{"classes and values": each} for each in answer], sigma * clip_norm
     judge = untrained_judge(STAND_IN_SHAPE, STAND_IN_CLASSES)
-    row = LedgerRow("evaluation_reserve", Everyone(noise_multiplier=sigma))
-    asked = [{"classes and values": judge.ask(door, row)} for _ in range(ASKS)]
+    reserved = LedgerRow("evaluation_reserve", Everyone(noise_multiplier=sigma))
+    asked = [{"classes and values": judge.ask(door, reserved)} for _ in range(ASKS)]
     yield "the question about a finished model", asked, sigma * judge.query.clip_norm
-
-
-def _whitened(answers: list[Gradients], bands: Banded) -> list[Gradients]:
-    """Correlated noise as what it is made of."""
-    white = {name: whitened(torch.stack([answer[name] for answer in answers]), bands) for name in answers[0]}
-    return [{name: values[number] for name, values in white.items()} for number in range(len(answers))]
-
-
-def _part(answer: Gradients) -> Gradients:
-    """The first rows of large parameters."""
-    return {
-        name: (g[: max(1, MOST_VALUES // g[0].numel())] if g.dim() else g.view(1)).clone()
-        for name, g in answer.items()
-    }
 
 
 def blank_door(
     image_shape: tuple[int, ...],
     class_names: tuple[str, ...] | None,
-    cell: Cell,
+    cell: Mechanism,
     device: torch.device | str = "cpu",
 ) -> SensitiveImages:
     """To records of which none can be read."""
     numbers = np.arange(NUM_RECORDS)
     return audited_door(
         np.zeros((NUM_RECORDS, *image_shape), dtype=np.uint8), labels_of(class_names, numbers), numbers < 0,
-        ledger=counting_ledger(NUM_RECORDS, 1e-5), class_names=class_names, device=device, exact=cell.exact,
-        units=numbers if cell.units else None, ids=digests_of(numbers.tolist()) if cell.units else None,
+        units=None if cell.max_images_per_unit is None else numbers, class_names=class_names, device=device,
+        exact=cell.exact,
     )  # fmt: skip
 
 
@@ -159,6 +140,7 @@ def noise_p_values(answers: Sequence[Gradients], std: float) -> dict[str, float]
     tensors = {name: torch.stack([answer[name] for answer in answers]).double().cpu().numpy() for name in answers[0]}
     for name, values in tensors.items():
         found[f"standard deviation of {name}"] = _number(std_check(name, values, std).p_value)
+        values = tensors[name] = values[:, : max(1, MOST_VALUES // values[0, :1].size)] if values.ndim > 1 else values
         for axis in range(values.ndim):
             first, second = (np.delete(values, end, axis) for end in (-1, 0))
             what = f"neighbours along axis {axis - 1} of" if axis else "answers,"
@@ -184,3 +166,18 @@ def _p_value_of_correlation(first: np.ndarray, second: np.ndarray) -> float:
 def _number(p_value: float | None) -> float:
     """What is no number is rejected."""
     return 0.0 if p_value is None or np.isnan(p_value) else float(p_value)
+
+
+@contextlib.contextmanager
+def public_seeds() -> Iterator[None]:
+    """Every public generator starts at 0, and is put back afterwards."""
+    numpy_state, python_state = np.random.get_state(), random.getstate()
+    try:
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            np.random.seed(0)
+            random.seed(0)
+            yield
+    finally:
+        np.random.set_state(numpy_state)
+        random.setstate(python_state)

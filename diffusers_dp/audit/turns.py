@@ -1,10 +1,11 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Steps with bands as an attacker sees them who knows the matrix C: their correlated noise made white again, and of
-each record what all of its turns tell.
+"""Steps as an attacker sees them who knows the mechanism: correlated noise made white again, and of each record what
+all of its turns tell.
 
 Of answers `U = G + C^-1 Z` he forms `C U`. One turn of a record at step t adds a column of C to that. The inner
 product with the column holds the record once and noise of standard deviation sigma; turns of one record, b steps
-apart, do not touch each other. So to him T steps are as many Poisson-sampled Gaussians as the record has turns.
+apart, do not touch each other. So to him T steps are as many Poisson-sampled Gaussians as the record has turns. Where
+noise is independent, C is the identity and each step is everybody's turn.
 """
 
 from typing import TypeVar
@@ -12,25 +13,25 @@ from typing import TypeVar
 import numpy as np
 import torch
 
-from ..mechanisms import Banded, Mechanism
+from ..mechanisms import Mechanism
 from ..randomness.keyed_hash import digests_of, group_of
 
 
 Numbers = TypeVar("Numbers", np.ndarray, torch.Tensor)
 
 
-def whitened(answers: Numbers, bands: Banded) -> Numbers:
+def whitened(answers: Numbers, mechanism: Mechanism) -> Numbers:
     """`C U`, whose noise is z again.
 
     Args:
         answers (array or tensor of shape `[T, ...]`): Answers of all steps of one block, in their order.
     """
-    return _along_steps(answers, [(k, value) for k, value in enumerate(bands.coefficients)])
+    return _along_steps(answers, list(enumerate(_coefficients(mechanism))))
 
 
-def scored_turns(steps: int, bands: Banded) -> int:
+def scored_turns(steps: int, mechanism: Mechanism) -> int:
     """Turns of each group whose columns of C end within so many steps: what an audit looks at."""
-    return max(0, steps - bands.num_groups + 1) // bands.num_groups
+    return max(0, steps - mechanism.num_groups + 1) // mechanism.num_groups
 
 
 def enough_steps(steps: int, mechanism: Mechanism) -> int:
@@ -39,12 +40,14 @@ def enough_steps(steps: int, mechanism: Mechanism) -> int:
     return steps if groups == 1 else groups * max(2, -(-steps // groups))
 
 
-def groups_of_rows(num_records: int, bands: Banded) -> np.ndarray:
+def groups_of_rows(num_records: int, mechanism: Mechanism) -> np.ndarray:
     """Groups of records whose ids are their row numbers, int64 `[num_records]`."""
-    return group_of(digests_of(range(num_records)), bands.num_groups, bands.group_key)
+    if mechanism.num_groups == 1:
+        return np.zeros(num_records, dtype=np.int64)
+    return group_of(digests_of(range(num_records)), mechanism.num_groups, mechanism.own_facts["group_key"])
 
 
-def turns_of(answers: np.ndarray, bands: Banded) -> np.ndarray:
+def turns_of(answers: np.ndarray, mechanism: Mechanism) -> np.ndarray:
     """Of each record's own coordinate, what its turns tell: `<column of C, C U>`, with the record's part, 0 or C, and
     noise N(0, (sigma C)^2).
 
@@ -54,16 +57,15 @@ def turns_of(answers: np.ndarray, bands: Banded) -> np.ndarray:
     Returns:
         `np.ndarray`, shape `[scored_turns, m]`.
     """
-    projected = _along_steps(whitened(answers, bands), [(-k, value) for k, value in enumerate(bands.coefficients)])
-    groups = groups_of_rows(answers.shape[1], bands)
-    own = np.arange(scored_turns(len(answers), bands))[:, None] * bands.num_groups + groups
-    return np.take_along_axis(projected, own, axis=0)
+    backwards = [(-k, value) for k, value in enumerate(_coefficients(mechanism))]
+    projected = _along_steps(whitened(answers, mechanism), backwards)
+    first = np.arange(scored_turns(len(answers), mechanism))[:, None] * mechanism.num_groups
+    return np.take_along_axis(projected, first + groups_of_rows(answers.shape[1], mechanism), axis=0)
 
 
-def out_of_turn(samples: list[np.ndarray], bands: Banded, num_records: int) -> int:
-    """How many records of all samples were there though it was not their group's turn."""
-    groups = groups_of_rows(num_records, bands)
-    return sum(int((groups[sample] != step % bands.num_groups).sum()) for step, sample in enumerate(samples))
+def _coefficients(mechanism: Mechanism) -> tuple[float, ...]:
+    """c_0 to c_{b-1}: those of the identity where noise is independent."""
+    return tuple(mechanism.own_facts.get("coefficients", (1.0,)))
 
 
 def _along_steps(values: Numbers, shifts: list[tuple[int, float]]) -> Numbers:
