@@ -16,6 +16,7 @@ from diffusers_dp.methods.advice import MeasuredRow, rank
 from diffusers_dp.methods.automatic import AUTO
 from diffusers_dp.methods.config import load_config
 from diffusers_dp.methods.data_flags import DataFlags
+from diffusers_dp.methods.flag import flags_of, plain_flags
 from diffusers_dp.methods.public_flags import PublicDataFlags
 from diffusers_dp.methods.registry import METHODS
 
@@ -55,11 +56,14 @@ def evidence_of(rows: Sequence[dict[str, Any]]) -> list[MeasuredRow]:
 
 def _mean_row(key: tuple[Any, ...], same: list[dict[str, Any]], real: float | None) -> MeasuredRow | None:
     case, method, recipe, data, epsilon, flags, _ = key
-    pairs = re.findall(r"--(\w+)((?: (?!--)\S+)*)", flags)
     start = ["--config", recipe] if recipe else []
     known_config = METHODS[method].config
     assert known_config is not None
-    if not {name for name, _ in pairs} <= {known.name for known in fields(known_config)}:
+    plain = plain_flags(known_config)
+    experts = "|".join(flags_of(known_config).keys() - set(plain))
+    flags = re.sub(rf"--({experts}) (\S+)", r"--expert \1=\2", flags)  # some were flags when rows were made
+    pairs = re.findall(r"--(\w+)((?: (?!--)\S+)*)", flags)
+    if not {name for name, _ in pairs} <= {*plain, "expert"}:
         return None  # a flag that is gone: nobody could run this
     config = load_config([*start, "--dataset_name", data, *flags.split()], METHODS[method])
     if real is None or config.num_train_images is None:
