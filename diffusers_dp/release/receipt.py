@@ -187,7 +187,7 @@ def _events(rows: Sequence[dict[str, Any]], most: int) -> list[dict[str, Any]]:
     steps = ("steps_reserved", "steps_executed")
     added: dict[str, dict[str, Any]] = {}
     for event in events:
-        left_out = ("id", "first_step", *steps)  # steps with bands are consecutive, even with other rows in between
+        left_out = ("id", "first_step", *steps)  # pieces of a stream follow each other, whatever lies between
         question = json.dumps({key: event[key] for key in event if key not in left_out}, sort_keys=True)
         first = added.setdefault(question, event)
         if first is not event:
