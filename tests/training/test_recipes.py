@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 from diffusers_dp.methods.config import chosen_method, load_config
+from diffusers_dp.methods.flag import flags_of
 from diffusers_dp.methods.flags import TrainingConfig
 from support.feature_networks import save_classifier, save_resnet
 from support.latents import stable_diffusion
@@ -28,7 +29,7 @@ SHORT = {
     "lr_warmup_steps": 0, "target_epsilon": 30, "spatial_sample_rate": 0.1, "spatial_steps": 1,
     "spatial_batch_size": 2, "frequency_steps": 1, "frequency_batch_size": 2, "generator_steps": 1,
     "generator_batch_size": 10, "num_auxiliary_images": 10, "num_generated_images": 10, "diffusion_steps": 1,
-    "diffusion_batch_size": 2, "num_stopping_images": 10, "stopping_steps": 1,
+    "num_stopping_images": 10, "stopping_steps": 1,
     "num_inference_steps": 1, "max_physical_batch_size": 2, "candidates_per_class": 4, "images_per_class": 2,
     "lookahead": 1, "steps_per_network": 1, "network_steps": 1,
     "semantic_classes_per_class": 1,
@@ -83,7 +84,8 @@ def test_recipe_starts_on_stand_in_images(recipe, tmp_path, monkeypatch):
     flags = ["--config", str(recipe), "--output_dir", str(tmp_path / "run")]
     asks = getattr(config, "ask_central_images", True)  # where it is a question, its flags need it
     short = {flag: value for flag, value in SHORT.items() if asks or not flag.startswith("spatial_")}
-    flags += [f"--{flag}={value}" for flag, value in short.items() if hasattr(config, flag)]
+    said = flags_of(type(config))
+    flags += [f"--{'expert=' * said[flag].expert}{flag}={value}" for flag, value in short.items() if flag in said]
     for network in ("feature_network", "stopping_network", "embedding_network"):
         if getattr(config, network, None):
             flags += [f"--{network}", save_resnet(tmp_path / network)]
