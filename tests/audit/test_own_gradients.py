@@ -130,7 +130,7 @@ def checks(model, loss=errors, bf16=False, **changes):
     return own_gradient_checks(changed(**changes), audited, bf16=bf16)
 
 
-WAYS = [{}, {"noise_multiplicity": 1}, {"max_images_per_unit": 2}]
+WAYS = [{}, {"noise_multiplicity": 1}, {"mechanism": STEP.mechanism.at(max_images_per_unit=2)}]
 
 
 @pytest.mark.parametrize("changes", WAYS, ids=str)
