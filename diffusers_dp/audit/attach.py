@@ -9,6 +9,7 @@ from typing import Any
 
 from ..accounting.ledger_row import DP_SGD
 from ..errors import UsageError
+from ..mechanisms import mechanism_of
 from ..runs.plan import Plan
 
 
@@ -58,7 +59,7 @@ def _step(event: Mapping[str, Any], tier: str, unit: str) -> dict[str, Any]:
     return {
         f"number of {unit}s": event.get("dataset_size"),
         "sample rate": event.get("sampling_probability"),
-        "number of groups": event.get("bands", 1),
+        "number of groups": mechanism_of(event).num_groups,
         "clip norm": query.get("clip_norm"),
         "normaliser": query.get("normaliser"),
         "noise multiplicity": query.get("noise_multiplicity"),

@@ -19,7 +19,7 @@ LARGEST_MAP, PATCHES = 16, (1, 2, 4, 8, 16, 32)
 DP_SGD_SECONDS, TRAINING_SECONDS, DP_SGD_PART = 6e-6, 5e-6, 0.6
 #: Steps, of DP-SGD, of a warm-up on drawn images, and on public images: the most that were measured.
 MOST_STEPS, MOST_WARM_UP, MOST_PUBLIC, WARM_UP_BATCH = 600, 3000, 2000, 128
-#: epsilon times images from which bands helped: they did at 600,000, and at 60,000 they brought next to nothing.
+#: epsilon times images from which correlated noise helps: at 600,000 it did, at 60,000 next to nothing came of it.
 LITTLE_NOISE = 200_000
 #: With so much epsilon times images of a class for each candidate of Private Evolution, votes exceed their noise.
 SIGNAL_OF_A_CANDIDATE, FEWEST_CANDIDATES, MOST_CANDIDATES = 12, 25, 500
@@ -116,9 +116,9 @@ def dp_sgd(method: str, facts: Situation, minutes: float) -> dict[str, Any]:
     least = max(1, min(LEAST_BATCH, facts.num_units // 4))
     batch = min(BATCHES.get(method, LARGEST_BATCH), max(facts.num_units // BATCHES_OF_ALL, least))
     seconds = batch * DP_SGD_SECONDS * places(facts.image_shape[1])
-    bands, rate = ("16", 2.5e-2) if has_little_noise(facts) else ("1", 3e-3)
+    groups, rate = ("16", 2.5e-2) if has_little_noise(facts) else ("1", 3e-3)
     return {
-        "train_batch_size": batch, "noise_bands": bands, "noise_multiplicity": 1, "learning_rate": rate,
+        "train_batch_size": batch, "noise_bands": groups, "noise_multiplicity": 1, "learning_rate": rate,
         "max_train_steps": max(20, min(MOST_STEPS, int(60 * minutes * DP_SGD_PART / seconds))),
         "max_physical_batch_size": "256", "lr_scheduler": "linear", "lr_warmup_steps": 10,
         "p_mean": 0.8, "p_std": 1.0, "sigma_min": 0.3,

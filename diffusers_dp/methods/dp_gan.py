@@ -69,8 +69,8 @@ class DPGANConfig(DPGANFlags, GeneratorFlags, NetworkFlags, DPSGDConfig):
     def check(self) -> None:
         if self.noise_bands == "auto" and self.has_guarantee:
             raise UsageError(
-                "--noise_bands auto takes the bands with the least noise in a sum of steps, and here steps do not "
-                "add up, for the generator moves what the discriminator learns: 8 bands were measured as worse "
+                "--noise_bands auto takes the number with the least noise in a sum of steps, and here steps do not "
+                "add up, for the generator moves what the discriminator learns: 8 were measured as worse "
                 "(docs/dp_gan.md); leave it out, or give a number."
             )
         if self.noise_multiplicity != 1 and not self.input_noise:

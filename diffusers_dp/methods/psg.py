@@ -70,7 +70,7 @@ class PSGConfig(PSGFlags, DPSGDConfig):
             raise UsageError(f"--expert classifier_width is {self.classifier_width}; give a multiple of {GROUPS}.")
         if self.image_shape[1] < 8:
             raise UsageError(f"--resolution {self.image_shape[1]} is too small for three halvings; give 8 or more.")
-        if self.bands != 1:
+        if self.noise_bands != "1":
             raise UsageError(
                 "--noise_bands cancels noise in a sum of steps, and networks change here from step to step: leave it "
                 "out."
