@@ -79,8 +79,9 @@ def noise_of_cell(
     def steps(mechanism: Mechanism, number: int) -> Iterator[Gradients]:
         door = blank_door(audited.image_shape, audited.class_names, cell, audited.device)
         question = question_of(row, NUM_RECORDS, mechanism=mechanism, noise_multiplicity=few, reserve_steps=number)
-        for _ in range(number):
-            yield door.noisy_gradient(audited.model, audited.row_loss, **question)
+        nothing = {name: torch.zeros_like(parameter) for name, parameter in audited.parameters.items()}
+        for _ in range(number):  # a parameter without a gradient has no noise
+            yield nothing | door.noisy_gradient(audited.model, audited.row_loss, **question)
 
     own = list(steps(cell if cell.num_groups > 1 else sampled(0.5, sigma), ASKS))
     white = {name: whitened(torch.stack([answer[name] for answer in own]), cell) for name in own[0]}

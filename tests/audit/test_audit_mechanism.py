@@ -27,6 +27,7 @@ from diffusers_dp.gradients import step
 from diffusers_dp.mechanisms import sampled
 from diffusers_dp.privacy import passages, sensitive
 from diffusers_dp.privacy.records import PrivateRecords
+from diffusers_dp.privacy.sensitive import SensitiveImages
 from diffusers_dp.queries.central_images import MeanImages, ModeImages
 from diffusers_dp.queries.frequency import FrequencyFeatures, RandomFourierFeatures
 from diffusers_dp.randomness import private_generator as randomness
@@ -262,6 +263,16 @@ def dropped_records_shift_the_others(monkeypatch):
     monkeypatch.setattr(PrivateRecords, "_batches_of_images", fault)
 
 
+def a_parameter_without_a_gradient(monkeypatch):
+    original = SensitiveImages.noisy_gradient
+
+    def fault(self, *arguments, **options):
+        found = original(self, *arguments, **options)
+        return {name: value for name, value in found.items() if name != "1.bias"}
+
+    monkeypatch.setattr(SensitiveImages, "noisy_gradient", fault)
+
+
 def another_row_in_the_ledger(change):
     original = PrivacyLedger.take_step
     return lambda monkeypatch: monkeypatch.setattr(
@@ -299,6 +310,9 @@ FAULTS = {
     ),
     "a key that never changes": (a_key_that_never_changes, SEEDED),
     "no noise on an empty sample": (no_noise_on_an_empty_sample, "noise at the door: standard deviation"),
+    "no gradient of biases": (
+        a_parameter_without_a_gradient, "noise at the door: standard deviation of 1.bias",
+    ),
     "no noise on biases": (no_noise_on_biases, "noise at the door: standard deviation of 1.bias"),
     "mean instead of sum": (mean_instead_of_sum, "sensitivity: least over the settings"),
     "divided by the sample's size": (divided_by_the_size_of_the_sample, STD),
