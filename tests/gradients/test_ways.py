@@ -61,10 +61,6 @@ def test_every_way_gives_the_gradients_of_autograd(kind, way, images, group_size
     assert tested == len(served) and (tested or group_size > 1)
 
 
-def check_layer(layer, rows, images, group_size):
-    check(nn.Sequential(layer), lambda at: squares(layer(rows[at])), images, group_size)
-
-
 def fits(way, layer, rows, group_size):
     tokens = rows.reshape(len(rows), -1, rows.shape[-1]) if isinstance(layer, nn.Linear) else rows
     stride = getattr(layer, "stride", (1, 1))

@@ -5,7 +5,6 @@ from .fault import BANDED, COSTS, LEDGER, LEDGER_FILE, MECHANISM, NOISE_OF_STEPS
 
 
 BANDED_NOISE, VERIFY = "diffusers_dp/randomness/banded_noise.py", "diffusers_dp/verify.py"
-RUN_BANDS = "diffusers_dp/runs/bands.py"
 
 BANDS = (
     Fault(
