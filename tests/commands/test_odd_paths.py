@@ -9,7 +9,7 @@ import yaml
 from diffusers_dp import cli
 from diffusers_dp.app.shelf import Shelf
 from diffusers_dp.commands.app import Limits
-from support.flags import NUM_IMAGES, SHORT_RUN
+from support.flags import SHORT_RUN
 from support.hub_stand_in import OWNER
 from support.runs import interrupted, load, write_images, write_public
 
@@ -47,13 +47,6 @@ def flags_of(folder):
     short = [*SHORT_RUN, "--public_steps", "1", "--dataset_id", "scans"]
     del short[short.index("--max_train_steps") :][:2]
     return [*short, *(f"--{flag}={folder.name}/{name}" for flag, name in flags.items())]
-
-
-@pytest.mark.parametrize("odd", ODD)
-def test_a_plan_and_what_a_run_would_read(tmp_path, odd, call):
-    flags = ["--method", "dp_diffusion", *flags_of(tmp_path / odd)]
-    assert "epsilon" in call("plan", *flags)
-    assert f"images: {NUM_IMAGES}" in call("data", *flags).splitlines()
 
 
 def test_a_run_that_is_resumed_and_what_follows_it(tmp_path, call, monkeypatch, hub):

@@ -113,17 +113,6 @@ def test_weights_that_the_receipt_does_not_describe_are_refused(release, tmp_pat
         run(other, tmp_path / "out")
 
 
-def test_a_full_disk_is_one_sentence(release, tmp_path, capsys, monkeypatch):
-    def full(*table):
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patch, pytest.raises(SystemExit) as stopped:
-        patch.setattr(shards, "write_images", full)
-        run(release, tmp_path / "out")
-    assert stopped.value.code == 2 and "No space left" in capsys.readouterr().err
-    assert len(run(release, tmp_path / "out", "--num_images", "10")[0]) == 10
-
-
 def test_a_dataset_does_not_lie_in_its_release(release, tmp_path, capsys):
     """The release would then hold files that its receipt does not list, and nobody could open it, nor go on."""
     mine = shutil.copytree(release, tmp_path / "release")

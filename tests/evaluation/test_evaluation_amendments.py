@@ -53,17 +53,6 @@ def test_numbers_from_private_images_lower_the_status_and_are_named(release, cap
     assert "Fréchet distance" in capsys.readouterr().out
 
 
-def test_numbers_from_public_images_enter_the_card_alone(release):
-    before = files_of(release)
-    publish(release, FOUND, read_private_data=False)
-    publish(release, [Measurement("accuracy", 0.5)], read_private_data=False)
-    after = files_of(release)
-    assert {name for name in after if after[name] != before.get(name)} == {"README.md"}
-    card = after["README.md"].decode()
-    assert card.count("## Evaluation") == 1 and "0.9312" not in card and "| accuracy | 0.5 |" in card
-    assert verify.verify(release)[1] == [] and os.listdir(release.parent) == ["release"]
-
-
 CLASSIFIER = {"weights": "fitted", "weights_sha256": "5eed", "fitted_on": 183, "dimension": 128}
 PRIVATE_ROWS = [
     Measurement("FID", 3.25, {"extractor": "inception", "features": {"weights_sha256": "abcd"}, "real_images": 183}),

@@ -15,7 +15,6 @@ from diffusers_dp.evaluation.images import ImageSet
 from diffusers_dp.evaluation.report import class_rates
 from diffusers_dp.evaluation.selection import split_for_training
 from diffusers_dp.evaluation.utility import (
-    PrivateSelection,
     measure_utility,
 )
 
@@ -76,21 +75,3 @@ def test_the_test_images_choose_nothing(digits):
         for test in (digits[1], shuffled)
     ]
     assert epochs[0] == epochs[1]
-
-
-def test_epochs_chosen_privately_for_all_fits_at_once(digits, tmp_path):
-    small, validation = digits[0].subset(np.arange(120)), digits[1].subset(np.arange(180))
-    test = digits[1].subset(np.arange(180, 360))
-    path = tmp_path / "ledger.jsonl"
-    selection = PrivateSelection(validation, epsilon=10.0, delta=1e-5, ledger_path=path)
-    measurements, _ = measured(
-        small, test, classifiers=["logreg", "mlp"], seeds=(0, 1), epochs=20, selection=selection
-    )
-    protocol = measurements[1].protocol
-    assert protocol["selection"] == "private"
-    facts = protocol["private_selection"]
-    assert facts["candidates"] == 20 and facts["sensitivity"] == pytest.approx(math.sqrt(20))  # 2 seeds, 10 epochs
-    assert facts["epsilon"] <= 10 and facts["num_validation_images"] == 180
-    assert set(protocol["chosen_epochs"]) <= set(range(2, 21, 2))
-    assert len(path.read_text().splitlines()) == 2  # the header and one question
-    json.dumps([row.as_json() for row in measurements], allow_nan=False)

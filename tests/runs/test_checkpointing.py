@@ -164,12 +164,6 @@ class TestDamage:
         with pytest.raises(IntegrityError, match="state.json is damaged"):
             find_checkpoint(tmp_path, "latest")
 
-    def test_a_changed_number_in_the_state_is_found(self, trained, tmp_path):
-        path = trained.save(tmp_path) / "state.json"
-        path.write_text(path.read_text().replace('"steps_reserved": 40', '"steps_reserved": 10'))
-        with pytest.raises(IntegrityError, match="state.json is damaged"):
-            Trainee().load(path.parent)
-
 
 class TestFind:
     def test_latest_passes_a_damaged_one_over_and_says_so(self, trained, tmp_path, caplog):
@@ -179,11 +173,6 @@ class TestFind:
         assert "checkpoint-2/unet.safetensors is damaged" in caplog.text
         with pytest.raises(IntegrityError):
             find_checkpoint(tmp_path, "checkpoint-2")
-
-    def test_all_damaged_is_no_new_start(self, trained, tmp_path):
-        flip(trained.save(tmp_path) / "ema.safetensors", 500)
-        with pytest.raises(IntegrityError, match="ema.safetensors"):
-            find_checkpoint(tmp_path, "latest")
 
     def test_unknown_or_of_another_run(self, trained, tmp_path):
         for folder in ("mine", "theirs"):

@@ -112,25 +112,6 @@ def test_noise_multipliers_are_taken_as_given():
     assert result.rows["dp_sgd"].steps == 60 and result.rows["dp_sgd"].sampling_probability == 1024 / 1437
 
 
-@pytest.mark.parametrize(
-    ("curriculum", "asked"),
-    [
-        ("spatial,frequency", {"central_images", "frequency_features"}),
-        ("frequency,spatial", {"central_images", "frequency_features"}),
-        ("mix", {"central_images", "frequency_features"}),
-        ("frequency", {"frequency_features"}),
-        ("spatial", {"central_images"}),
-        ("none", set()),
-    ],
-)
-def test_a_curriculum_pays_for_what_it_asks_alone(curriculum, asked):
-    _, result = plan(curriculum=curriculum)
-    assert set(result.rows) == asked | {"dp_sgd"} and list(result.rows)[-1] == "dp_sgd"
-    _, everything = plan()
-    cheaper = result.rows["dp_sgd"].noise_multiplier < everything.rows["dp_sgd"].noise_multiplier
-    assert cheaper == (len(asked) < 2)
-
-
 @pytest.mark.parametrize("accountant", ["rdp", "pld"])
 def test_queries_over_the_budget_are_refused(accountant):
     """By how much, which flags, and the smallest reachable epsilon: a target just above it works."""
@@ -237,12 +218,6 @@ def test_a_release_at_a_larger_delta_keeps_what_an_earlier_one_was_promised_at_i
     refused = "--dataset_epsilon 2.4 at delta 1e-06 of another release, less than a tenth of --target_epsilon 40"
     with pytest.raises(UsageError, match=refused):
         release_of_scans("second", **flags, target_epsilon=40.0)
-
-
-def test_a_plan_leaves_no_file(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    plan()
-    assert not list(tmp_path.iterdir())
 
 
 def test_the_ledger_of_a_run_holds_the_public_facts(tmp_path):

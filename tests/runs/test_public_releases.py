@@ -16,7 +16,7 @@ from diffusers_dp.files.canonical import canonical_json
 from support.flags import NUM_IMAGES, TINY_RUN
 from support.ledgers import row
 from support.releases import RECEIPT, make_release
-from support.runs import PowerCut, cut_power_at, files, load, write_images, write_public
+from support.runs import files, load, write_images, write_public
 
 
 METHOD = "dp_diffusion"
@@ -172,30 +172,6 @@ def test_several_releases_at_once_are_refused(tmp_path, script, flags):
         drawn_from(release, tmp_path / "public" / f"train-{number}")
     with pytest.raises(UsageError, match="--public_dataset_name .* holds images of 2 releases; name one"):
         script.main([*flags, "--public_dataset_name", str(tmp_path / "public")])
-
-
-def test_what_they_taught_is_no_public_model(tmp_path, script, flags):
-    """`private/pretrained` of such a run would carry their epsilon into another run, where nobody counts it."""
-    drawn = drawn_from(make_release(tmp_path, ledger=ledger_of(num_images=50)), tmp_path / "drawn")
-    script.main([*flags, "--public_dataset_name", str(drawn)])
-    given = [*flags[: len(TINY_RUN)], *flags[flags.index("--train_data_dir") :][:2]]
-    with pytest.raises(UsageError, match="and no receipt says what that cost"):
-        script.main([
-            *given, "--pretrained_model_name_or_path", str(tmp_path / "run" / "private" / "pretrained"),
-            "--output_dir", str(tmp_path / "second"),
-        ])  # fmt: skip
-
-
-def test_a_resumed_run_still_knows_what_they_cost(tmp_path, script, flags, monkeypatch):
-    """Stopped after the pre-training; the images are gone meanwhile."""
-    drawn = drawn_from(make_release(tmp_path, ledger=ledger_of(num_images=50)), tmp_path / "drawn")
-    given = [*flags, "--public_dataset_name", str(drawn)]
-    with monkeypatch.context() as patch, pytest.raises(PowerCut):
-        cut_power_at(patch, script, 3)
-        script.main(given)
-    shutil.rmtree(drawn)
-    script.main([*given, "--resume_from_checkpoint", "latest"])
-    assert receipt_of(tmp_path / "run" / "release")["public_inputs"][0]["epsilon"] > 0
 
 
 @pytest.mark.parametrize(("middle", "last"), [("model", "model"), ("model", "images"), ("images", "images")])
