@@ -88,11 +88,6 @@ def test_damage_and_absence_change_no_output(class_folders, tmp_path, capfd):
     assert len(ends) == 2 and ends[0] == ends[1]
 
 
-def test_grey_and_resolution(class_folders, tmp_path):
-    _, arrays = read_images(folder_config(class_folders, num_channels=1, resolution=4), tmp_path)
-    assert arrays.images.shape == (9, 1, 4, 4)
-
-
 def test_images_beyond_the_declared_number_are_refused(class_folders, tmp_path):
     for flags in ({"num_train_images": 8}, {"num_train_images": 6, "validation_size": 2}):
         with pytest.raises(UsageError, match=f"--num_train_images {flags['num_train_images']} .* --train_data_dir"):
@@ -133,14 +128,6 @@ def test_folder_without_images_is_refused(tmp_path):
         public_facts(folder_config(tmp_path).data)
 
 
-def test_declared_dry_run_needs_no_data():
-    config = FETAProConfig(
-        dry_run=True, dataset_name="no/such", num_train_images=55_000, class_names="a,b", resolution=28, num_channels=1
-    )
-    facts = public_facts(config.data)
-    assert (facts.num_images, facts.image_shape, facts.class_names) == (55_000, (1, 28, 28), ("a", "b"))
-
-
 def test_parquet_with_class_label(tmp_path):
     content = [encode(grey(value)) for value in (10, 20, 30)]
     images = image_bytes(*content, b"broken", None)
@@ -179,20 +166,6 @@ def test_plain_labels_need_declared_names(tmp_path):
         public_facts(FETAProConfig(dataset_name=name).data)
     _, arrays = read_images(FETAProConfig(dataset_name=name, class_names="a,b"), tmp_path)
     assert arrays.readable.tolist() == [True, True, False, False] and arrays.labels.tolist() == [0, 1, 0, 0]
-
-
-@pytest.mark.parametrize(
-    ("kind", "values", "class_names"),
-    [("string", ["b", "a", "c"], "a,b"), ("large_string", ["1", "0", "7"], "0,1")],
-    ids=["words", "digits are names"],
-)
-def test_labels_as_text(tmp_path, kind, values, class_names):
-    features = datasets.Features({"image": datasets.Image(), "kind": datasets.Value(kind)})
-    columns = {"image": image_bytes(*[encode(grey())] * 3), "kind": values}
-    name = save_parquet(tmp_path / "set", columns, features)
-    config = FETAProConfig(dataset_name=name, label_column="kind", class_names=class_names)
-    _, arrays = read_images(config, tmp_path)
-    assert arrays.labels.tolist() == [1, 0, 0] and arrays.readable.tolist() == [True, True, False]
 
 
 def test_images_that_are_not_called_so(tmp_path):

@@ -6,7 +6,7 @@ import os
 import pytest
 from datasets.data_files import NON_WORDS_CHARS, SPLIT_KEYWORDS
 
-from diffusers_dp.data.folders import SPLIT_WORDS, files_below, service_entries, split_of, splits_in, subfolders
+from diffusers_dp.data.folders import SPLIT_WORDS, files_below, service_entries, split_of, subfolders
 
 
 SERVICE = (
@@ -105,11 +105,3 @@ def test_splits_are_called_as_datasets_calls_them_in_any_case():
         "é",
     ):
         assert split_of(name) is None
-
-
-def test_a_class_called_train_beside_others_is_a_class(tmp_path):
-    for name in ("train", "Testing", ".cache", "@eaDir"):
-        (tmp_path / name).mkdir()
-    assert [path.name for path in splits_in(tmp_path)] == ["Testing", "train"]
-    (tmp_path / "tractor").mkdir()
-    assert splits_in(tmp_path) == []

@@ -217,6 +217,7 @@ def write_images(path, labels, kind):
         (pa.bool_(), ("no", "yes"), [True, False, None, True, True, False], [1, 0, None, 1, 1, 0]),
         (pa.bool_(), ("True", "False"), [True, False, None, True, True, False], [0, 1, None, 0, 0, 1]),
         (pa.string(), ("cat", "dog"), ["cat", "NA", "dog ", "DOG", "1", None], [0, None, 1, None, 1, None]),
+        (pa.large_string(), ("0", "1"), ["1", "0", "7", None, "1", "0"], [1, 0, None, None, 1, 0]),
         (pa.int64(), ("cat", "dog"), [0, 1, 2, -1, None, 1], [0, 1, None, None, None, 1]),
     ],
 )

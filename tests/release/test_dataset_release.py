@@ -173,9 +173,11 @@ def test_the_page_reads_no_image_in_its_own_process(release, monkeypatch):
 def test_it_is_judged_as_images_and_does_not_draw(release, tmp_path, capsys):
     """The report states its guarantee; whoever reads private images for it is counted in its receipt."""
     output = tmp_path / "report"
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["evaluate", "--model", str(release), "--output_dir", str(output)])
-    assert ended.value.code == 2 and "evaluate --images" in capsys.readouterr().err
+    given = [str(release), "--output_dir", str(output), "--num_images", "2"]
+    for command, words in ((["evaluate", "--model"], "evaluate --images"), (["sample"], "is a release of images")):
+        with pytest.raises(SystemExit) as ended:
+            cli.main([*command, *given])
+        assert ended.value.code == 2 and words in capsys.readouterr().err
     given = "--test_split train --metrics fid --extractors pixels --classifiers logreg".split()
     cli.main(["evaluate", "--images", str(release), "--real", str(release), *given, "--output_dir", str(output)])
     assert json.loads((release / "privacy_receipt.json").read_text())["private_evaluations"] == 1

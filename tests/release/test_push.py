@@ -193,9 +193,3 @@ class TestThePage:
         with pytest.raises((UsageError, IntegrityError), match=words):
             Shelf([], Limits(max_model_mb=1)).open(NAME)
         assert not [call for call in hub.calls if "/resolve/" in call]
-
-    def test_a_tampered_model_is_refused(self, hub, release):  # noqa: F811
-        push_release(release, NAME)
-        hub.repositories[f"models/{NAME}"]["samples.png"] = b""
-        with pytest.raises(IntegrityError, match="samples.png"):
-            Shelf([], Limits()).open(NAME)

@@ -80,15 +80,6 @@ class TestStatement:
         assert index["privacy"]["receipt_sha256"] == hashlib.sha256(content).hexdigest()
         assert index["_class_name"] == "DPImagePipeline"
 
-    def test_a_changed_weight_shows(self, run):
-        release = make_release(run)
-        weights = release / "unet" / "diffusion_pytorch_model.safetensors"
-        content = bytearray(weights.read_bytes())
-        content[-1] ^= 1
-        weights.write_bytes(content)
-        receipt = json.loads((release / "privacy_receipt.json").read_text())
-        assert receipt["files"] != hash_release(release)
-
     def test_statement_is_the_receipts_claim_by_the_runs_accountant(self, run):
         release = make_release(run)
         receipt = json.loads((release / "privacy_receipt.json").read_text())
