@@ -8,10 +8,8 @@ import pytest
 from diffusers_dp import verify
 from diffusers_dp.errors import UsageError
 from diffusers_dp.mechanisms.mechanism import STEPS
-from support import forked
 from support.flags import NUM_IMAGES, RESUME, SHORT_FETA_PRO
 from support.patients import unit_flags, write_dataset
-from support.places import ROOT
 from support.runs import BITS_OF_A_CPU, interrupted, load, read_ledger, reserved_steps, write_images, write_public
 
 
@@ -43,19 +41,6 @@ def test_a_run_that_was_interrupted_is_proven(script, tmp_path, monkeypatch, ban
     assert all(row["sampling_probability"] * 2**53 % 1 == 0 for row in rows)
     assert reserved_steps(tmp_path / "run") > 4, "what was lost is counted"
     assert receipt["status"] == "proven" and verify.report(tmp_path / "run" / "release") == 0
-
-
-@BITS_OF_A_CPU
-def test_two_processes_go_on_with_a_run_of_one(script, tmp_path, monkeypatch):
-    """One image cannot be read."""
-    run = tmp_path / "run"
-    flags = run_flags(tmp_path, "--noise_bands", "4", "--train_batch_size", "6")
-    interrupted(script, monkeypatch, flags, 5)
-    program = ROOT / "training" / "train_feta_pro.py"
-    done = forked.run(program, *flags, *RESUME, folder=tmp_path, count=2)
-    assert done.returncode == 0, done.stderr
-    assert receipt_of(run)["processes"] == [1, 2] and reserved_steps(run) > 4
-    assert receipt_of(run)["status"] == "proven" and verify.report(run / "release") == 0
 
 
 FOLDER = (

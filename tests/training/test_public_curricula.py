@@ -32,9 +32,8 @@ OWN = {
         "--num_frequency_features 50 --expert generator_channels=4,frequency_batch_size=8"
     ).split(),
     "dp_feta": "--spatial_steps 2 --num_central_images 3".split(),
-    "dp_diffusion": ["--objective", "edm"],
 }
-ASKED = {"feta_pro": ["central_images", "frequency_features"], "dp_feta": ["central_images"], "dp_diffusion": []}
+ASKED = {"feta_pro": ["central_images", "frequency_features"], "dp_feta": ["central_images"]}
 
 
 @pytest.fixture(params=OWN)
@@ -82,7 +81,6 @@ def test_from_public_images_to_release(method, script, flags, tmp_path, monkeypa
     assert kept["class_embedding.weight"].shape[0] == 4
 
 
-@pytest.mark.parametrize("method", ["feta_pro", "dp_feta"], indirect=True)
 def test_from_a_pretrained_pipeline_to_release(method, script, flags, tmp_path, monkeypatch):
     """Network, objective and class table are the pipeline's; what is told of it is what the first start began with."""
     name = save(tmp_path / "model", in_channels=1, out_channels=1)
@@ -179,7 +177,6 @@ def refusal(script, flags, tmp_path):
     return str(stop.value)
 
 
-@pytest.mark.parametrize("method", ["feta_pro", "dp_feta"], indirect=True)
 def test_public_images_that_are_the_sensitive_ones_are_refused(script, flags, tmp_path):
     shutil.copytree(tmp_path / "images", tmp_path / "copy")
     more = ["--public_data_dir", str(tmp_path / "copy"), "--public_class_names", "left,empty,right"]
