@@ -128,7 +128,8 @@ def test_central_and_public_images_in_one_set(method, script, flags, tmp_path, m
     script.main([*flags, "--resume_from_checkpoint", "latest"])
     receipt, problems = verify(tmp_path / "run" / "release")
     assert problems == []
-    assert receipt["curriculum"] == {"central_images": "mode", "mix_public_images": True}
+    settings = {"central_images": "mode", "mix_public_images": True, "expert": {"public_batch_size": 4}}
+    assert receipt["curriculum"] == settings
     assert (receipt["public_inputs"][0]["num_images"], receipt["public_inputs"][0]["steps"]) == (6, 3)
     assert receipt["resumes"] == [{"step": 1, "fresh_entropy": True}]
     assert receipt["events"][0]["stage"] == "mode_images"
