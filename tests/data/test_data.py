@@ -52,13 +52,6 @@ def test_digits_split_is_stratified_and_fixed():
     assert (load_digits_split(True)[0] == train).all()
 
 
-def test_digits_are_the_default(tmp_path):
-    facts, arrays = read_images(FETAProConfig(), tmp_path)
-    assert facts.num_images == 1437 and facts.image_shape == (1, 8, 8) and facts.class_names == tuple("0123456789")
-    expected, labels = load_digits_split(True)
-    assert (arrays.images == expected).all() and (arrays.labels == labels).all() and arrays.readable.all()
-
-
 def test_class_folders_of_all_kinds(class_folders, tmp_path, capfd):
     facts, arrays = read_images(folder_config(class_folders), tmp_path)
     assert (facts.num_images, facts.image_shape, facts.class_names) == (9, (3, 8, 8), ("dog", "cat", "empty"))

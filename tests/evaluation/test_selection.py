@@ -178,10 +178,7 @@ def _watched(function, tell):
     return lambda *args: tell() or function(*args)
 
 
-CHECKS = (check_counts, check_sensitivity, check_noise, check_epsilon, check_row_first)
-
-
-@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("check", [check_counts, check_sensitivity, check_noise, check_epsilon, check_row_first])
 def test_the_private_choice(check):
     check(choose)
 

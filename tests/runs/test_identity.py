@@ -13,11 +13,11 @@ from diffusers_dp.mechanisms import sampled
 from diffusers_dp.methods.feta_pro import FETAProConfig
 from diffusers_dp.runs.identity import RunIdentity, read_identity, save_identity
 from diffusers_dp.runs.run_ledger import new_ledger
+from support.flags import RESUME
 from support.runs import PowerCut, cut_power_at
 
 
 TRACES = ["answers/central_images/state.json", "checkpoint-2/state.json"]
-RESUME = ["--resume_from_checkpoint", "latest"]
 
 
 def leave(private, trace):

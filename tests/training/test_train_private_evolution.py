@@ -217,15 +217,11 @@ def test_a_model_of_the_result_costs_nothing_more(script, flags, tmp_path, monke
     assert any("derived from" in problem for problem in verify.verify(child)[1])
 
 
-def test_a_public_network_says_what_is_near(script, flags, tmp_path):
-    """Its hash is in the receipt, once; its flags are named where it has no such layer, and nothing is asked."""
+def test_a_layer_that_a_network_lacks_is_refused_and_nothing_is_asked(script, flags, tmp_path):
     network = ["--embedding", "network", "--embedding_network", save_resnet(tmp_path / "network")]
     with pytest.raises(UsageError, match="--expert embedding_layers 'poler' is not a layer"):
         script.main([*flags, *network, "--expert", "embedding_layers=poler"])
     assert not (tmp_path / "run" / "private" / "ledger.jsonl").exists()
-    script.main([*flags, *network, "--expert", "embedding_layers=pooler", "--output_dir", str(tmp_path / "other")])
-    kinds = [origin["kind"] for origin in receipt_of(tmp_path / "other" / "release")["public_inputs"]]
-    assert kinds == ["public images", "feature network"] and verify.report(tmp_path / "other" / "release") == 0
 
 
 def test_images_of_patients_in_colour_and_without_classes(script, tmp_path):
