@@ -32,7 +32,7 @@ SHORT = {
     "num_stopping_images": 10, "stopping_steps": 1,
     "num_inference_steps": 1, "max_physical_batch_size": 2, "candidates_per_class": 4, "images_per_class": 2,
     "lookahead": 1, "steps_per_network": 1, "network_steps": 1,
-    "semantic_classes_per_class": 1,
+    "semantic_classes_per_class": 1, "noise_bands": 1, "num_teachers": 4,
 }  # fmt: skip
 
 
@@ -84,6 +84,8 @@ def test_recipe_starts_on_stand_in_images(recipe, tmp_path, monkeypatch):
     flags = ["--config", str(recipe), "--output_dir", str(tmp_path / "run")]
     asks = getattr(config, "ask_central_images", True)  # where it is a question, its flags need it
     short = {flag: value for flag, value in SHORT.items() if asks or not flag.startswith("spatial_")}
+    if config.dp_sgd is not None and config.dp_sgd.num_shares is not None:
+        del short["train_batch_size"], short["max_physical_batch_size"]  # every teacher answers in each round
     said = flags_of(type(config))
     flags += [f"--{'expert=' * said[flag].expert}{flag}={value}" for flag, value in short.items() if flag in said]
     for network in ("feature_network", "stopping_network", "embedding_network"):
