@@ -137,7 +137,7 @@ def test_shares_of_squared_gradient_norms_by_autograd(bases):
     """One record's matrices alone, at the weights of the base, with norm 1 at most; what is not finite is zero. The
     network is given no more records at once than was said."""
     denoiser = denoiser_of(bases["StableDiffusionPipeline"])
-    saliency, (latents, labels, _, _) = Saliency(denoiser, (0.2, 0.7), 3, False, at_once=2), rows(3)
+    saliency, (latents, labels, _, _) = Saliency(denoiser, (0.2, 0.7), 3, at_once=2), rows(3)
     given = []
     with_hook = denoiser.network.register_forward_pre_hook(lambda _, arguments: given.append(len(arguments[0])))
     found = saliency(latents, labels)

@@ -164,7 +164,7 @@ def test_a_question_that_is_new_is_refused():
         with pytest.raises(error, match=known.name):
             kept_row(wrong, known, {})
     with pytest.raises(UsageError):
-        kept_row(kept, new)
+        kept_row(kept, new, {})
 
 
 def kill_and_resume(folder, method, flags, moment, question, count=1, rank=0):

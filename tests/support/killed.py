@@ -9,6 +9,7 @@ import sys
 
 from diffusers_dp.accounting.ledger import PrivacyLedger
 from diffusers_dp.privacy import sensitive
+from diffusers_dp.privacy.records import PrivateRecords
 from diffusers_dp.privacy.stored_answers import NoisyAnswers
 
 
@@ -26,7 +27,7 @@ def end_at(moment: str, question: str) -> None:
     charged, reserve, put = sensitive.charged_pass, PrivacyLedger.reserve, NoisyAnswers._put
 
     def charged_pass(ledger, row, processes, look):
-        batches = sensitive.SensitiveImages._batches_of_records
+        batches = PrivateRecords.batches_for_question
 
         def cut(self, *arguments):
             yield from batches(self, *arguments)
@@ -35,7 +36,7 @@ def end_at(moment: str, question: str) -> None:
             end()
 
         if row.name == question and moment in ("pass", FAILS):
-            sensitive.SensitiveImages._batches_of_records = cut
+            PrivateRecords.batches_for_question = cut
         return charged(ledger, row, processes, look)
 
     def reserved(self, row):

@@ -86,7 +86,7 @@ def watch(note: Callable[[str], Any], replace: Callable[[Any, str, Any], None]) 
             hexadecimal.
         replace (`Callable`): `setattr`, or that of a `MonkeyPatch`.
     """
-    normal, add_noise, try_loss = PrivateGenerator.normal, sensitive.add_noise, sensitive.try_loss
+    normal, typed, try_loss = PrivateGenerator.normal, sensitive._typed, sensitive.try_loss
     trying: list[bool] = []  # a loss is tried on public noise, with a public generator
 
     def noted_normal(generator, shape, std, device="cpu"):
@@ -97,7 +97,7 @@ def watch(note: Callable[[str], Any], replace: Callable[[Any, str, Any], None]) 
 
     def noted_step(*arguments, **options):
         note("step")
-        return add_noise(*arguments, **options)
+        return typed(*arguments, **options)
 
     def tried(*arguments, **options):
         trying.append(True)
@@ -108,7 +108,7 @@ def watch(note: Callable[[str], Any], replace: Callable[[Any, str, Any], None]) 
 
     replace(sensitive, "try_loss", tried)
     replace(PrivateGenerator, "normal", noted_normal)
-    replace(sensitive, "add_noise", noted_step)
+    replace(sensitive, "_typed", noted_step)
 
 
 def start(method: str, flags: list[str], said: Path, file_size: int | None = None, drawn: Path | None = None) -> Any:

@@ -214,7 +214,7 @@ def test_a_model_of_the_result_costs_nothing_more(script, flags, tmp_path, monke
         assert second[fact] == first[fact]
     assert [file["name"] for file in second["files"]] != [file["name"] for file in first["files"]]
     (child / "privacy_receipt.json").write_text(json.dumps({**second, "derived_from": ["none"]}))
-    assert any("derived from" in problem for problem in verify.verify(child)[1])
+    assert any("derived_from" in problem for problem in verify.verify(child)[1])
 
 
 def test_a_layer_that_a_network_lacks_is_refused_and_nothing_is_asked(script, flags, tmp_path):
