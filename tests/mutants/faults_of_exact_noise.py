@@ -320,13 +320,6 @@ EXACT = (
         (f"{AT_THE_DOOR}::test_gradients_whose_norms_alone_follow_from_their_place_are_refused",),
     ),
     Fault(
-        "exact: a receipt is proven for any grid",
-        "diffusers_dp/release/receipt.py",
-        'row["query"].get("grid") == STEPS for row',
-        '"grid" in row["query"] for row',
-        ("release/test_exact_receipts.py::test_one_question_without_the_grid_lowers_the_status",),
-    ),
-    Fault(
         "exact: the rate of coins is rounded down",
         POISSON,
         "return math.ceil(sample_rate * 2**53)",
