@@ -20,8 +20,8 @@ from diffusers_dp.audit.canary_runs import stand_in_runs
 from diffusers_dp.errors import UsageError
 from diffusers_dp.mechanisms import KINDS, Banded, Everyone, Mechanism, Poisson, Shares, kinds, mechanism_of
 from diffusers_dp.privacy import passages
-from support.bands import bands_of, one_hot_loss, one_weight_each
-from support.doors import make_door, put
+from support.bands import bands_of, numbered, one_hot_loss, one_weight_each
+from support.doors import make_door, make_ledger, put
 from support.ledgers import on_disk
 from support.places import ROOT
 
@@ -59,9 +59,6 @@ def test_the_ledger_takes_it_and_reads_it_again(fixed_size, tmp_path):
 
 
 def test_the_door_draws_it(fixed_size):
-    from support.bands import numbered
-    from support.doors import make_ledger
-
     door = make_door(images=numbered(COUNT), class_names=None, ledger=make_ledger(COUNT))
     quiet = fixed_size.with_noise(0.01)
     model = one_weight_each(COUNT)
@@ -125,10 +122,8 @@ def test_no_cut_of_a_stream_is_cheaper_than_the_whole(mechanism: Mechanism):
 @pytest.mark.parametrize("mechanism", [bands_of(2), bands_of(4)], ids=["2", "4"])
 def test_no_unit_takes_part_more_often_than_is_counted(mechanism: Banded):
     for first, steps in itertools.product(range(5), range(1, 12)):
-        turns = [
-            sum(step % mechanism.num_groups == group for step in range(first, first + steps)) for group in range(4)
-        ]
-        assert max(turns) <= mechanism.turns(steps)
+        groups = [step % mechanism.num_groups for step in range(first, first + steps)]
+        assert max(map(groups.count, groups)) <= mechanism.turns(steps)
 
 
 def test_the_sensitivity_of_shares_is_that_of_an_arbitrary_change():

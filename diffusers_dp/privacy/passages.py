@@ -24,7 +24,8 @@ class Passage:
 
     Raises:
         UsageError: More noise than `--noise exact` can draw.
-        ValueError: The units have no ids, and the mechanism has groups.
+        ValueError: The units have no ids, and the mechanism has groups. Or noise is exact, and the sensitivity is not
+            one clip norm, which the grid stands for.
     """
 
     fine = 1  # steps of the grid to one of `STEPS`
@@ -32,6 +33,8 @@ class Passage:
     def __init__(self, mechanism: Mechanism, records: PrivateRecords, generator: PrivateGenerator):
         self.mechanism, self.records, self.generator = mechanism, records, generator
         if mechanism.exact:
+            if mechanism.sensitivity(1.0) != 1.0:
+                raise ValueError("Exact noise covers a sensitivity of one clip norm.")
             refuse_too_much_noise(mechanism.noise_multiplier, STEPS * self.fine)
 
     def __reduce__(self):

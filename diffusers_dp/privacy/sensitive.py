@@ -262,9 +262,8 @@ class SensitiveImages:
             """Of one sample, over the records of this process."""
             total = widened(blank.new_zeros(num_rows, blank.shape[1]))  # an empty sample has this shape too
             batches = records.batches_for_question(passage.units(0), size, self._generator, device)
-            if (
-                row.sampling_probability == 1 and records.units is None
-            ):  # else a bar would tell how many were drawn or exist
+            # Else a bar would tell how many were drawn or exist.
+            if row.sampling_probability == 1 and records.units is None:
                 batches = self._with_bar(batches, f"Asking {name}")
             batches = in_full_rows(batches, size) if self._exact else batches
             for images, labels, counted, images_of_unit in batches:

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 
 from ..accounting.ledger import PrivacyLedger
-from ..accounting.ledger_file import ReleaseRows
 from ..accounting.ledger_row import LedgerRow
 from ..distributed.interruption import uninterrupted
 from ..distributed.processes import Processes
@@ -54,15 +53,13 @@ class NoisyAnswers:
         assert stored is not None
         return stored
 
-    def get(
-        self, row: LedgerRow, ledger: PrivacyLedger | ReleaseRows, **meaning: Any
-    ) -> dict[str, torch.Tensor] | None:
+    def get(self, row: LedgerRow, ledger: PrivacyLedger, **meaning: Any) -> dict[str, torch.Tensor] | None:
         """
         The answer as it was put, on the CPU, or `None` if the query has not been answered.
 
         Args:
             row (`LedgerRow`): The question, as this run would ask it.
-            ledger (`PrivacyLedger` or `ReleaseRows`): Ledger of the run, which must hold what the answer cost.
+            ledger (`PrivacyLedger`): Ledger of the run, which must hold what the answer cost.
             meaning (JSON values): As given to `put`.
 
         Raises:
@@ -71,9 +68,7 @@ class NoisyAnswers:
         """
         return self.processes.on_first(lambda: self._get(row, ledger, meaning))
 
-    def _get(
-        self, row: LedgerRow, ledger: PrivacyLedger | ReleaseRows, meaning: dict[str, Any]
-    ) -> dict[str, torch.Tensor] | None:
+    def _get(self, row: LedgerRow, ledger: PrivacyLedger, meaning: dict[str, Any]) -> dict[str, torch.Tensor] | None:
         folder = self.folder / row.name
         if not folder.exists():
             return None

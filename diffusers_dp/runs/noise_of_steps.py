@@ -19,8 +19,11 @@ _KEPT = ("noise_multiplier", "coefficients", "group_key")
 
 def candidates_of(config: DPSGDConfig, sampling: SamplingFacts, ids: str) -> tuple[Mechanism, ...]:
     """Mechanisms that the flags allow, without their noise."""
-    workload = Workload(config.max_train_steps, config.lr_scheduler, config.lr_warmup_steps, config.ema_decay)
-    return config.mechanisms(sampling.sample_rate, workload, ids)
+    return config.mechanisms(sampling.sample_rate, _workload(config), ids)
+
+
+def _workload(config: DPSGDConfig) -> Workload:
+    return Workload(config.max_train_steps, config.lr_scheduler, config.lr_warmup_steps, config.ema_decay)
 
 
 def chosen_mechanism(
@@ -46,8 +49,7 @@ def chosen_mechanism(
     ]
     if len(found) == 1:
         return found[0], {}
-    workload = Workload(config.max_train_steps, config.lr_scheduler, config.lr_warmup_steps, config.ema_decay)
-    errors = {mechanism.num_groups: mechanism.error(workload) for mechanism in found}
+    errors = {mechanism.num_groups: mechanism.error(_workload(config)) for mechanism in found}
     best = min(found, key=lambda each: errors[each.num_groups]) if config.least_error else found[-1]
     return best, errors
 

@@ -320,6 +320,13 @@ EXACT = (
         (f"{AT_THE_DOOR}::test_gradients_whose_norms_alone_follow_from_their_place_are_refused",),
     ),
     Fault(
+        "exact: noise of one clip norm covers any sensitivity",
+        "diffusers_dp/privacy/passages.py",
+        "            if mechanism.sensitivity(1.0) != 1.0:",
+        "            if False:",
+        ("privacy/test_exact_noise.py::test_exact_noise_covers_one_clip_norm",),
+    ),
+    Fault(
         "exact: the rate of coins is rounded down",
         POISSON,
         "return math.ceil(sample_rate * 2**53)",

@@ -107,15 +107,15 @@ IMAGES = (
     Fault(
         "a bar tells how many images were drawn",
         DOOR,
-        "                row.sampling_probability == 1 and records.units is None\n",
-        "                records.units is None\n",
+        "            if row.sampling_probability == 1 and records.units is None:\n",
+        "            if records.units is None:\n",
         ("privacy/test_sensitive.py::test_a_bar_counts_the_declared_images_and_none_tells_how_many_were_drawn",),
     ),
     Fault(
         "a bar tells how many images of units there are",
         DOOR,
-        "                row.sampling_probability == 1 and records.units is None\n",
-        "                row.sampling_probability == 1\n",
+        "            if row.sampling_probability == 1 and records.units is None:\n",
+        "            if row.sampling_probability == 1:\n",
         ("privacy/test_sensitive.py::test_a_bar_counts_the_declared_images_and_none_tells_how_many_were_drawn",),
     ),
     Fault(

@@ -15,12 +15,13 @@ from diffusers_dp.gradients import per_example
 from diffusers_dp.gradients import step as step_module
 from diffusers_dp.gradients.parts import norms
 from diffusers_dp.gradients.sampling import poisson_sample
-from diffusers_dp.mechanisms import sampled
+from diffusers_dp.mechanisms import Poisson, sampled
 from diffusers_dp.mechanisms.band_coefficients import square_root_coefficients
 from diffusers_dp.mechanisms.banded import COEFFICIENT_STEPS
 from diffusers_dp.mechanisms.mechanism import STEPS
 from diffusers_dp.mechanisms.poisson import rate_of_coins
 from diffusers_dp.privacy import sensitive
+from diffusers_dp.privacy.passages import Passage
 from diffusers_dp.randomness.banded_noise import BandedSums, whole_coefficients
 from diffusers_dp.randomness.keyed_hash import digests_of
 from diffusers_dp.randomness.private_generator import PrivateGenerator
@@ -594,3 +595,9 @@ def test_a_rate_is_one_that_coins_have(mechanism):
     exact = mechanism.at(exact=True)
     assert exact.sampling_probability * 2**53 % 1 == 0
     assert 0 <= exact.sampling_probability - mechanism.sampling_probability < 2**-50
+
+
+def test_exact_noise_covers_one_clip_norm(monkeypatch):
+    monkeypatch.setattr(Poisson, "sensitivity", lambda self, clip_norm: 2 * clip_norm)
+    with pytest.raises(ValueError, match="one clip norm"):
+        Passage(sampled(0.1, exact=True), None, None)
