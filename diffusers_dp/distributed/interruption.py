@@ -31,7 +31,8 @@ _unfinished = 0  # nesting depth of `uninterrupted`
 @contextlib.contextmanager
 def stoppable() -> Iterator[None]:
     """Wraps a training script's `main`: SIGTERM raises `Interrupted`, at once or at the end of an `uninterrupted`
-    block. A second SIGTERM, or Ctrl-C, ends the process at once.
+    block. A second SIGTERM, or Ctrl-C, ends the process at once. Once another process was lost, SIGTERM is ignored
+    until this one has told so and ended, because launchers then send it.
 
     Raises:
         Interrupted: SIGTERM came.
@@ -45,7 +46,7 @@ def stoppable() -> Iterator[None]:
         with in_one_sentence():
             yield
     finally:
-        if hears:
+        if hears and signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:  # so after a lost process, until the end
             signal.signal(signal.SIGTERM, before)
 
 

@@ -5,6 +5,7 @@ import inspect
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from torch import distributed
 from diffusers_dp.accounting.ledger import PrivacyLedger
 from diffusers_dp.audit.noise import noise_p_values
 from diffusers_dp.audit.turns import groups_of_rows
-from diffusers_dp.distributed.interruption import STOPPED
+from diffusers_dp.distributed.interruption import STOPPED, stoppable
 from diffusers_dp.distributed.launcher import tell
 from diffusers_dp.distributed.processes import LOST, Processes, start_processes
 from diffusers_dp.distributed.shared_ledger import SharedLedger
@@ -338,6 +339,16 @@ def test_what_all_processes_say_is_printed_once(monkeypatch, capsys):
     tell(refused)
     tell(UsageError("this machine's alone"))
     assert capsys.readouterr().err == f"error: {LOST}\nerror: this machine's alone\n"
+
+
+def test_the_signal_of_a_launcher_does_not_end_what_is_said_of_a_lost_process():
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(ProcessLost), stoppable(), Processes()._together():
+            raise RuntimeError("Connection closed by peer")
+        os.kill(os.getpid(), signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 # Whole runs.
