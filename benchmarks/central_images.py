@@ -46,7 +46,7 @@ def main() -> None:
 def error(
     values: torch.Tensor, labels: torch.Tensor, clip_norm: float, middle: float, config: FETAProConfig, seed: int
 ) -> float:
-    """Of one answer to the question of central images, whose values have `middle` taken off."""
+    """Of one answer to the query of central images, whose values have `middle` taken off."""
     generator = torch.Generator().manual_seed(seed)
     classes, rate, sigma = (
         int(labels.max()) + 1,

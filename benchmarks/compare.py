@@ -17,8 +17,8 @@ from typing import Any
 from diffusers_dp.dossier.evidence import MOST_BYTES, REPORTS
 from diffusers_dp.errors import UsageError
 from diffusers_dp.evaluation.analyses import BETTER, HIGHER, LOWER
-from diffusers_dp.files.strange_files import read_bounded
-from diffusers_dp.files.strange_values import bounded_number, bounded_text, parse_json
+from diffusers_dp.files.untrusted_files import read_bounded
+from diffusers_dp.files.untrusted_values import bounded_number, bounded_text, parse_json
 from diffusers_dp.runs.plan_picture import check_picture
 
 

@@ -1,11 +1,11 @@
-"""What does `--noise exact` cost a question? The same question in whole numbers and in floating point, in turn, in one
+"""What does `--noise exact` cost a query? The same query in whole numbers and in floating point, in turn, in one
 process; the trial of bits is included.
 
-    OMP_NUM_THREADS=1 python benchmarks/exact_questions.py --method moments --config mnist_cpu
-    OMP_NUM_THREADS=1 python benchmarks/exact_questions.py --method dp_merf --config mnist_cpu
+    OMP_NUM_THREADS=1 python benchmarks/exact_queries.py --method moments --config mnist_cpu
+    OMP_NUM_THREADS=1 python benchmarks/exact_queries.py --method dp_merf --config mnist_cpu
 
 The images are noise, as many as the recipe declares or `--num_images`; the features are those of the pre-flight.
-Printed for each question: seconds in floating point, and the median ratio over the rounds.
+Printed for each query: seconds in floating point, and the median ratio over the rounds.
 """
 
 import argparse
@@ -44,7 +44,7 @@ def main() -> None:
         door.noisy_sum(query.stand_in(), sampled(1.0, by_label=True), clip_norm=query.clip_norm, name=query.name)
         return time.perf_counter() - began
 
-    for query in tqdm(config.queries, desc="Questions"):
+    for query in tqdm(config.queries, desc="Queries"):
         pairs = [(seconds(query, False), seconds(query, True)) for _ in range(given.rounds)]
         ratio = statistics.median(exact / plain for plain, exact in pairs)
         tqdm.write(f"{query.name}: {statistics.median(plain for plain, _ in pairs):.2f} s, ratio {ratio:.2f}")

@@ -6,7 +6,7 @@
     python benchmarks/scaling.py --only ranks --images_per_rank 1000000 --seconds_per_image 0.002 --parameters 500e6
 
 1. **Memory.** For each number of images, tiny ones written as a parquet data set: a fresh process decodes them by
-   `load_images`. For each of `--mapped_images`: a fresh process asks a question of five Poisson samples through the
+   `load_images`. For each of `--mapped_images`: a fresh process asks a query of five Poisson samples through the
    door, of images in an empty file of their size, which may exceed the memory of the machine. Memory that only the
    process can free ("own") is told from pages of mapped files, which the kernel drops when it needs them ("mapped").
    Linux only; a second for each 10,000 images decoded.

@@ -64,7 +64,7 @@ EXACT_RNG = "the operating system's generator for noise and samples; numpy Philo
 RNG_KINDS = ("numpy Philox 4x64, 128-bit key; on CUDA torch's Philox 4x32, a fresh 64-bit seed per draw", EXACT_RNG)
 CLIP_STEPS, COIN = 2**18, 2**53  # of `--noise exact`: steps of a clip norm, and of a probability
 RELEASED = "release of diffusers_dp"  # kind of a public input
-#: Words in names of what the noise may follow from, which no question states.
+#: Words in names of what the noise may follow from, which no query states.
 SECRETS = {"key", "keys", "secret", "secrets", "seed", "seeds", "salt", "entropy", "password", "token"}
 VERSION, LEAST_ASSUMPTIONS, MOST_BOUNDS = r"[\w.+-]{1,100}", 5, 20
 UNIT, DATASET_ID = r"(?! |.*  )[\w .-]{1,100}(?<! )", r"[A-Za-z0-9][\w.-]{0,99}"  # no stray spaces
@@ -617,7 +617,7 @@ def _fits(value: Any, table: Any) -> tuple[bool, str]:
 
 class Asked(NamedTuple):
     """An event, read. Its `kind` is `everyone`, `poisson`, `banded` or `shares`: who is in a sum. It is sampled with
-    this probability, of a unit whose turn it is; `facts` are what its question says."""
+    this probability, of a unit whose turn it is; `facts` are what its query says."""
 
     id: int
     stage: str
@@ -951,7 +951,7 @@ STAGES = {
     "saliency": ("everyone", False, False),
 }
 STATED = {str(name).partition("@")[0].rstrip("?") for name in EVENT["query"]}
-#: Whole numbers that questions state besides, and what `curriculum` calls some of them.
+#: Whole numbers that queries state besides, and what `curriculum` calls some of them.
 FACTS = {
     "stride", "num_bins", "num_features", "num_frequencies", "num_levels", "num_parts", "num_candidates", "num_votes",
     "num_networks", "width", "classes_per_class", "synthetic_images",
@@ -998,7 +998,7 @@ def _problems_of_method(
 ) -> Iterator[str]:
     (kinds, by_label, repeated), facts = STAGES.get(event.stage, ("everyone", True, False)), event.facts
     if event.kind not in kinds.split() or event.kind == method.never:
-        yield f"{event.stage} is a question to {kinds.replace(' ', ' or ')}, and not to {event.kind}"
+        yield f"{event.stage} is a query to {kinds.replace(' ', ' or ')}, and not to {event.kind}"
     if "grid" in facts and method.never == "exact":
         yield "its method has no exact noise"
     if event.by_label != (by_label and parallel):
@@ -1012,7 +1012,7 @@ def _problems_of_method(
         yield "its votes or its clip norm are not those of the curriculum"
     for name, value in facts.items():
         if name not in STATED and not (name in FACTS and isinstance(value, int)):
-            yield f"no question of this library states {ascii(name)} so"
+            yield f"no query of this library states {ascii(name)} so"
         if said.get(CALLED.get(name, name), value) != value:
             yield f"its {name} is not that of the curriculum"
     expected = facts.get("shares") or facts.get("sample_rate", event.sampled) * event.units
@@ -1079,12 +1079,12 @@ def _rough(events: list[Counted], delta: float) -> float:
     return rough if rough <= MOST_EPSILON else scale(_kinds(events), delta)
 
 
-def scale(questions: Iterable[tuple[float, float, int]], delta: float) -> float:
+def scale(queries: Iterable[tuple[float, float, int]], delta: float) -> float:
     """Epsilon by Renyi divergences of orders near 1, as a scale of PLD's grid and never as a claim: dp_accounting has
     no fractional orders where noise is little.
 
     Args:
-        questions (iterable): Noise multiplier, sampling probability and steps of each Poisson-sampled Gaussian.
+        queries (iterable): Noise multiplier, sampling probability and steps of each Poisson-sampled Gaussian.
         delta (`float`): delta, in (0, 1).
     """
     import numpy as np
@@ -1092,7 +1092,7 @@ def scale(questions: Iterable[tuple[float, float, int]], delta: float) -> float:
 
     orders = np.array(LOW_ORDERS)[:, None]
     divergences = np.zeros(len(LOW_ORDERS))
-    for sigma, q, steps in questions:
+    for sigma, q, steps in queries:
         x = np.linspace(-12 * sigma, LOW_ORDERS[-1] + 12 * sigma, 10_000)
         density = -((x / sigma) ** 2) / 2
         loss = np.logaddexp(math.log(max(1 - q, 1e-300)), math.log(q) + (x - 0.5) / sigma**2)
@@ -1173,10 +1173,10 @@ def epsilon(
     accountant: Any = RdpAccountant(orders, adjacency) if interval is None else PLDAccountant(adjacency, interval)
     # In the ledger's order, for sums of floats depend on it.
     for sigma, q, steps in _kinds(events):
-        question: dp.DpEvent = dp.GaussianDpEvent(sigma)
+        query: dp.DpEvent = dp.GaussianDpEvent(sigma)
         if q < 1:
-            question = dp.PoissonSampledDpEvent(q, question)
-        accountant.compose(question, steps)
+            query = dp.PoissonSampledDpEvent(q, query)
+        accountant.compose(query, steps)
     if interval is not None:
         return epsilon_by_pld(accountant, delta)
     # At 0 and below there is only rounding, from which dp_accounting would conclude that epsilon is 0.
@@ -1285,7 +1285,7 @@ def _printable(text: str) -> str:
 
 
 def _kinds(events: list[Counted]) -> list[Counted]:
-    """Steps of equal questions together, in order: the cost does not depend on how they were reserved."""
+    """Steps of equal queries together, in order: the cost does not depend on how they were reserved."""
     steps: Counter[tuple[float, float]] = Counter()
     for event in events:
         steps[event.noise_multiplier, event.sampling_probability] += event.steps

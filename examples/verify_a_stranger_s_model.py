@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Verify a stranger's model
 #
-# A receipt lists every question that was put to the training images. Anybody can compute epsilon from it again, and
+# A receipt lists every query that was put to the training images. Anybody can compute epsilon from it again, and
 # compare the hashes of the files.
 
 # %%
@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from diffusers_dp.release.plain_words import attack_in_words, plain_guarantee, questions
+from diffusers_dp.release.plain_words import attack_in_words, plain_guarantee, queries
 from diffusers_dp.verify import verify
 
 
@@ -39,7 +39,7 @@ print(problems or "numbers consistent, unsigned")
 
 # %%
 print(plain_guarantee(receipt), attack_in_words(receipt), sep="\n")
-for asked in questions(receipt["events"]):
+for asked in queries(receipt["events"]):
     print(f"{asked['stage']}: {asked['steps']} times, noise multiplier {asked['noise_multiplier']:.4g}")
 
 # %% [markdown]

@@ -48,7 +48,7 @@ def pytest_collection_finish():
 def entropy_of_this_test(request, monkeypatch):
     """A stream of the test's name in the place of the operating system's entropy, in this process.
 
-    The suite asks some hundred questions that an honest program fails with a probability of 1e-5 or 1e-4 each. A test
+    The suite asks some hundred queries that an honest program fails with a probability of 1e-5 or 1e-4 each. A test
     that is red once in a hundred runs teaches people to run it again; with its own draws it is red or green for good.
     """
     stream = np.random.default_rng(zlib.crc32(request.node.nodeid.encode())).bytes

@@ -128,7 +128,7 @@ def two_runs(tmp_path_factory):
 
 
 def test_every_draw_was_paid_for(watched):
-    """Of each question the ledger holds, step by step: one Poisson sample of all N, what the loss draws, and noise of
+    """Of each query the ledger holds, step by step: one Poisson sample of all N, what the loss draws, and noise of
     the stated standard deviation, once for each sum. Nothing is drawn that the ledger does not hold, nor before it is
     on disk."""
     _, rows = read_ledger(watched.output_dir)
@@ -138,7 +138,7 @@ def test_every_draw_was_paid_for(watched):
     for row in rows:
         std = row["noise_multiplier"] * row["query"]["clip_norm"]
         times, is_step = row["steps_reserved"], row["stage"] == "dp_sgd"
-        # A question passes over the images once for each repeat, is charged, and then gets its noise.
+        # A query passes over the images once for each repeat, is charged, and then gets its noise.
         for repeats in [1] * times if is_step else [times]:
             for _ in range(repeats):
                 sample = next(draws)
@@ -259,7 +259,7 @@ def test_other_neighbours_cannot_be_asked_for(tmp_path):
 def test_a_ledger_for_other_neighbours_is_not_continued(tmp_path, adjacency):
     budget = {"target_epsilon": 5.0, "target_delta": 1e-5, "num_images": 100}
     path = tmp_path / "ledger.jsonl"
-    PrivacyLedger(path, **budget).reserve(LedgerRow("question", sampled(1.0, 9.0)))
+    PrivacyLedger(path, **budget).reserve(LedgerRow("query", sampled(1.0, 9.0)))
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     lines[0]["adjacency"] = adjacency
     chain = ""

@@ -1,6 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Three histories of a data set, from command lines to receipts: each sum is that of dp_accounting alone, over all
-questions that were ever put to its images."""
+queries that were ever put to its images."""
 
 import json
 
@@ -74,7 +74,7 @@ class House:
         cli(["evaluate", *real, *JUDGE, *self.books, *flags, "--output_dir", str(self.folder / "judged")])
 
     def rows(self):
-        """All questions that the ledger holds, in its order."""
+        """All queries that the ledger holds, in its order."""
         (path,) = (self.folder / "ledgers").glob("*.jsonl")
         return [line for line in map(json.loads, path.read_text().splitlines()) if "stage" in line]
 
@@ -83,15 +83,15 @@ def sum_of(events, interval):
     """By dp_accounting alone."""
     accountant = PLDAccountant(dp.NeighboringRelation.REPLACE_SPECIAL, interval)
     for event in events:
-        question = dp.GaussianDpEvent(event["noise_multiplier"])
+        query = dp.GaussianDpEvent(event["noise_multiplier"])
         if event["sampling_probability"] < 1:
-            question = dp.PoissonSampledDpEvent(event["sampling_probability"], question)
-        accountant.compose(question, event["steps_reserved"])
+            query = dp.PoissonSampledDpEvent(event["sampling_probability"], query)
+        accountant.compose(query, event["steps_reserved"])
     return accountant.get_epsilon(float(DELTA))
 
 
 def check(release, rows):
-    """The receipt counts these questions and no others, and verifies."""
+    """The receipt counts these queries and no others, and verifies."""
     receipt, problems = verify.verify(release)
     listed = [event for each in (receipt, *receipt["prior_releases"]) for event in each["events"]]
     dataset = receipt["dataset"]

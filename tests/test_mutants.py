@@ -59,7 +59,7 @@ sys.exit(runner.main(["--root", sys.argv[1], "--jobs", "2", *sys.argv[2:]], faul
 """
 CAUGHT = ("the wrong answer", "answer = 42", "answer = 41")
 CAUGHT_TOO = ("a wrong answer too", "answer = 42", "answer = 43")
-BY_ANOTHER = ("the wrong question", "question = 'why'", "question = 'how'")
+BY_ANOTHER = ("the wrong query", "query = 'why'", "query = 'how'")
 SURVIVES = ("another comment", "# a remark", "# a word")
 
 
@@ -67,11 +67,11 @@ SURVIVES = ("another comment", "# a remark", "# a word")
 def repository(tmp_path):
     for name in ("diffusers_dp", "tests"):
         (tmp_path / name).mkdir()
-    (tmp_path / "diffusers_dp" / "__init__.py").write_text("answer = 42\nquestion = 'why'\n# a remark\n")
+    (tmp_path / "diffusers_dp" / "__init__.py").write_text("answer = 42\nquery = 'why'\n# a remark\n")
     (tmp_path / "tests" / "test_it.py").write_text(
-        "from diffusers_dp import answer, question\n\n"
+        "from diffusers_dp import answer, query\n\n"
         "def test_answer():\n    assert answer == 42\n\n"
-        "def test_question():\n    assert question == 'why'\n"
+        "def test_query():\n    assert query == 'why'\n"
     )
     return tmp_path
 
@@ -104,7 +104,7 @@ def test_a_survivor_fails_the_run(fault, repository):
 
 def test_faults_prove_nothing_where_the_tests_fail_without_them(repository):
     (repository / "diffusers_dp" / "__init__.py").write_text(
-        "answer = 43\nquestion = 'why'\n# a remark\nanswer = 42 + 1\n"
+        "answer = 43\nquery = 'why'\n# a remark\nanswer = 42 + 1\n"
     )
     code, said = make_mutants(repository, SURVIVES)
     assert code == 1 and "must pass before faults are planted" in said, said
@@ -119,7 +119,7 @@ def test_a_fault_that_ends_the_tests_is_not_taken_for_caught(repository):
 def test_a_second_call_decides_what_is_left(repository):
     """The first was ended by a fault that nobody can judge; what it found is written down, and holds for these files
     and faults alone. A line that a kill left half written is none."""
-    ends = ("no package", "question = 'why'", "raise SystemExit")
+    ends = ("no package", "query = 'why'", "raise SystemExit")
     code, said = make_mutants(repository, CAUGHT, SURVIVES, ends, flags=["--jobs", "1"])
     assert code == 1 and "3 faults, 0 of them decided before" in said and "neither passed nor failed" in said, said
     kept = repository / "build" / "mutants.jsonl"

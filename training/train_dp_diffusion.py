@@ -7,7 +7,7 @@
 
 Stages: public pre-training, or a pre-trained pipeline, or neither -> DP-SGD on the sensitive images -> release/. The
 K draws of an image are of diffusion time (by `--expert timestep_mixture`), noise, flips and crops. Only DP-SGD and the
-question of `--evaluation_reserve` touch the sensitive images, through `SensitiveImages`. Each writes its row to the
+query of `--evaluation_reserve` touch the sensitive images, through `SensitiveImages`. Each writes its row to the
 ledger first.
 
 Paper: "Differentially Private Diffusion Models Generate Useful Synthetic Images" (Ghalebikesabi et al. 2023).

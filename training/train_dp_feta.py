@@ -7,7 +7,7 @@
 
 Stages, in the paper's order: noisy central images (`--central_images`: the mean, or the mode from histograms) ->
 warm-up on them -> DP-SGD on the sensitive images -> release/. Public images or a pre-trained pipeline may come first,
-or public images be mixed with the central ones (`--mix_public_images`). Only the query, DP-SGD and the question of
+or public images be mixed with the central ones (`--mix_public_images`). Only the query, DP-SGD and the query of
 `--evaluation_reserve` touch the images, through `SensitiveImages`; each writes its row to the ledger first.
 
 Paper: "From Easy to Hard: Building a Shortcut for Differentially Private Image Synthesis".
@@ -35,7 +35,7 @@ def train(run: "Run") -> None:
     if not run.config.mix_public_images:
         run.pretrain()
 
-    # 2. One question, answered once, and a warm-up that reads its noisy answer only.
+    # 2. One query, answered once, and a warm-up that reads its noisy answer only.
     if not run.resumes_dp_sgd:
         central = run.ask(run.config.central_images_query)
         warm_up(run, central)

@@ -9,8 +9,8 @@ adapters for it.
     accelerate launch training/train_dp_ldm.py --train all --public_data_dir photos ...     # a new UNet
 
 Stages: each image is encoded once by the public autoencoder, into private/cache (-> a new UNet learns the latents of
-public images) (-> noisy central images, and a warm-up on them) (-> DP-SAPF's question) -> DP-SGD on the latents ->
-release/. Only these questions and DP-SGD touch the sensitive images, through `SensitiveImages`; each writes its row to
+public images) (-> noisy central images, and a warm-up on them) (-> DP-SAPF's query) -> DP-SGD on the latents ->
+release/. Only these queries and DP-SGD touch the sensitive images, through `SensitiveImages`; each writes its row to
 the ledger first. The pipeline's own scale of latents is public; prompts are fixed and encoded once.
 
 A release holds `pytorch_lora_weights.safetensors`, which `pipe.load_lora_weights` of Diffusers reads, and names its
@@ -51,8 +51,8 @@ def train(run: "LatentRun[LatentConfig]") -> None:
     config, targets = run.config, run.config.targets
     if (salient := config.salient) is not None:
         saliency = run.saliency(SALIENCY_TIMES, config.seed)
-        question = replace(salient.saliency_query, base_sha256=run.base.origin["files_sha256"])
-        chosen = run.ask_latents(question, saliency)
+        query = replace(salient.saliency_query, base_sha256=run.base.origin["files_sha256"])
+        chosen = run.ask_latents(query, saliency)
         targets = tuple(saliency.names[number] for number in chosen.tolist())
 
     # 4. DP-SGD on the latents, and the release.

@@ -14,7 +14,7 @@ Stages, in the paper's order:
 With `--auxiliary_features moments`, noisy moments replace the features, and images drawn from them the generator's.
 `--expert distillation_steps` teaches the network their ideal denoiser first.
 Public pre-training, or a pre-trained pipeline, comes first where one is named. Only the queries, DP-SGD and the
-question of `--evaluation_reserve` touch the images, through `SensitiveImages`. Each writes its row to the ledger
+query of `--evaluation_reserve` touch the images, through `SensitiveImages`. Each writes its row to the ledger
 first.
 
 Paper: "From Easy to Hard++: Promoting Differentially Private Image Synthesis Through Spatial-Frequency Curriculum".
@@ -49,7 +49,7 @@ def train(run: "Run") -> None:
     scheduler = curriculum_of(run)
     run.processes.on_first(lambda: scheduler.save_pretrained(run.folder.private / "warmup_scheduler"))
 
-    # 2. Two questions, each answered once, and a warm-up that reads their noisy answers only.
+    # 2. Two queries, each answered once, and a warm-up that reads their noisy answers only.
     if not run.resumes_dp_sgd:
         warm_up(run, scheduler)
 
@@ -75,7 +75,7 @@ def warm_up(run: "Run", scheduler: "FrequencyWarmupScheduler") -> None:
     import torch
 
     from diffusers_dp.models import DDIMGenerator
-    from diffusers_dp.runs.moments import ask_for_moments, distil
+    from diffusers_dp.runs.moments_run import ask_for_moments, distil
     from diffusers_dp.runs.warm_up import curriculum_batch, fit_generator
     from diffusers_dp.runs.warm_up_images import CentralImages, LabelledImages
 

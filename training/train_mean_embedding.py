@@ -8,7 +8,7 @@ release it.
         --feature_network path/to/network --class_names benign,malignant --target_epsilon 5
 
 Stages, in the papers' order: the noisy mean embedding, one sum of features for each class and moment -> a generator
-whose images have nearly that mean (-> a diffusion model that learned them) -> release/. Only the questions touch the
+whose images have nearly that mean (-> a diffusion model that learned them) -> release/. Only the queries touch the
 images, through `SensitiveImages`; each writes its row to the ledger first. There is no DP-SGD: fitting is
 post-processing, for as many steps as one likes, and so is the choice among generators, by noisy answers of its own.
 
@@ -40,7 +40,7 @@ def train(run: "Run") -> None:
 
     from diffusers_dp.runs.result_model import model_of_generator, new_generator
 
-    # 1. The questions, each answered once.
+    # 1. The queries, each answered once.
     config = run.config
     weights = run.ask(config.class_counts[0]) if config.class_counts else torch.ones(1, 1)
     answers = {

@@ -7,7 +7,7 @@ from Gaussians with these moments, as a data set.
     accelerate launch training/train_moments.py --train_data_dir scans --class_names benign,malignant \\
         --num_train_images 1500 --resolution 64 --target_epsilon 5
 
-An image is described by its low frequencies. The questions are counts and means of each class, rounds of k-means that
+An image is described by its low frequencies. The queries are counts and means of each class, rounds of k-means that
 split a class into parts, covariances of the parts, and how many pixels have which value. With `--matched_networks` one
 more is about mean features of random networks. Only they touch the images, through `SensitiveImages`; each writes its
 row to the ledger first. No network is trained, and a run takes a minute or a few.
@@ -36,12 +36,12 @@ MATCHED = " Then they were moved to noisy mean features of random networks, to t
 
 def train(run: "Run") -> None:
     from diffusers_dp.release.dataset_release import DatasetArtefact
-    from diffusers_dp.runs.moments import ask_for_moments
+    from diffusers_dp.runs.moments_run import ask_for_moments
     from diffusers_dp.runs.result_model import model_of_release
 
     config, names = run.config, run.facts.class_names
 
-    # 1. The questions, and images that are drawn from the answers.
+    # 1. The queries, and images that are drawn from the answers.
     num_images = config.images_per_class * len(names or ("",))
     moments = ask_for_moments(run)
     images, labels = moments.draw(num_images, config.class_balance, config.seed)

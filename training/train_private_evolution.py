@@ -9,7 +9,7 @@ data set.
 
 In each generation every sensitive image votes for the candidate of its class that is nearest to it. The noisy
 histogram of the votes says which candidates have children; children are variations of them. Only the votes touch the
-images, through `SensitiveImages`; each question writes its row to the ledger first. No network is trained on the way.
+images, through `SensitiveImages`; each query writes its row to the ledger first. No network is trained on the way.
 
 The release is a data set, `datasets.load_dataset("runs/pe/release")`. With `--train_on_result` there is
 a second one, `model/release/`: a diffusion model of these images, which cost no more.
@@ -78,8 +78,8 @@ def evolve(
     generations = list(zip(config.votes, config.strengths, strict=True))
     for query, strength in run.processes.bar(generations, desc="Generations", unit="generation"):
         seen = population.embedded(embed, config.lookahead, strength, device)
-        question = replace(query, candidates_sha256=population.sha256, embedding=embed.facts)
-        votes = run.ask(question, NearestCandidates(embed, seen, config.num_votes))
+        asked = replace(query, candidates_sha256=population.sha256, embedding=embed.facts)
+        votes = run.ask(asked, NearestCandidates(embed, seen, config.num_votes))
         last = query.generation == len(config.votes)
         number = (config.images_per_class or config.candidates_per_class) if last else config.candidates_per_class
         population = population.children(votes, number, strength)

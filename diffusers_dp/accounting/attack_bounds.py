@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The most that an attacker can gain from a release: bounds from the privacy loss distribution of all its questions.
+"""The most that an attacker can gain from a release: bounds from the privacy loss distribution of all its queries.
 
 An attacker decides for each unit whether it was used. Let alpha be the share of unused units that are accused. For
 every real epsilon, the share of used units that are found is at most `e^epsilon alpha + delta(epsilon)` (Kairouz et

@@ -1,8 +1,8 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Epsilon of a composition of questions, and the noise that a target needs. Pure functions for the ledger.
+"""Epsilon of a composition of queries, and the noise that a target needs. Pure functions for the ledger.
 
 Neighbouring data sets differ in one image that is zeroed out (dp_accounting's `REPLACE_SPECIAL`). A mechanism says by
-its events what a question costs. Every number comes from `dp_accounting` (PLD and RDP) or Opacus (PRV, only
+its events what a query costs. Every number comes from `dp_accounting` (PLD and RDP) or Opacus (PRV, only
 on request); this file merges, caches and searches. No torch here. Functions import `dp_accounting`, which loads scipy,
 when they need it.
 """
@@ -113,7 +113,7 @@ def rdp(composition: Composition, orders: tuple[float, ...] = RDP_ORDERS) -> tup
     accountant = RdpAccountant(orders, NeighboringRelation.REPLACE_SPECIAL)
     with quiet_absl():  # it warns about every order that it skips; a missing order only loosens the bound
         accountant.compose(to_event(composition))
-    # The divergence of a real question is positive. Values at or below 0 are rounding (tiny q / sigma), and
+    # The divergence of a real query is positive. Values at or below 0 are rounding (tiny q / sigma), and
     # compute_epsilon would turn them into epsilon 0.
     return tuple(float(value) if value > 0 or not composition else math.inf for value in accountant.rdp)
 
@@ -159,7 +159,7 @@ def epsilon(composition: Composition, delta: float, accountant: str = "pld", int
 
         history = gaussians(composition)
         if history is None:
-            raise UsageError("prv cannot count these questions: give --accountant pld or rdp.", field="accountant")
+            raise UsageError("prv cannot count these queries: give --accountant pld or rdp.", field="accountant")
         prv = PRVAccountant()
         prv.history = history
         with warnings.catch_warnings():
@@ -175,7 +175,7 @@ def epsilon(composition: Composition, delta: float, accountant: str = "pld", int
 
 
 def composed(composition: Composition, interval: float) -> "PLDAccountant":
-    """Composes the privacy loss distributions of all questions, on a grid of this interval."""
+    """Composes the privacy loss distributions of all queries, on a grid of this interval."""
     from dp_accounting import NeighboringRelation
     from dp_accounting.pld import PLDAccountant
 
@@ -243,7 +243,7 @@ def calibrate(
     full resolution.
 
     Args:
-        before (`Composition`): Reserved questions; they cost `spent`, which is below the target.
+        before (`Composition`): Reserved queries; they cost `spent`, which is below the target.
         at_least (`float`): Smallest noise multiplier to return.
 
     Raises:
@@ -275,7 +275,7 @@ def calibrate(
             aim = target_epsilon * factor
             start = smallest_noise(coarse, aim, start, hopeless, width=1.001, at_least=at_least, tolerance=1e-5)
             start *= 1 + 2e-5
-        # The question's cost falls at least as fast as its noise rises, so this close to the target the noise is the
+        # The query's cost falls at least as fast as its noise rises, so this close to the target the noise is the
         # smallest to 1e-4.
         if 0 <= target_epsilon - exact(start) <= 1e-4 * (target_epsilon - spent):
             return start

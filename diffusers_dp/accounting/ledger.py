@@ -1,7 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The ledger: every question to the sensitive images, and their total cost.
+"""The ledger: every query to the sensitive images, and their total cost.
 
-Each run has one `PrivacyLedger`. A question (a `LedgerRow`) is written and synced to disk *before* its noise is drawn,
+Each run has one `PrivacyLedger`. A query (a `LedgerRow`) is written and synced to disk *before* its noise is drawn,
 a step of DP-SGD before an image is read, and both are refused if the total would exceed the target. Reserved steps
 count as spent, executed or not; a crash can therefore waste budget but never hide any.
 
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BudgetExceeded, IntegrityError, UsageError
-from ..files.strange_values import plain_facts
+from ..files.untrusted_values import plain_facts
 from ..mechanisms.mechanism import finite_number
 from ..words import FORMAT
 from .epsilon import Composition
@@ -33,7 +33,7 @@ from .ledger_row import LedgerRow
 
 
 class PrivacyLedger(LedgerCosts):
-    """Records questions, computes their total cost, and grants or refuses the next one.
+    """Records queries, computes their total cost, and grants or refuses the next one.
 
     Args:
         path (`Path`, *optional*): `private/ledger.jsonl`. `None` keeps the ledger in memory (planning). An existing
@@ -53,7 +53,7 @@ class PrivacyLedger(LedgerCosts):
     Attributes:
         dataset_bounds (list of `Bound`): Bounds promised to releases on their sum; no bound implies another.
         dataset_epsilon (`float`, *optional*): Smallest of these bounds that holds at this release's delta.
-        set_aside (list of `LedgerRow`): Later questions, for which `calibrate` and `affordable_steps` keep budget.
+        set_aside (list of `LedgerRow`): Later queries, for which `calibrate` and `affordable_steps` keep budget.
         after_first_row (`Callable`, *optional*): Callback once the first row of this release is on disk.
 
     Raises:
@@ -149,7 +149,7 @@ class PrivacyLedger(LedgerCosts):
     # Asking.
 
     def reserve(self, row: LedgerRow) -> int:
-        """Writes a question to disk, durably, and returns its id. Only then may it be answered.
+        """Writes a query to disk, durably, and returns its id. Only then may it be answered.
 
         Raises:
             BudgetExceeded: The total would exceed the target; nothing was written.
@@ -174,7 +174,7 @@ class PrivacyLedger(LedgerCosts):
                 "the same."
             )
         if problem := self.over_budget([row]):
-            raise BudgetExceeded(f"{row.steps} step(s) of {row.name!r} {problem}; the question was not asked.")
+            raise BudgetExceeded(f"{row.steps} step(s) of {row.name!r} {problem}; the query was not asked.")
         return entry
 
     def over_budget(self, rows: Sequence[LedgerRow]) -> str:
@@ -211,9 +211,9 @@ class PrivacyLedger(LedgerCosts):
         self._file.rewrite()
 
     def take_step(self, row: LedgerRow, *, reserve_steps: int = 1) -> int:
-        """Takes one reserved step of a repeated question.
+        """Takes one reserved step of a repeated query.
 
-        Uses the newest open reservation of *this process* for the same question (all fields but `steps`), and reserves
+        Uses the newest open reservation of *this process* for the same query (all fields but `steps`), and reserves
         `reserve_steps` more when none is left. Never uses reservations of an earlier process, because nobody knows
         which of their steps were executed. The step counts as executed from here on, in memory; `flush_executed`
         writes the count to disk.
@@ -223,7 +223,7 @@ class PrivacyLedger(LedgerCosts):
             the release ever reserved, lost ones included.
         """
         asked = self._file.own.asked
-        number = next((n for n in reversed(self._open) if asked[n].same_question(row)), None)
+        number = next((n for n in reversed(self._open) if asked[n].same_query(row)), None)
         if number is None:
             number = self.reserve(replace(row, steps=reserve_steps))
         entry = self._rows[number]

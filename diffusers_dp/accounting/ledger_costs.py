@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""What the rows of a ledger cost, and the noise that a further question needs. Nothing here writes or grants, and
+"""What the rows of a ledger cost, and the noise that a further query needs. Nothing here writes or grants, and
 nothing loads torch."""
 
 from bisect import bisect_left
@@ -43,7 +43,7 @@ class LedgerCosts:
     def epsilon_of_all_releases(self, *, extra: Sequence[LedgerRow] = (), delta: float | None = None) -> float:
         """Computes epsilon of all releases of the data set together, at the target delta or another one.
 
-        Uses PLD, the only accountant that supports every question.
+        Uses PLD, the only accountant that supports every query.
         """
         together = self._with_others(self._composition(extra))
         return accounting.cost(together, self.sum_target, self.target_delta if delta is None else delta, "pld")
@@ -128,9 +128,9 @@ class LedgerCosts:
         spent = self.epsilon(extra=self.set_aside)
         if not spent < self.target_epsilon:
             raise UsageError(
-                f"Earlier questions already cost epsilon {spent:.6g}, {spent - self.target_epsilon:.6g} over "
+                f"Earlier queries already cost epsilon {spent:.6g}, {spent - self.target_epsilon:.6g} over "
                 f"--target_epsilon {self.target_epsilon:g}. No noise in the remaining steps can bring it below "
-                f"{spent:.6g}: raise --target_epsilon above it, or the noise multipliers of those questions."
+                f"{spent:.6g}: raise --target_epsilon above it, or the noise multipliers of those queries."
             )
         before = self._composition(self.set_aside)
         sigma = self._calibrate(before, row, Bound(*self._target), spent, at_least, self.accountant)
@@ -144,7 +144,7 @@ class LedgerCosts:
                 raise UsageError(
                     f"The releases of this data set already cost epsilon {spent:.6g} at delta {bound.delta:g}, which "
                     f"uses up --dataset_epsilon {bound.epsilon:g} at delta {bound.delta:g} (a bound of one of them): "
-                    "no further question can be asked."
+                    "no further query can be asked."
                 )
             if not self._within_bound(self._with_others(planned()), bound):
                 together = self._with_others(before)
@@ -155,7 +155,7 @@ class LedgerCosts:
     def calibrate_gaussian(
         self, share: float, mechanism: Mechanism = Everyone(noise_multiplier=1.0), steps: int = 1
     ) -> float:
-        """Finds the noise multiplier of a question that uses `share` of the whole budget.
+        """Finds the noise multiplier of a query that uses `share` of the whole budget.
 
         Shares are of composed RDP at one order because RDP is additive. Order and total are those of a plain Gaussian
         mechanism that just meets the target (`accounting.gaussian_budget`). In the published settings DP-SGD has the

@@ -34,7 +34,7 @@ _HEADER = {
     "target_epsilon",
     "target_delta",
 }
-_OURS = ("chain", "release_id")  # fields of the file, not of the question
+_OURS = ("chain", "release_id")  # fields of the file, not of the query
 _MUTABLE = ("chain", "steps_executed", "state")
 
 
@@ -47,7 +47,7 @@ class Bound(NamedTuple):
 
 @dataclass
 class ReleaseRows:
-    """The questions of one release, in order of asking.
+    """The queries of one release, in order of asking.
 
     Args:
         header (`dict`): Its header.

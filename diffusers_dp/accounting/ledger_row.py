@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Ledger rows: one question to the sensitive images each. Nothing here loads torch."""
+"""Ledger rows: one query to the sensitive images each. Nothing here loads torch."""
 
 import numbers
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from ..errors import UsageError
-from ..files.strange_values import plain_facts
+from ..files.untrusted_values import plain_facts
 from ..mechanisms import Mechanism, mechanism_of
 from ..mechanisms.mechanism import RESERVED, finite_number
 
@@ -18,12 +18,12 @@ SMALLEST = 1e-30  # of a clip norm or divisor; squares of smaller ones vanish in
 
 @dataclass(frozen=True)
 class LedgerRow:
-    """One question, before it is asked.
+    """One query, before it is asked.
 
     Args:
         name (`str`): Stage that asks, for example `"central_images"`.
         mechanism (`Mechanism`): Who takes part, and which noise covers the answer.
-        steps (`int`): Number of times that the question is asked.
+        steps (`int`): Number of times that the query is asked.
         facts (`dict`): Public facts only, for example clip norm, normaliser, parameters; JSON values.
 
     Raises:
@@ -67,13 +67,13 @@ class LedgerRow:
         sensitivity = {} if clip_norm is None else {"sensitivity": self.mechanism.sensitivity(clip_norm)}
         return {**sensitivity, **self.facts, **self.mechanism.facts}
 
-    def same_question(self, other: "LedgerRow") -> bool:
+    def same_query(self, other: "LedgerRow") -> bool:
         """Whether they differ in their steps alone."""
         return self == replace(other, steps=self.steps)
 
     @property
     def entry(self) -> dict[str, Any]:
-        """What a ledger and a receipt state of the question, as JSON values, without its steps."""
+        """What a ledger and a receipt state of the query, as JSON values, without its steps."""
         return {"stage": self.name, **self.mechanism.fields, "query": self.query}
 
     @classmethod

@@ -19,7 +19,7 @@ from .ledger_row import LedgerRow
 
 
 class UnprotectedLedger(PrivacyLedger):
-    """The ledger of a run without guarantee: it records each question as asked without noise.
+    """The ledger of a run without guarantee: it records each query as asked without noise.
 
     Epsilon is infinite, every row is granted, and calibration returns 0. No accountant is used.
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from ..files.strange_files import read_bounded
+from ..files.untrusted_files import read_bounded
 from ..release.image_tables import to_png
 
 

@@ -38,10 +38,10 @@ def middleware(flags: PageFlags) -> list[Any]:
     """Returns the middleware for Gradio's FastAPI app."""
     from starlette.middleware import Middleware
 
-    from .doors import Doors
+    from .request_filter import RequestFilter
 
     names = [name.strip() for name in flags.host_names.split(",") if name.strip()]
-    return [Middleware(Doors, server_name=flags.server_name, host_names=names)]
+    return [Middleware(RequestFilter, server_name=flags.server_name, host_names=names)]
 
 
 def serve(shelf: Shelf, flags: PageFlags, *, block: bool = True) -> str:

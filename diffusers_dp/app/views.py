@@ -20,7 +20,7 @@ from ..release.plain_words import (
     claimed,
     has_earlier,
     plain_guarantee,
-    questions,
+    queries,
     short_number,
     strength_of,
 )
@@ -62,7 +62,7 @@ def saved(content: bytes, name: str) -> str:
 
 
 def guarantee(released: AnyRelease) -> str:
-    """Renders the scale, the badge, the words and the questions."""
+    """Renders the scale, the badge, the words and the queries."""
     try:
         return _guarantee(released, released.receipt, released.problems)
     except (*UNSAYABLE, TemplateError):  # fields that no check reads can contain anything
@@ -90,7 +90,7 @@ def _words(receipt: dict[str, Any], what: str) -> dict[str, Any]:
         "position": position(epsilon, strength.word),
         "plain": plain_guarantee(receipt, what),
         "has_earlier": has_earlier(receipt),
-        "rows": questions(receipt["events"]),
+        "rows": queries(receipt["events"]),
         "attack": "",
         "short_attack": "",
     }

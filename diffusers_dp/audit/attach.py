@@ -30,7 +30,7 @@ def check_same_run(folder: Path, receipt: dict[str, Any], tier: str, title: str,
     planned = [title, plan.ledger.header["unit_of_privacy"]]
     events, step = receipt.get("events", []), plan.rows.get(DP_SGD)
     if step is None:
-        there = [{"questions (stage, noise, sample rate, number of images, steps)": _added_up(events)}]
+        there = [{"queries (stage, noise, sample rate, number of images, steps)": _added_up(events)}]
         here = {name: _added_up(plan.ledger.rows) for name in there[0]}
     else:
         there = [_step(event, tier, plan.unit) for event in events if event.get("stage") == DP_SGD]
@@ -69,12 +69,12 @@ def _step(event: Mapping[str, Any], tier: str, unit: str) -> dict[str, Any]:
 
 
 def _added_up(events: Iterable[Mapping[str, Any]]) -> list[list[Any]]:
-    """All questions, in the order of their names; rounds that were reserved one after the other as one."""
+    """All queries, in the order of their names; rounds that were reserved one after the other as one."""
     found: Counter[tuple[Any, ...]] = Counter()
     for event in events:
         keys = ("stage", "noise_multiplier", "sampling_probability", "dataset_size")
         found[tuple(event.get(key) for key in keys)] += event.get("steps_reserved", 0)
-    return sorted([*question, steps] for question, steps in found.items())
+    return sorted([*query, steps] for query, steps in found.items())
 
 
 def _same(there: Any, here: Any) -> bool:

@@ -116,7 +116,7 @@ class Watch:
         samples (`list[np.ndarray]`): For each step the numbers of the tagged records, in order.
         batch_sizes (`list[float]`): For each step the records of the sample, blanks included.
         canaries, silent (`list[np.ndarray]`, each of shape `[m]`): Noisy gradients times the normaliser.
-        questions (`list[dict]`): The arguments of each step's question.
+        queries (`list[dict]`): The arguments of each step's query.
     """
 
     def __init__(self, num_canaries: int):
@@ -125,7 +125,7 @@ class Watch:
         self.batch_sizes: list[float] = []
         self.canaries: list[np.ndarray] = []
         self.silent: list[np.ndarray] = []
-        self.questions: list[dict[str, Any]] = []
+        self.queries: list[dict[str, Any]] = []
 
     def loss(self, row_loss: RowLoss, loudness: float, noise_multiplicity: int) -> RowLoss:
         """`row_loss`, except that a canary's row has the canary's loss. Notes who is there."""
@@ -182,17 +182,17 @@ class WatchedImages(SensitiveImages):
         return KeptState()
 
     def noisy_gradient(  # type: ignore[override]
-        self, model: nn.Module, row_loss: RowLoss, mechanism: Mechanism, **question: Any
+        self, model: nn.Module, row_loss: RowLoss, mechanism: Mechanism, **query: Any
     ) -> Gradients:
         self.watch.begin_step()
-        loudness = LOUDNESS * question["max_grad_norm"]
+        loudness = LOUDNESS * query["max_grad_norm"]
         answer = super().noisy_gradient(
             CanaryModel(model, self.watch.num_canaries),
-            self.watch.loss(row_loss, loudness, question["noise_multiplicity"]),
+            self.watch.loss(row_loss, loudness, query["noise_multiplicity"]),
             mechanism,
-            **question,
+            **query,
         )
-        self.watch.questions.append({**question, "mechanism": mechanism})
-        gradients = self.watch.end_step(answer, question["normaliser"])
+        self.watch.queries.append({**query, "mechanism": mechanism})
+        gradients = self.watch.end_step(answer, query["normaliser"])
         self.after_step()
         return gradients

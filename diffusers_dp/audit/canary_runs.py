@@ -13,7 +13,15 @@ from ..accounting.ledger import PrivacyLedger
 from ..accounting.ledger_row import LedgerRow
 from .canaries import FaultyNoise, Watch, WatchedImages
 from .checks import NUM_FIXED_COINS, Check, Declared, Outcome, exact_check, judge
-from .stand_ins import NOISE_SCALES, STAND_IN_SHAPE, audited_door, counting_ledger, question_of, stand_in, tagged_noise
+from .stand_ins import (
+    NOISE_SCALES,
+    STAND_IN_SHAPE,
+    audited_door,
+    counting_ledger,
+    stand_in,
+    step_options,
+    tagged_noise,
+)
 from .turns import enough_steps
 
 
@@ -40,12 +48,12 @@ def stand_in_runs(row: LedgerRow, delta: float, *, quick: bool = False) -> list[
     """Those of a stand-in's model on small images. All three are held against what the honest run is said to cost."""
     num_records, lengths = size_of_audit(row, quick)
     physical = math.ceil(num_records * row.mechanism.sample_rate / 3)  # several to a step
-    question = question_of(row, physical, reserve_steps=lengths[0])
+    query = step_options(row, physical, reserve_steps=lengths[0])
 
     def train(door: WatchedImages, steps: int) -> None:
         audited = stand_in()
         for _ in range(steps):
-            door.noisy_gradient(audited.model, audited.row_loss, **question)
+            door.noisy_gradient(audited.model, audited.row_loss, **query)
 
     return canary_runs(
         row, num_records, num_records // 2, lengths, train,
@@ -89,7 +97,7 @@ def canary_runs(
             device=device, exact=row.mechanism.exact, kind=WatchedImages, watch=watch, after_step=after_step,
         )  # fmt: skip
         train(door, steps)
-        sigma = watch.questions[-1]["mechanism"].noise_multiplier
+        sigma = watch.queries[-1]["mechanism"].noise_multiplier
         mechanism = row.mechanism.at(max_images_per_unit=None).with_noise(sigma)  # each record is a unit
         declared = Declared(
             replace(row, mechanism=mechanism, steps=steps), num_records, ledger.epsilon(accountant),
@@ -118,5 +126,5 @@ def ledger_checks(ledger: PrivacyLedger, asked: LedgerRow) -> list[Check]:
     wrong = sum(row[name] != value for row in rows for name, value in asked.entry.items())
     return [
         exact_check("ledger: steps", sum(row["steps_executed"] for row in rows), asked.steps),
-        exact_check("ledger: facts that differ from the question", wrong, 0),
+        exact_check("ledger: facts that differ from the query", wrong, 0),
     ]

@@ -285,7 +285,7 @@ def judge(watch: Watch, declared: Declared, taken: np.ndarray, visible: np.ndarr
         visible (`np.ndarray`): Numbers of all records that are there.
     """
     canaries, silent = (np.array(part).reshape(-1, len(taken)) for part in (watch.canaries, watch.silent))
-    mechanism, asked = declared.row.mechanism, {float(question["normaliser"]) for question in watch.questions}
+    mechanism, asked = declared.row.mechanism, {float(query["normaliser"]) for query in watch.queries}
     scores, turns = turns_of(canaries, mechanism).sum(0), scored_turns(declared.row.steps, mechanism)
     untouched = np.where(taken, np.nan, whitened(canaries, mechanism))
     checks = [

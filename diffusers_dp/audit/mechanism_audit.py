@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Tier A as a whole: every question of a run, on stand-in records."""
+"""Tier A as a whole: every query of a run, on stand-in records."""
 
 import contextlib
 import time
@@ -18,10 +18,10 @@ from .checks import Check, Outcome
 from .noise import cell_checks, cells_of
 from .own_gradients import own_gradient_checks
 from .probes import additivity_checks, model_tolerance, sensitivity_checks
-from .questions import QueryQuestion, Question, evaluation_question, question_runs
 from .report import Audit, settings_of
 from .stand_ins import AuditedModel, stand_in
-from .teachers import TeachersQuestion, own_teacher_checks
+from .targets import AuditTarget, QueryTarget, evaluation_target, target_runs
+from .teacher_targets import TeachersTarget, own_teacher_checks
 
 
 DRAWS, QUICK_DRAWS = 500, 60
@@ -35,7 +35,7 @@ def audit_mechanism(
     bf16: bool = False,
     quick: bool = False,
 ) -> Audit:
-    """Every question of a run, put to stand-in records through the real door; no image is read.
+    """Every query of a run, put to stand-in records through the real door; no image is read.
 
     Args:
         facts, plan: Of the run.
@@ -52,8 +52,8 @@ def audit_mechanism(
     asked: dict[str, Any] = {
         "delta": delta, "draws": QUICK_DRAWS if quick else DRAWS, "accountant": "rdp" if quick else "pld",
     }  # fmt: skip
-    questions, probes = _questions(facts, plan), _probes(plan, model, bf16=bf16, quick=quick)
-    number = (row is not None) + len(questions) + len(probes)
+    targets, probes = _queries(facts, plan), _probes(plan, model, bf16=bf16, quick=quick)
+    number = (row is not None) + len(targets) + len(probes)
     with _one_thread(), tqdm(total=number, desc="Pre-flight" if quick else "Mechanism", leave=False) as bar:
         if row is not None:
             num_records, lengths = size_of_audit(row, quick)
@@ -61,8 +61,8 @@ def audit_mechanism(
             settings |= settings_of(row) | records
             outcomes[DP_SGD] = stand_in_runs(row, delta, quick=quick)
             bar.update()
-        for question in questions:
-            outcomes[question.row.name] = question_runs(question, **asked)
+        for target in targets:
+            outcomes[target.row.name] = target_runs(target, **asked)
             bar.update()
         for probe in probes:
             checks += probe()
@@ -101,13 +101,13 @@ def _probes(plan: Plan, model: AuditedModel | None, *, bf16: bool, quick: bool) 
     return probes
 
 
-def _questions(facts: PublicFacts, plan: Plan) -> list[Question]:
+def _queries(facts: PublicFacts, plan: Plan) -> list[AuditTarget]:
     rows, shown = plan.rows, (facts.image_shape, facts.class_names)
-    questions: list[Question] = [] if TEACHERS not in rows else [TeachersQuestion(rows[TEACHERS])]
-    questions += [QueryQuestion(query, rows[query.name], *shown) for query in plan.queries]
+    targets: list[AuditTarget] = [] if TEACHERS not in rows else [TeachersTarget(rows[TEACHERS])]
+    targets += [QueryTarget(query, rows[query.name], *shown) for query in plan.queries]
     if "evaluation_reserve" in rows:
-        questions.append(evaluation_question(rows["evaluation_reserve"], *shown))
-    return questions
+        targets.append(evaluation_target(rows["evaluation_reserve"], *shown))
+    return targets
 
 
 @contextlib.contextmanager

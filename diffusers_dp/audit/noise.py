@@ -1,6 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """The noise of every way to ask the door: images or units, in floating point or exact, for a step, a query and the
-question about a finished model.
+query about a finished model.
 
 No record can be read, so that an answer is its noise, from the real generator. A fault in one branch of the code shows
 in one cell only.
@@ -22,7 +22,7 @@ from ..gradients.step import Gradients
 from ..mechanisms import Everyone, Mechanism, sampled
 from ..privacy.sensitive import SensitiveImages
 from .checks import Check, random_check, std_check
-from .stand_ins import STAND_IN_SHAPE, AuditedModel, audited_door, labels_of, question_of
+from .stand_ins import STAND_IN_SHAPE, AuditedModel, audited_door, labels_of, step_options
 from .turns import whitened
 
 
@@ -46,7 +46,7 @@ def cell_name(cell: Mechanism) -> str:
 
 
 def cell_checks(row: LedgerRow, audited: AuditedModel, cells: Sequence[Mechanism]) -> list[Check]:
-    """Standard deviation and whiteness over all questions in these cells: of each the worst p-value, corrected for
+    """Standard deviation and whiteness over all queries in these cells: of each the worst p-value, corrected for
     their number.
 
     Args:
@@ -72,16 +72,16 @@ def worst_check(prefix: str, p_values: dict[str, float]) -> Check:
 def noise_of_cell(
     row: LedgerRow, audited: AuditedModel, cell: Mechanism
 ) -> Iterator[tuple[str, list[Gradients], float]]:
-    """Each question's name, its answers, and the standard deviation that they should have."""
+    """Each query's name, its answers, and the standard deviation that they should have."""
     sigma, clip_norm = cell.noise_multiplier, row.facts["clip_norm"]
     std, few = sigma * clip_norm / row.facts["normaliser"], min(row.facts["noise_multiplicity"], 2)
 
     def steps(mechanism: Mechanism, number: int) -> Iterator[Gradients]:
         door = blank_door(audited.image_shape, audited.class_names, cell, audited.device)
-        question = question_of(row, NUM_RECORDS, mechanism=mechanism, noise_multiplicity=few, reserve_steps=number)
+        options = step_options(row, NUM_RECORDS, mechanism=mechanism, noise_multiplicity=few, reserve_steps=number)
         nothing = {name: torch.zeros_like(parameter) for name, parameter in audited.parameters.items()}
         for _ in range(number):  # a parameter without a gradient has no noise
-            yield nothing | door.noisy_gradient(audited.model, audited.row_loss, **question)
+            yield nothing | door.noisy_gradient(audited.model, audited.row_loss, **options)
 
     own = list(steps(cell if cell.num_groups > 1 else sampled(0.5, sigma), ASKS))
     white = {name: whitened(torch.stack([answer[name] for answer in own]), cell) for name in own[0]}
@@ -100,7 +100,7 @@ def noise_of_cell(
     judge = untrained_judge(STAND_IN_SHAPE, STAND_IN_CLASSES)
     reserved = LedgerRow("evaluation_reserve", Everyone(noise_multiplier=sigma))
     asked = [{"classes and values": judge.ask(door, reserved)} for _ in range(ASKS)]
-    yield "the question about a finished model", asked, sigma * judge.query.clip_norm
+    yield "the query about a finished model", asked, sigma * judge.query.clip_norm
 
 
 def blank_door(
@@ -119,7 +119,7 @@ def blank_door(
 
 
 def untrained_judge(image_shape: tuple[int, ...], class_names: tuple[str, ...] | None) -> Judge:
-    """The question about a finished model, about images of noise; its classifier has learnt nothing, for only the sum
+    """The query about a finished model, about images of noise; its classifier has learnt nothing, for only the sum
     is audited."""
     count = 4 * len(class_names or ("",))
     images = np.random.default_rng(0).integers(0, 256, (count, *image_shape), dtype=np.uint8)

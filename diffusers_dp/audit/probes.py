@@ -25,7 +25,7 @@ from ..privacy.sensitive import SensitiveImages
 from ..randomness.private_generator import KEY_BYTES, PrivateGenerator
 from .canaries import FaultyNoise, read_tags, tag_images
 from .checks import ROUNDING, Check, bounded_check, exact_check
-from .stand_ins import AuditedModel, audited_door, flat, labels_of, question_of, tagged_noise
+from .stand_ins import AuditedModel, audited_door, flat, labels_of, step_options, tagged_noise
 
 
 # By what the loss of each record is multiplied: six records, so that their groups and their order show; then two of an
@@ -109,10 +109,10 @@ def sensitivity(row: LedgerRow, audited: AuditedModel, noise_multiplicity: int, 
             images, labels_of(audited.class_names, numbers), unit_of != missing, generator=FaultyNoise(0.0, key),
             class_names=audited.class_names, device=audited.device, exact=row.mechanism.exact, **options,
         )  # fmt: skip
-        question = question_of(
+        query = step_options(
             row, physical, mechanism=Everyone(noise_multiplier=NO_NOISE), noise_multiplicity=noise_multiplicity
         )
-        return flat(door.noisy_gradient(audited.model, loss, **question), row.facts["normaliser"] / clip_norm)
+        return flat(door.noisy_gradient(audited.model, loss, **query), row.facts["normaliser"] / clip_norm)
 
     everybody = answer(None)
     moved = [float((everybody - answer(unit)).norm()) for unit in range(int(unit_of.max()) + 1)]
@@ -201,11 +201,11 @@ def noiseless_sum(
         images, labels, kind=_Shown, generator=FaultyNoise(0.0), class_names=audited.class_names,
         device=audited.device, units=None if row.mechanism.max_images_per_unit is None else np.arange(len(images)),
     )  # fmt: skip
-    question = question_of(
+    query = step_options(
         row, len(images), mechanism=Everyone(noise_multiplier=NO_NOISE), max_grad_norm=max_grad_norm,
         noise_multiplicity=min(row.facts["noise_multiplicity"], MOST_DRAWS_TOGETHER),
     )  # fmt: skip
-    gradients = door.noisy_gradient(audited.model, row_loss, **question)
+    gradients = door.noisy_gradient(audited.model, row_loss, **query)
     return {name: widened(gradient) * row.facts["normaliser"] for name, gradient in gradients.items()}
 
 

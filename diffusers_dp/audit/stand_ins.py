@@ -28,7 +28,7 @@ STAND_IN_SHAPE = (1, 8, 8)
 ANY_EPSILON, ANY_DELTA = 1e6, 1e-5  # targets of a ledger that only counts
 
 
-def question_of(row: LedgerRow, max_physical_batch_size: int, **changes: Any) -> dict[str, Any]:
+def step_options(row: LedgerRow, max_physical_batch_size: int, **changes: Any) -> dict[str, Any]:
     """Arguments of `noisy_gradient` for one step of a planned row of DP-SGD."""
     return {
         "mechanism": row.mechanism, "max_grad_norm": row.facts["clip_norm"], "normaliser": row.facts["normaliser"],

@@ -152,7 +152,7 @@ def _training_run(own: argparse.Namespace, flags: list[str]) -> tuple[Any, "Trai
         raise UsageError(f"`audit run` is of DP-SGD, and {method.title} has teachers: use `audit mechanism`.")
     if plan.sampling is None or config.dp_sgd is None:
         raise UsageError(
-            f"{config.method} has no DP-SGD, whose loop is audited here; `audit mechanism` audits its questions."
+            f"{config.method} has no DP-SGD, whose loop is audited here; `audit mechanism` audits its queries."
         )
     canaries = default_canaries(plan.sampling, own.num_canaries)
     steps = own.audit_steps or config.dp_sgd.max_train_steps

@@ -23,12 +23,12 @@ from ..runs.launch import how_long, planned_model
 from ..runs.plan import Plan, plan_run
 from ..runs.plan_picture import check_picture, draw_plan
 from ..runs.plan_table import aligned
-from ..runs.question_slack import AGAIN
+from ..runs.query_slack import AGAIN
 from ..runs.recommendation import DeclaredFacts, names_facts_alone, recommendation
 
 
 LEFT_OUT = ("evaluation_reserve", "restart_slack")  # stages that a sweep does not show
-LAST = (DP_SGD, TEACHERS, "batch", "steps", "signal/noise", "noise")  # columns that follow a method's own questions
+LAST = (DP_SGD, TEACHERS, "batch", "steps", "signal/noise", "noise")  # columns that follow a method's own queries
 LEGEND = {
     "epsilon": "epsilon: by the run's --accountant. Under each stage: its noise multiplier, and its share of the RDP "
     "spent.",

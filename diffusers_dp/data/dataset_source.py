@@ -14,7 +14,7 @@ from .folders import files_below, meant_split
 from .local_tables import check_tables, local_tables
 from .records import DatasetRecords, Records
 from .source import DataSource, ImageSource, MissingSplit
-from .strange_tables import check_folder, check_kind, check_named_files
+from .untrusted_tables import check_folder, check_kind, check_named_files
 from .values import ID_TYPE, LABEL_TYPE, class_of
 
 
@@ -34,7 +34,7 @@ class DatasetSource(ImageSource):
         self._features: Any = None
         self._files: list[str] = []
         self._split = data.train_split  # as the data set calls it
-        if data.is_strange and loaded is None:
+        if data.is_untrusted and loaded is None:
             check_folder(self.path, "dataset_name")
             if self._saved:
                 raise UsageError(
@@ -86,7 +86,7 @@ class DatasetSource(ImageSource):
 
     def _roots(self, cache_dir: Path) -> tuple[Path, ...] | None:
         """Where the data set's own files lie: in its folder, or in the caches of what comes from the Hub."""
-        if not (self.data.own_files or self.data.is_strange):
+        if not (self.data.own_files or self.data.is_untrusted):
             return None
         if self.path.exists():
             return (self.path.resolve(),)
@@ -124,9 +124,9 @@ class DatasetSource(ImageSource):
         infos = builder.info.splits or {}
         data_files = getattr(builder.config, "data_files", None) or {}
         everything = [str(path) for paths in data_files.values() for path in paths]
-        if self.data.own_files or self.data.is_strange:
+        if self.data.own_files or self.data.is_untrusted:
             check_named_files(everything, self.path, self.dataset_name)
-        if self.data.is_strange:
+        if self.data.is_untrusted:
             check_kind(builder.name, everything, self.dataset_name)
         self._check_kind(builder.name)
         if self.path.is_dir():

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
-from ..files.strange_files import is_own
+from ..files.untrusted_files import is_own
 from .decoding import is_image
 from .folders import files_below, meant_split, refuse_inner_splits, refuse_some_splits, splits_in, subfolders
 from .records import Id, ListedRecords, Record, Records
 from .source import DataSource, ImageSource, MissingSplit
-from .strange_tables import check_folder, check_kind
 from .tables import TABLES, Row, class_labels, columns_of, rows_of, types_of
+from .untrusted_tables import check_folder, check_kind
 from .values import ID_TYPE, LABEL_TYPE, TEXT, id_of, in_nfc, label_of
 
 
@@ -63,7 +63,7 @@ class ImageFolderSource(ImageSource):
         self.data = data
         place = Path(os.path.expanduser(data.dataset_name or ""))
         self.root = place if place.is_dir() else place.parent
-        if data.is_strange:
+        if data.is_untrusted:
             check_folder(self.root, "dataset_name")
         files = files_below(self.root)
         self._all = {self._relative(path): path for path in files}
@@ -83,7 +83,7 @@ class ImageFolderSource(ImageSource):
                 name: path for name, path in self._all.items() if name.startswith(self._below) and is_image(path)
             }
             self._tables = [path for path in self._tables if self._concerns(path)]
-        if data.is_strange:
+        if data.is_untrusted:
             packed = [str(path) for path in self._tables if path.suffix.lower() == ".parquet"]
             check_kind("parquet", packed, str(data.dataset_name))
         self._classes = [in_nfc(name) for name in data.class_names or ()]
@@ -294,7 +294,7 @@ class ImageFolderSource(ImageSource):
 
     def _own(self, path: Path) -> Path | None:
         """The file, unless it is a link out of a stranger's folder."""
-        strange = self.data.own_files or self.data.is_strange
+        strange = self.data.own_files or self.data.is_untrusted
         return path if not strange or is_own(self.root, path) else None
 
     def _folder_label(self, name: str) -> int | None:

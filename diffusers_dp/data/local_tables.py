@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import UsageError
 from .folders import files_below, is_service, split_of
-from .strange_tables import root_of
+from .untrusted_tables import root_of
 
 
 _CARDS = ("README.md", ".huggingface.yaml", "dataset_infos.json")  # where `datasets` looks for what belongs to a split

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from PIL import Image
 
 from ..errors import UsageError, first_line
-from ..files.strange_files import is_own
+from ..files.untrusted_files import is_own
 from .values import id_of, label_of
 
 

@@ -38,7 +38,7 @@ class DataSource:
         declared_only (`bool`): A dry run: what is declared is all that is known, and nothing is looked at.
         own_files (`bool`): A card of `dataset_name` that names files of another place is refused, and a row that does
             has no image.
-        is_strange (`bool`): A stranger's folder: see `strange_tables`, besides `own_files`.
+        is_untrusted (`bool`): A stranger's folder: see `untrusted_tables`, besides `own_files`.
     """
 
     dataset_name: str | None = None
@@ -60,7 +60,7 @@ class DataSource:
     image_suffixes: tuple[str, ...] | None = None
     declared_only: bool = False
     own_files: bool = False
-    is_strange: bool = False
+    is_untrusted: bool = False
 
     @property
     def id_column(self) -> str | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
-from ..files.strange_files import regular_size
+from ..files.untrusted_files import regular_size
 from .values import class_of
 
 

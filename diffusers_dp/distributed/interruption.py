@@ -2,7 +2,7 @@
 """Interruptions of a run: SIGTERM, a full disk, too little memory. Nothing here loads torch.
 
 A run survives a kill at any moment, so SIGTERM, like Ctrl-C, may raise an exception anywhere; that leaves less behind
-than a kill. Two things are finished first because they are paid for: a question with the storing of its answer, and a
+than a kill. Two things are finished first because they are paid for: a query with the storing of its answer, and a
 step of DP-SGD with a checkpoint.
 """
 

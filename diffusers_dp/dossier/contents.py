@@ -5,7 +5,7 @@ from typing import Any
 
 from .. import __version__
 from ..accounting.attack_bounds import AttackBounds, attack_bounds_of
-from ..release.plain_words import claimed, found_in_words, has_earlier, plain_guarantee, questions
+from ..release.plain_words import claimed, found_in_words, has_earlier, plain_guarantee, queries
 from ..verify import about_delta, known_faults, settled_digest
 from ..words import FORMAT
 from .texts import hazards, texts
@@ -66,7 +66,7 @@ def contents(
             "epsilon_of_all_releases": receipt["dataset"]["epsilon_of_all_releases"]["pld"] if together else None,
             "earlier_releases": len(receipt.get("prior_releases") or []),
         },
-        "asked": questions(receipt["events"]),
+        "asked": queries(receipt["events"]),
         "attacker": {
             "in_words": found_in_words(receipt, bounds, both),
             "bounds": _limits(bounds, both),

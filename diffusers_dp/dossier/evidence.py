@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
-from ..files.strange_values import bounded_number, bounded_text, read_json_file
+from ..files.untrusted_values import bounded_number, bounded_text, read_json_file
 
 
 MOST_BYTES = 20_000_000

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
-from ..files.strange_values import read_yaml_file
+from ..files.untrusted_values import read_yaml_file
 from ..methods.command_line import nearest
 from .texts import texts
 

@@ -11,8 +11,8 @@ from ..release.hub import verify_here
 from ..release.signing import Signer, check_signature
 from ..verify import consistency, settled_digest
 from .contents import contents
+from .dossier_page import dossier_page
 from .evidence import read_audit, read_evaluation
-from .page import dossier_page
 
 
 DOSSIER, ANNEX = "dossier/dossier", "private/unprotected/dossier_annex"  # without their endings

@@ -245,7 +245,7 @@ def charged_evaluation(
 
     Returns:
         `list[dict]`: Measurements from `Measurement.as_json`. The list is empty if the reserve was spent on a lost
-            answer which the budget does not cover again (`--question_slack`), or on another state of the model before
+            answer which the budget does not cover again (`--query_slack`), or on another state of the model before
             the run resumed from an earlier checkpoint.
 
     Raises:
@@ -264,7 +264,7 @@ def charged_evaluation(
         )
         return []
     processes.print(
-        f"The question about the finished model: {num_images} images are drawn, and a small CNN is trained on them."
+        f"The query about the finished model: {num_images} images are drawn, and a small CNN is trained on them."
     )
     drawn = drawn_images(
         pipeline,

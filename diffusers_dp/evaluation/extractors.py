@@ -18,7 +18,7 @@ import torch
 
 from ..errors import UsageError
 from ..files.file_modes import public_files
-from ..files.strange_files import read_bounded
+from ..files.untrusted_files import read_bounded
 from .flags import MeasureFlags
 
 

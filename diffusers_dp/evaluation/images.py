@@ -99,7 +99,7 @@ class Source:
         counted (`bool`, defaults to `False`): Whether the terminal may show how many there are.
         max_pixels (`int`): An image of more counts as one that cannot be read.
         value_range (`tuple[float, float]`, *optional*): As in `decode_image`.
-        is_strange (`bool`, defaults to `False`): Whether somebody else made them: see `data.strange_tables`.
+        is_untrusted (`bool`, defaults to `False`): Whether somebody else made them: see `data.untrusted_tables`.
         trained_on (`dict`): What a receipt says of the images, which counts where flags say nothing: `class_names`,
             `image_column`, `label_column`, `delimiter`, `image_suffixes`.
     """
@@ -116,7 +116,7 @@ class Source:
     counted: bool = False
     max_pixels: int = MAX_IMAGE_PIXELS
     value_range: ValueRange | None = None
-    is_strange: bool = False
+    is_untrusted: bool = False
     trained_on: dict[str, Any] = field(default_factory=dict)
 
     def shape(self, split: str, cache_dir: Path) -> Shape:
@@ -157,9 +157,9 @@ class Source:
         for position, (encoded, label, identifier) in enumerate(
             tqdm(records, f"Reading {self.flag[2:]} ({split})", unit="image", bar_format=form)
         ):
-            image = self._decode(encoded, shape if resize and not self.is_strange else None)
+            image = self._decode(encoded, shape if resize and not self.is_untrusted else None)
             left += TIMES * _size(encoded) - (0 if image is None else image.nbytes)
-            if self.is_strange and left < 0:
+            if self.is_untrusted and left < 0:
                 raise UsageError(f"{self.flag} {self._words(split)} would unpack to far more than its files hold.")
             if image is None or identifier is None or (names is not None and label is None):
                 continue
@@ -195,7 +195,7 @@ class Source:
 
     def _decode(self, encoded: Encoded, shape: Shape | None = None) -> np.ndarray | None:
         """As training decodes. A declared range is that of the real images, so that others may have 8 bits, too."""
-        most = min(self.max_pixels, LARGEST_SIDE**2) if self.is_strange else self.max_pixels
+        most = min(self.max_pixels, LARGEST_SIDE**2) if self.is_untrusted else self.max_pixels
         for ends in (self.value_range,) if self.flag == "--real" else (self.value_range, None):
             image = decode_as_it_is(encoded, most, ends) if shape is None else decode_image(encoded, shape, most, ends)
             if image is not None:
@@ -210,11 +210,11 @@ class Source:
             names = tuple("0123456789")
             rows = enumerate(zip(pictures, labels))
             return names, ((Image.fromarray(image[0]), int(label), row) for row, (image, label) in rows), "row"
-        folder = folder_of(self.flag, self.name) if self.is_strange else Path(os.path.expanduser(self.name))
+        folder = folder_of(self.flag, self.name) if self.is_untrusted else Path(os.path.expanduser(self.name))
         loaded = open_images(self.name, folder) if os.path.isdir(folder) else None
         data = DataSource(
-            dataset_name=str(folder) if self.is_strange else self.name, train_split=split,
-            own_files=self.flag != "--real", is_strange=self.is_strange, unit_column=self.unit_column,
+            dataset_name=str(folder) if self.is_untrusted else self.name, train_split=split,
+            own_files=self.flag != "--real", is_untrusted=self.is_untrusted, unit_column=self.unit_column,
             key_column=self.key_column,
         )  # fmt: skip
         with self._own_flags():

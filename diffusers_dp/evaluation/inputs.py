@@ -97,7 +97,7 @@ class Inputs:
         self.sources = {"real": real, "test": test}
         if flags.images is not None:
             self.sources["synthetic"] = Source(
-                "--images", flags.images, **columns, split_flag="--images", counted=True, is_strange=True
+                "--images", flags.images, **columns, split_flag="--images", counted=True, is_untrusted=True
             )
         if release is None:
             synthetic, flag = self.sources["synthetic"].shape("train", cache), "--images"

@@ -29,9 +29,9 @@ from .extractors import FeatureExtractor, load_networks
 from .flags import EvaluationFlags
 from .images import ImageSet, with_classes_of
 from .inputs import Inputs, draw_for, judged_facts, matched
-from .page import report_page
 from .pictures import check_plotting
 from .report import PAGE_NAME, Evaluation, write_report
+from .report_page import report_page
 from .summary import verdict
 from .utility import PrivateSelection
 from .warm_up_features import warm_up_features

@@ -57,7 +57,7 @@ class Chart:
     """One picture of the page.
 
     Args:
-        title (`str`): Question that the picture answers.
+        title (`str`): Query that the picture answers.
         caption (`str`): What it shows, also for readers who do not see it.
         svg (`str`): Markup, not escaped.
     """

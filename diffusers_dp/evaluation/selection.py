@@ -30,7 +30,7 @@ from .images import ImageSet
 TRAIN_SHARE = (55_000, 60_000)
 SHUFFLE_SEED = 0
 ONE_SUM = (
-    "The question is counted in one sum with all releases of the data set that --dataset_id names, by their ledger, "
+    "The query is counted in one sum with all releases of the data set that --dataset_id names, by their ledger, "
     "and receipts of later releases list it. Nobody adds up what another --dataset_id or --ledger_dir holds."
 )
 
@@ -128,7 +128,7 @@ class PrivateSelection:
 
 
 def choose_privately(
-    groups: Sequence[Sequence[Predictor]], selection: PrivateSelection, question: str | None = None
+    groups: Sequence[Sequence[Predictor]], selection: PrivateSelection, subject: str | None = None
 ) -> PrivateChoice:
     """Chooses one candidate of each group by one noisy sum over real validation images.
 
@@ -140,7 +140,7 @@ def choose_privately(
         groups (sequence of sequences of `Predictor`): Groups of candidates. Leave out groups of one, because their
             candidate costs privacy, too.
         selection (`PrivateSelection`): Validation images, budget and ledger.
-        question (`str`, *optional*): What the candidates were made of and who is asked about them, in a word that the
+        subject (`str`, *optional*): What the candidates were made of and who is asked about them, in a word that the
             same call has again: then it finds the answer that was given, kept in the folder `NAME` beside the ledger.
             Without it none is kept.
 
@@ -151,16 +151,16 @@ def choose_privately(
     candidates = [predictor for group in groups for predictor in group]
     if not candidates or not all(groups):
         raise UsageError("There is no epoch to choose from; leave out --selection private.")
-    check_choice(selection, question)
+    check_choice(selection, subject)
     validation, ledger_path = selection.validation, selection.ledger_path
     ledger = selection.ledger(ledger_path)
     try:
-        _refuse_second_choice(selection, question)  # checked again under the lock
+        _refuse_second_choice(selection, subject)  # checked again under the lock
         query = ChoiceQuery(candidates=len(candidates))
         noise_multiplier = ledger.asked[0].noise_multiplier if ledger.rows else ledger.calibrate(query.mechanism(), 1)
         row = query.row(noise_multiplier)
-        asked = {"asked": question, "candidates": len(candidates)}
-        answers = None if ledger_path is None or question is None else _answers(ledger_path)
+        asked = {"asked": subject, "candidates": len(candidates)}
+        answers = None if ledger_path is None or subject is None else _answers(ledger_path)
 
         def ask() -> dict[str, torch.Tensor]:
             counts = query.ask(
@@ -189,7 +189,7 @@ def choose_privately(
 
 def _answers(ledger_path: Path | str) -> NoisyAnswers:
     """Opens the store beside the ledger, in a folder that only its owner can read, because somebody who has the images
-    could test the hash of the question."""
+    could test the hash of the query."""
     folder = Path(ledger_path).with_suffix("")
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -198,16 +198,16 @@ def _answers(ledger_path: Path | str) -> NoisyAnswers:
     return NoisyAnswers(folder)
 
 
-def check_choice(selection: PrivateSelection, question: str | None = None) -> None:
+def check_choice(selection: PrivateSelection, subject: str | None = None) -> None:
     """Refuses a choice that cannot be, before classifiers are trained in vain. See `choose_privately` for arguments.
 
     Raises:
-        UsageError: The validation images have already answered another question, or the releases of the data set
+        UsageError: The validation images have already answered another query, or the releases of the data set
             leave nothing of a bound.
         IntegrityError: They protect another unit, or the ledger or the stored answer is damaged.
     """
     path = selection.ledger_path
-    if path is not None and not _refuse_second_choice(selection, question):
+    if path is not None and not _refuse_second_choice(selection, subject):
         ledger = selection.ledger(others=_releases(path, selection.validation.unit_of_privacy))
         ledger.calibrate(ChoiceQuery(candidates=1).mechanism(), 1)
 
@@ -218,8 +218,8 @@ def _releases(ledger_path: Path | str, unit_of_privacy: str) -> list[ReleaseRows
     return other_releases(path, dataset_id=path.stem, release_id="", unit_of_privacy=unit_of_privacy)
 
 
-def _refuse_second_choice(selection: PrivateSelection, question: str | None) -> bool:
-    """Whether the validation images have answered this question. Raises `UsageError` where it was another one."""
+def _refuse_second_choice(selection: PrivateSelection, subject: str | None) -> bool:
+    """Whether the validation images have answered this query. Raises `UsageError` where it was another one."""
     ledger_path = selection.ledger_path
     if ledger_path is None:
         return False
@@ -227,8 +227,8 @@ def _refuse_second_choice(selection: PrivateSelection, question: str | None) -> 
     if not any(release.header["release_id"] == CHOICE and release.rows for release in found):
         return False
     kept = Path(ledger_path).with_suffix("") / CHOICE
-    asked = open_sealed(kept)[0]["question"]["asked"] if kept.is_dir() else None
-    if question is None or asked != question:
+    asked = open_sealed(kept)[0]["query"]["asked"] if kept.is_dir() else None
+    if subject is None or asked != subject:
         raise UsageError(
             "The validation images have answered before, and one choice takes their whole budget: choose on synthetic "
             f"images, with --selection synthetic. (The ledger of their data set is {ledger_path}.)"

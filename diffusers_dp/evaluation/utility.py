@@ -102,13 +102,13 @@ def measure_utility(
         `list[UtilityDetails]`: One for each classifier and size.
     """
     network_options: dict[str, Any] = {"epochs": epochs, "cifar": cifar, "device": device}
-    question = None
+    query = None
     if isinstance(selection, PrivateSelection):
         sized = None if sizes is None else list(sizes)
         trainings = [list(classifiers), list(seeds), sized, ensemble, epochs, cifar, str(device)]
-        question = _question(synthetic, trainings, selection)
+        query = _query(synthetic, trainings, selection)
         with fields_named(OWN_FIELDS):
-            check_choice(selection, question)
+            check_choice(selection, query)
     fitted: Iterable[_Fit] = _fit_all(synthetic, classifiers, seeds, sizes, ensemble, selection, network_options)
     common = {
         "trained_on": trained_on, "tested_on": "real", "num_test": len(real_test), "ensemble": ensemble,
@@ -116,7 +116,7 @@ def measure_utility(
     }  # fmt: skip
     if isinstance(selection, PrivateSelection):
         fitted = list(fitted)
-        common["private_selection"] = _choose(fitted, selection, question)
+        common["private_selection"] = _choose(fitted, selection, query)
     return list(_score(fitted, real_test, common))
 
 
@@ -152,7 +152,7 @@ def _fit_all(
             yield _Fit(classifier, train, len(held_out), seed)
 
 
-def _question(synthetic: ImageSet, trainings: list[Any], selection: PrivateSelection) -> str:
+def _query(synthetic: ImageSet, trainings: list[Any], selection: PrivateSelection) -> str:
     """Builds the key of a private choice: the settings of the candidates, the validation images and the budget. It
     does not contain the library's source, so that a paid answer survives an update."""
     images, validation = hash_images(synthetic), hash_images(selection.validation)
@@ -160,12 +160,12 @@ def _question(synthetic: ImageSet, trainings: list[Any], selection: PrivateSelec
     return hashlib.sha256(canonical_json(asked).encode()).hexdigest()
 
 
-def _choose(fitted: list[_Fit], selection: PrivateSelection, question: str | None) -> dict[str, Any]:
+def _choose(fitted: list[_Fit], selection: PrivateSelection, query: str | None) -> dict[str, Any]:
     """Sets each classifier to the epoch that one private query chose; returns the publishable facts."""
     several = [fit.classifier for fit in fitted if len(fit.classifier.candidates) > 1]
     groups = [[_Candidate(classifier, epoch) for epoch in classifier.candidates] for classifier in several]
     with fields_named(OWN_FIELDS):
-        choice = choose_privately(groups, selection, question)
+        choice = choose_privately(groups, selection, query)
     for group, chosen in zip(groups, choice.chosen, strict=True):
         group[chosen].classifier.use(group[chosen].epoch)
     return {**choice.facts, "repetition": FRESH_NOISE}

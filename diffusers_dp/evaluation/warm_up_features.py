@@ -50,7 +50,7 @@ def _central_images(answer: Path, release: Path, image_shape: Shape) -> np.ndarr
     state, tensors = open_sealed(answer)
     events = json.loads((release / RECEIPT_NAME).read_text(encoding="utf-8"))["events"]
     noise = [event["noise_multiplier"] for event in events if event["stage"] == answer.name]
-    if state["question"]["noise_multiplier"] not in noise:
+    if state["query"]["noise_multiplier"] not in noise:
         raise IntegrityError(f"{answer} is not in the receipt of {release}: it is of another run.")
     return restore_central_images(tensors["answer"]["answer"].flatten(0, 1), image_shape).numpy()
 

@@ -81,7 +81,7 @@ def on_grid(
     rows: torch.Tensor, clip_norm: float, counted: torch.Tensor, parts: torch.Tensor | None = None
 ) -> torch.Tensor:
     """
-    Clips the vectors of a question and rounds them to whole numbers.
+    Clips the vectors of a query and rounds them to whole numbers.
 
     Args:
         rows (`torch.Tensor` of shape `[b, d]`): The vectors. One that is not finite counts as zero.

@@ -1,9 +1,9 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """How each kind of layer forms its gradient per image, from its input and the gradient of its output.
 
-Linear layers, convolutions and group norms have several exact ways, `ways.py`, of which the fastest is taken,
-`tuning.py`. What a way returns stays as it is: to gather the parts of a layer in one tensor took a quarter of a step
-where maps are small (K = 1). `benchmarks/dp_step.py` measures whole steps.
+Linear layers, convolutions and group norms have several exact kernels, `kernels.py`, of which the fastest is taken,
+`tuning.py`. What a kernel returns stays as it is: to gather the parts of a layer in one tensor took a quarter of a
+step where maps are small (K = 1). `benchmarks/dp_step.py` measures whole steps.
 """
 
 import functools
@@ -14,9 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from .kernels import CONVOLUTION, GROUP_NORM, LINEAR, POINTWISE, Geometry
 from .parts import Parts
-from .tuning import formed
-from .ways import CONVOLUTION, GROUP_NORM, LINEAR, POINTWISE, Geometry
+from .tuning import weight_gradient
 
 
 # (parameter, its gradients per image)
@@ -28,7 +28,7 @@ Rule = Callable[..., ParameterGradients]
 
 def _linear(layer: nn.Linear, x: torch.Tensor, grad: torch.Tensor, group_size: int) -> ParameterGradients:
     x, grad = x.reshape(len(x), -1, layer.in_features), grad.reshape(len(x), -1, layer.out_features)
-    gradients = [(layer.weight, formed(LINEAR, Geometry(tuple(layer.weight.shape)), x, grad, group_size))]
+    gradients = [(layer.weight, weight_gradient(LINEAR, Geometry(tuple(layer.weight.shape)), x, grad, group_size))]
     if layer.bias is not None:
         bias = grad.reshape(len(x) // group_size, -1, layer.out_features).sum(1, dtype=layer.bias.dtype)
         gradients.append((layer.bias, [bias]))
@@ -46,7 +46,7 @@ def _convolution(
     geometry = Geometry(tuple(layer.weight.shape), layer.stride, padding, layer.dilation, layer.groups)
     if isinstance(layer, nn.Conv1d):
         x, grad, geometry = x.unsqueeze(2), grad.unsqueeze(2), _of_height_one(geometry)
-    parts = formed(POINTWISE if geometry.is_pointwise else CONVOLUTION, geometry, x, grad, group_size)
+    parts = weight_gradient(POINTWISE if geometry.is_pointwise else CONVOLUTION, geometry, x, grad, group_size)
     gradients = [(layer.weight, [part.view(len(part), *layer.weight.shape) for part in parts])]
     if layer.bias is not None:
         bias = grad.sum((2, 3), dtype=layer.bias.dtype)
@@ -62,7 +62,7 @@ def _of_height_one(line: Geometry) -> Geometry:
 def _group_norm(layer: nn.GroupNorm, x: torch.Tensor, grad: torch.Tensor, group_size: int) -> ParameterGradients:
     x, grad = x.to(layer.weight.dtype), grad.to(layer.weight.dtype)
     geometry = Geometry(tuple(layer.weight.shape), groups=layer.num_groups, eps=layer.eps)
-    (both,) = formed(GROUP_NORM, geometry, x, grad, group_size)
+    (both,) = weight_gradient(GROUP_NORM, geometry, x, grad, group_size)
     return [(layer.weight, [both[:, 0]]), (layer.bias, [both[:, 1]])]
 
 

@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Which exact way a layer's gradient is formed in: the one that was fastest here, on random numbers.
+"""The exact kernel for a layer's gradient: the one that was fastest here, on random numbers.
 
 Like cuDNN's benchmark mode: each kind of layer, shape, K, type and device is timed once, when it is first met, and the
 choice is kept as long as the process. No private number is looked at, and no generator but one of its own is drawn
@@ -12,52 +12,52 @@ import time
 import numpy as np
 import torch
 
+from .kernels import KERNELS, Geometry, Kernel
 from .parts import Parts, norms, weighted_sum
-from .ways import WAYS, Geometry, Way
 
 
-# For one shape, once each way has had a first call: the dozen shapes of a UNet's convolutions take about a second, all
-# others next to nothing.
+# For one shape, once each kernel has had a first call: the dozen shapes of a UNet's convolutions take about a second,
+# all others next to nothing.
 SECONDS = 0.04
 ROUNDS = range(2, 7)  # fewer are no measure on a busy machine, and more than these tell nothing new
 LONGEST_CALL = 0.04  # seconds; where an image takes so long, it does not matter how many share a call
-HOPELESS = 2  # a way that took so many times the fastest is not timed again
+HOPELESS = 2  # a kernel that took so many times the fastest is not timed again
 TIMED_DEVICES = ("cpu", "cuda")  # others serve by default: it is not known here how to wait for them
 _DRAWN = 2**16  # random numbers; a larger tensor holds them again and again
 
 _enabled = True
-_chosen: dict[tuple, Way] = {}
+_chosen: dict[tuple, Kernel] = {}
 
 
 def tune(enabled: bool) -> None:
-    """Whether ways are timed from now on. Without, the first one of the table that fits serves."""
+    """Whether kernels are timed from now on. Without, the first one of the table that fits serves."""
     global _enabled
     _enabled = enabled
 
 
-def formed(kind: str, geometry: Geometry, x: torch.Tensor, grad: torch.Tensor, group_size: int) -> Parts:
-    """The gradient of a layer's weight for each image, in the way that is fastest here.
+def weight_gradient(kind: str, geometry: Geometry, x: torch.Tensor, grad: torch.Tensor, group_size: int) -> Parts:
+    """The gradient of a layer's weight for each image, by the kernel that is fastest here.
 
     Args:
-        kind (`str`): A key of `WAYS`, which says what the shapes of `x` and `grad` are.
+        kind (`str`): A key of `KERNELS`, which says what the shapes of `x` and `grad` are.
         x, grad (`torch.Tensor`): Input of the layer and gradient of its output; dimension 0 is the rows.
         group_size (`int`): K, consecutive rows of an image.
     """
-    return chosen_way(kind, geometry, x, grad, group_size).gradient(geometry, x, grad, group_size)
+    return chosen_kernel(kind, geometry, x, grad, group_size).gradient(geometry, x, grad, group_size)
 
 
-def chosen_way(kind: str, geometry: Geometry, x: torch.Tensor, grad: torch.Tensor, group_size: int) -> Way:
-    """The way that `formed` takes, timed now where it was not before. Arguments are those of `formed`."""
+def chosen_kernel(kind: str, geometry: Geometry, x: torch.Tensor, grad: torch.Tensor, group_size: int) -> Kernel:
+    """The kernel that `weight_gradient` takes, with the same arguments; timed now where it was not before."""
     # The nearest power of two: units of uneven size have many.
     about = 2 ** round(math.log2(group_size))
     key = (kind, geometry, about, x.device, *(fact for t in (x, grad) for fact in (t.shape[1:], t.dtype, _layout(t))))
-    way = _chosen.get(key) if _enabled else None
-    if way is None:
-        fitting = [way for way in WAYS[kind] if way.fits(geometry, x, grad, group_size)]
+    kernel = _chosen.get(key) if _enabled else None
+    if kernel is None:
+        fitting = [kernel for kernel in KERNELS[kind] if kernel.fits(geometry, x, grad, group_size)]
         if not _enabled or len(fitting) == 1 or x.device.type not in TIMED_DEVICES:
             return fitting[0]
-        way = _chosen[key] = _fastest(fitting, geometry, x, grad, about)
-    return way
+        kernel = _chosen[key] = _fastest(fitting, geometry, x, grad, about)
+    return kernel
 
 
 def _layout(tensor: torch.Tensor) -> tuple[int, ...]:
@@ -68,30 +68,32 @@ def _layout(tensor: torch.Tensor) -> tuple[int, ...]:
     return tuple(sorted(range(1, tensor.dim()), key=lambda dim: -strides[dim]))
 
 
-def _fastest(ways: list[Way], geometry: Geometry, x: torch.Tensor, grad: torch.Tensor, group_size: int) -> Way:
+def _fastest(
+    kernels: list[Kernel], geometry: Geometry, x: torch.Tensor, grad: torch.Tensor, group_size: int
+) -> Kernel:
     """By the shortest time for one image: a busy machine slows single calls down, and makes none quicker. All take
-    turns. A first call also sets up what later ones reuse, so that it tells too little to give a way up.
+    turns. A first call also sets up what later ones reuse, so that it tells too little to give a kernel up.
     """
     generator = np.random.Generator(np.random.Philox(0))  # of its own: the public and the private stream stay put
     drawn = torch.from_numpy(generator.standard_normal((2, _DRAWN), dtype=np.float32)).to(x.device)
-    times: dict[Way, float] = {}
+    times: dict[Kernel, float] = {}
 
-    def call(way: Way) -> None:
-        rows = way.images * group_size
+    def call(kernel: Kernel) -> None:
+        rows = kernel.images * group_size
         inputs = _filled(x, rows, drawn[0]), _filled(grad, rows, drawn[1])
-        taken = _seconds(way, geometry, *inputs, group_size) / way.images
-        times[way] = min(taken, times.get(way, math.inf))
+        taken = _seconds(kernel, geometry, *inputs, group_size) / kernel.images
+        times[kernel] = min(taken, times.get(kernel, math.inf))
 
-    for way in sorted(ways, key=lambda way: way.images):
-        if way.images * min(times.values(), default=0.0) < LONGEST_CALL:
-            call(way)
+    for kernel in sorted(kernels, key=lambda kernel: kernel.images):
+        if kernel.images * min(times.values(), default=0.0) < LONGEST_CALL:
+            call(kernel)
     end = time.perf_counter() + SECONDS
     for number in range(ROUNDS.stop):
         best = min(times.values())
-        for way in [way for way, taken in times.items() if number == 0 or taken < HOPELESS * best]:
+        for kernel in [kernel for kernel, taken in times.items() if number == 0 or taken < HOPELESS * best]:
             if number < ROUNDS.start or time.perf_counter() < end:
-                call(way)
-    return min(times, key=lambda way: times[way])
+                call(kernel)
+    return min(times, key=lambda kernel: times[kernel])
 
 
 def _filled(like: torch.Tensor, rows: int, drawn: torch.Tensor) -> torch.Tensor:
@@ -102,11 +104,11 @@ def _filled(like: torch.Tensor, rows: int, drawn: torch.Tensor) -> torch.Tensor:
     return numbers.permute([order.index(dim) for dim in range(like.dim())])
 
 
-def _seconds(way: Way, geometry: Geometry, x: torch.Tensor, grad: torch.Tensor, group_size: int) -> float:
+def _seconds(kernel: Kernel, geometry: Geometry, x: torch.Tensor, grad: torch.Tensor, group_size: int) -> float:
     """Of one gradient, and of what is done with its parts."""
     weights = torch.ones(len(x) // group_size, device=x.device)
     start = _now(x.device)
-    parts = way.gradient(geometry, x, grad, group_size)
+    parts = kernel.gradient(geometry, x, grad, group_size)
     norms(parts)
     weighted_sum(parts, weights)
     return _now(x.device) - start

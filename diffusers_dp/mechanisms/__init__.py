@@ -1,4 +1,4 @@
-"""How units take part in a question or a step, and which noise covers the answer: one frozen value, one file each. No
+"""How units take part in a query or a step, and which noise covers the answer: one frozen value, one file each. No
 torch."""
 
 from .banded import Banded

@@ -8,6 +8,6 @@ from .mechanism import Mechanism
 
 @dataclass(frozen=True, kw_only=True)
 class Everyone(Mechanism):
-    """Every unit takes part in every question."""
+    """Every unit takes part in every query."""
 
     kind = "gaussian"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 #: float32 adds them exactly.
 STEPS = 2**18
 NO_EXACT_LATENTS = "--noise exact has no proof for latents, because their last bits were not tried: leave it out."
-#: Facts of a mechanism that no question may state for itself.
+#: Facts of a mechanism that no query may state for itself.
 RESERVED = frozenset({"sensitivity", "grid", "max_images_per_unit", "group_key"})
 LARGEST_SUM_OF_SQUARES = 1 + 1e-9  # of coefficients scaled to norm 1; any excess is more than rounding
 

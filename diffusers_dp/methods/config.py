@@ -12,7 +12,7 @@ from typing import Any, TypeVar, get_type_hints, overload
 
 from ..accounting.epsilon import largest_sample
 from ..errors import UsageError
-from ..files.strange_values import read_yaml_file
+from ..files.untrusted_values import read_yaml_file
 from ..mechanisms.poisson import rate_of_coins
 from .advice import Situation
 from .automatic import AUTO, OF_A_NEW_MODEL, automatic
@@ -28,7 +28,7 @@ from .flag import (
     refuse_without_effect,
     validate,
 )
-from .flags import OF_QUESTIONS, DPSGDConfig, TrainingConfig
+from .flags import OF_QUERIES, DPSGDConfig, TrainingConfig
 from .latents import TRAINED
 from .mean_embedding import FEATURES
 from .method import Method
@@ -119,7 +119,7 @@ def load_config(argv: list[str] | None = None, of: type[TrainingConfig] | Method
         for chosen, dropped in ((first, second), (second, first)):
             if chosen in given:
                 recipe.pop(dropped, None)
-    config = config_class(**{**recipe, **given, **_of_questions(recipe, given)})
+    config = config_class(**{**recipe, **given, **_of_queries(recipe, given)})
     for flag, methods in CHOOSERS.items():
         if (makes := methods.get(getattr(config, flag, ""))) not in (None, config_class.method):
             raise UsageError(
@@ -128,19 +128,19 @@ def load_config(argv: list[str] | None = None, of: type[TrainingConfig] | Method
             )
     validate(config)
     refuse_without_effect(config, given)
-    config.refuse_unasked({name: flag for flag in OF_QUESTIONS for name in by_name(given.get(flag, ""))})
+    config.refuse_unasked({name: flag for flag in OF_QUERIES for name in by_name(given.get(flag, ""))})
     return config
 
 
-def _of_questions(recipe: dict[str, Any], given: dict[str, Any]) -> dict[str, str]:
-    """`OF_QUESTIONS` of both. What the command line says of a question replaces what the recipe says of it."""
-    said = {flag: by_name(given.get(flag, "")) for flag in OF_QUESTIONS}
+def _of_queries(recipe: dict[str, Any], given: dict[str, Any]) -> dict[str, str]:
+    """`OF_QUERIES` of both. What the command line says of a query replaces what the recipe says of it."""
+    said = {flag: by_name(given.get(flag, "")) for flag in OF_QUERIES}
     named = {name for items in said.values() for name in items}
     kept = {
         flag: [item for name, item in by_name(recipe.get(flag) or "").items() if name not in named]
-        for flag in OF_QUESTIONS
+        for flag in OF_QUERIES
     }
-    return {flag: ",".join([*kept[flag], *said[flag].values()]) for flag in OF_QUESTIONS}
+    return {flag: ",".join([*kept[flag], *said[flag].values()]) for flag in OF_QUERIES}
 
 
 def chosen_method(argv: list[str], name: str | None = None, among: Sequence[str] = tuple(CONFIGS)) -> Method:
@@ -286,7 +286,7 @@ def _recipe_value(path: str, key: str, value: Any, hint: Any) -> Any:
         return None
     if kind is str and _is_text_or_number(value):
         return str(value)
-    if key in OF_QUESTIONS and isinstance(value, dict) and all(map(_is_text_or_number, value.values())):
+    if key in OF_QUERIES and isinstance(value, dict) and all(map(_is_text_or_number, value.values())):
         return ",".join(f"{name}={number}" for name, number in value.items())
     if kind is str and isinstance(value, list) and all(_is_text_or_number(item) for item in value):
         for item in value:

@@ -77,7 +77,7 @@ class DataFlags:
         None, "N, the declared, public number of units of --unit_column.", at_most=10**12, needs=("unit_column",)
     )
     max_images_per_unit: int | None = flag(
-        None, "Images of one unit in one question or step, drawn at random; unset: 8.",
+        None, "Images of one unit in one query or step, drawn at random; unset: 8.",
         rare=True, needs=("unit_column",),
     )  # fmt: skip
     num_train_images: int | None = flag(

@@ -37,8 +37,8 @@ class FrequencyFlags:
 
     _argument_group_name = "frequency features (query and warm-up)"
 
-    #: `moments` is the share of all of their questions together, but for those that are named by themselves.
-    questions: ClassVar[dict[str, dict[str, float]]] = dict.fromkeys(
+    #: `moments` is the share of all of their queries together, but for those that are named by themselves.
+    query_defaults: ClassVar[dict[str, dict[str, float]]] = dict.fromkeys(
         ("frequency_features", "moments"), {"budget_share": 0.02}
     )
     auxiliary_features: str = flag(
@@ -202,7 +202,7 @@ class FETAProConfig(
                 )
             if "moments" in by_name(self.noise_multiplier):
                 raise UsageError(
-                    f"--noise_multiplier moments is about several questions: give --budget moments, or name one of "
+                    f"--noise_multiplier moments is about several queries: give --budget moments, or name one of "
                     f"{', '.join(SHARES)}."
                 )
             if self.class_counts and not self.asks_spatial:

@@ -79,28 +79,28 @@ class PrivacyFlags:
     accountant: str = flag("pld", f"Who computes epsilon: {', '.join(ACCOUNTANTS)}.", rare=True, choices=ACCOUNTANTS)
     noise_multiplier: str = flag(
         "",
-        "Noise multipliers of questions, comma-separated or with the flag repeated; unset: from --budget. "
+        "Noise multipliers of queries, comma-separated or with the flag repeated; unset: from --budget. "
         "class_counts=10 asks for the sizes of classes, so that rare ones weigh as much.",
         read=named_numbers, range="name=number, such as central_images=5",
     )  # fmt: skip
     budget: str = flag(
         "",
-        "Shares of the composed RDP that questions may spend, in the same form; DP-SGD, or questions without one, "
+        "Shares of the composed RDP that queries may spend, in the same form; DP-SGD, or queries without one, "
         "get the rest.",
         read=named_numbers, range="name=share, each share above 0 and below 1, such as central_images=0.01", **SHARE,
     )  # fmt: skip
     evaluation_reserve: float | None = flag(
         None,
-        "Share of the composed RDP for one question about the finished model, whose noisy answer is in its card; "
+        "Share of the composed RDP for one query about the finished model, whose noisy answer is in its card; "
         "unset: none.",
         rare=True, **SHARE,
     )  # fmt: skip
-    question_slack: int = flag(
-        0, "Questions, the dearest, for which the plan keeps budget because an interruption may lose their answer.",
+    query_slack: int = flag(
+        0, "Queries, the dearest, for which the plan keeps budget because an interruption may lose their answer.",
         rare=True, at_least=0,
     )  # fmt: skip
     num_evaluation_images: int = flag(
-        5000, "Images drawn for that question; without --evaluation_reserve none are.", rare=True
+        5000, "Images drawn for that query; without --evaluation_reserve none are.", rare=True
     )
     dataset_id: str | None = flag(
         None, "Your name for the data set, under which releases add up in one ledger; unset: this one alone.",

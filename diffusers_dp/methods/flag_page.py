@@ -17,7 +17,7 @@ line wins over the recipe, and the recipe over the default. Several items of one
 a recipe. A method with another default is named beside its own.
 `--help` of a script shows the flags that most runs need, `--help_all` shows all. This page is made from what the flags
 say: `python -m diffusers_dp.methods.flag_page > docs/flags.md`."""
-#: What a default of a question is, by the fields of a query.
+#: What a default of a query is, by the fields of a query.
 FIELDS = {"noise_multiplier": "noise multiplier", "budget_share": "share"}
 EXPERT = "settings of experts: `--expert name=value`, or under `expert:` in a recipe"
 COLUMNS = "| flag | default | range | methods | meaning |\n|---|---|---|---|---|"
@@ -38,14 +38,14 @@ def page() -> str:
                     rows.append(_row(each.name, config_class))
     tables[EXPERT] = experts
     sections = (f"## {name}\n\n{COLUMNS}\n" + "\n".join(rows) for name, rows in tables.items())
-    return "\n\n".join([HEAD, *sections, _questions()]) + "\n"
+    return "\n\n".join([HEAD, *sections, _queries()]) + "\n"
 
 
-def _questions() -> str:
+def _queries() -> str:
     """What `--noise_multiplier` and `--budget` may name, and the default of each."""
     rows: dict[str, dict[str, list[str]]] = {}
     for method, config in CONFIGS.items():
-        for name, default in config.known_questions().items():
+        for name, default in config.known_queries().items():
             words = " ".join(f"{FIELDS[field]} {value:g}" for field, value in default.items()) or "unset"
             rows.setdefault(name, {}).setdefault(words, []).append(method)
     lines = [
@@ -53,7 +53,7 @@ def _questions() -> str:
         for name, each in rows.items()
         for words, methods in each.items()
     ]
-    return "\n".join(["## questions", "", "| name | default | methods |", "|---|---|---|", *lines])
+    return "\n".join(["## queries", "", "| name | default | methods |", "|---|---|---|", *lines])
 
 
 def _row(name: str, config_class: type[Any]) -> str:

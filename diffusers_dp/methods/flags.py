@@ -22,8 +22,8 @@ from .flag import by_name, flags_of, named_numbers
 from .flag_groups import HubFlags, ModelFlags, NetworkFlags, PrivacyFlags, RunFlags
 
 
-#: Flags that say something of each question by its name.
-OF_QUESTIONS = ("noise_multiplier", "budget")
+#: Flags that say something of each query by its name.
+OF_QUERIES = ("noise_multiplier", "budget")
 TRIED = (4, 8, 16)  # by `--noise_bands auto`, beside independent noise
 
 
@@ -61,7 +61,7 @@ class OrdinaryTraining:
         generator_channels (`int`, *optional*): Channels of a generator that draws in one call.
         network (`dict`, *optional*): Settings of another model, for `models.unet_config`. With neither, it is
             the model that DP-SGD trains, or the pixels themselves where there is none.
-        query (`Query`, *optional*): Question whose features of the images of a step the gradient goes through.
+        query (`Query`, *optional*): Query whose features of the images of a step the gradient goes through.
     """
 
     num_steps: int
@@ -82,9 +82,9 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
     method: ClassVar[str]
     #: Whether the release is a data set, and no model.
     releases_images: ClassVar[bool] = False
-    #: Names of questions in `--noise_multiplier` and `--budget`, and what each has by default: a noise multiplier, a
+    #: Names of queries in `--noise_multiplier` and `--budget`, and what each has by default: a noise multiplier, a
     #: share, or nothing. Each group of flags adds its own.
-    questions: ClassVar[dict[str, dict[str, float]]] = {}
+    query_defaults: ClassVar[dict[str, dict[str, float]]] = {}
 
     @property
     def dp_sgd(self) -> "DPSGDConfig | None":
@@ -104,22 +104,22 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
         return self.dp_sgd is None and self.has_guarantee
 
     @classmethod
-    def known_questions(cls) -> dict[str, dict[str, float]]:
-        """`questions` of all groups of flags."""
+    def known_queries(cls) -> dict[str, dict[str, float]]:
+        """`query_defaults` of all groups of flags."""
         groups = reversed(cls.__mro__)
-        return {name: each for group in groups for name, each in vars(group).get("questions", {}).items()}
+        return {name: each for group in groups for name, each in vars(group).get("query_defaults", {}).items()}
 
     def asked(self, name: str, among: int = 1) -> dict[str, Any]:
         """
         What a `Query` is told of its noise, by the flags, or else by default.
 
         Args:
-            name (`str`): Of `questions`.
-            among (`int`): Number of questions that share the name, and a share of the budget.
+            name (`str`): Of `query_defaults`.
+            among (`int`): Number of queries that share the name, and a share of the budget.
         """
         given = {"noise_multiplier": self.noise_multiplier, "budget_share": self.budget}
         found = {field: numbers[name] for field, text in given.items() if name in (numbers := named_numbers(text))}
-        found = found or self.known_questions()[name]
+        found = found or self.known_queries()[name]
         return {"called": name} | {each: x / among if each == "budget_share" else x for each, x in found.items()}
 
     @property
@@ -177,7 +177,7 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
             name: place for name in ("dataset_name", "train_data_dir") if (place := getattr(self, name)) is not None
         }
         refuse_sensitive_as_public(sensitive, self.public_places)
-        self._check_names_of_questions()
+        self._check_names_of_queries()
         ledger_dir = None if self.ledger_dir is None else self.ledger_path.parent
         refuse_writing_among_images(sensitive | self.public_places, self.output_dir, ledger_dir)
         if self.releases_images and self.evaluation_reserve is not None:
@@ -192,19 +192,19 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
                     "and has no budget; leave one of them out."
                 )
 
-    def _check_names_of_questions(self) -> None:
-        known, said = self.known_questions(), {flag: by_name(getattr(self, flag)) for flag in OF_QUESTIONS}
+    def _check_names_of_queries(self) -> None:
+        known, said = self.known_queries(), {flag: by_name(getattr(self, flag)) for flag in OF_QUERIES}
         for flag, items in said.items():
             if unknown := items.keys() - known.keys():
                 raise UsageError(
-                    f"--{flag} names '{min(unknown)}', and {self.method} asks {', '.join(known) or 'no question'}: "
+                    f"--{flag} names '{min(unknown)}', and {self.method} asks {', '.join(known) or 'no query'}: "
                     "correct the name, or leave it out."
                 )
         if both := set.intersection(*map(set, said.values())):
             raise UsageError(f"--noise_multiplier and --budget both name {min(both)}; give one of them.")
 
     def refuse_unasked(self, names: Mapping[str, str]) -> None:
-        """Raises `UsageError` where a question that the command line names, by its flag, is not asked. A recipe may
+        """Raises `UsageError` where a query that the command line names, by its flag, is not asked. A recipe may
         name it all the same, because the command line may have another `--curriculum`."""
         asked = dict.fromkeys(query.called for query in self.queries)
         for name, flag in names.items():
@@ -246,7 +246,7 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
 
     @property
     def ordinary_training(self) -> tuple[OrdinaryTraining, ...]:
-        """What is trained before and after DP-SGD, or after the questions."""
+        """What is trained before and after DP-SGD, or after the queries."""
         public = self.public_training
         return () if public is None else (OrdinaryTraining(public.num_steps, public.batch_size),)
 
@@ -264,8 +264,8 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
         return folder / f"{self.dataset_id or 'ledger'}.jsonl"
 
     @property
-    def books(self) -> dict[str, Any]:
-        """Where the run's questions are counted, as `runs.prior_release` takes it."""
+    def ledger_options(self) -> dict[str, Any]:
+        """Where the run's queries are counted, as `runs.prior_release` takes it."""
         return {
             "private": Path(self.output_dir, "private"), "ledger_path": self.ledger_path,
             "dataset_id": self.dataset_id, "unit_of_privacy": self.unit_of_privacy,
@@ -309,13 +309,13 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
 
 class CountsClasses(TrainingConfig):
     """Of a method that asks for the number of images of each class, for classes of uneven sizes, where a flag names
-    the question."""
+    the query."""
 
-    questions: ClassVar[dict[str, dict[str, float]]] = {"class_counts": {}}
+    query_defaults: ClassVar[dict[str, dict[str, float]]] = {"class_counts": {}}
 
     @property
     def class_counts(self) -> tuple[ClassCounts, ...]:
-        """The question, where it is asked."""
+        """The query, where it is asked."""
         given = "class_counts" in by_name(f"{self.noise_multiplier},{self.budget}")
         return (ClassCounts(**self.asked("class_counts")),) if given else ()
 

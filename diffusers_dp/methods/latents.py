@@ -206,17 +206,17 @@ class DPLDMConfig(CentralLatentFlags, SpatialFlags, LatentConfig):
 
 @dataclass
 class SaliencyFlags:
-    """The question that chooses the matrices."""
+    """The query that chooses the matrices."""
 
     _argument_group_name = "saliency (query)"
 
-    questions: ClassVar[dict[str, dict[str, float]]] = {"saliency": {"budget_share": 0.02}}
+    query_defaults: ClassVar[dict[str, dict[str, float]]] = {"saliency": {"budget_share": 0.02}}
     num_salient: int = flag(8, "Matrices that are chosen, and get low-rank ones.")
 
 
 @dataclass
 class DPSAPFConfig(SaliencyFlags, LatentConfig):
-    """With low-rank matrices beside those that one noisy question chooses."""
+    """With low-rank matrices beside those that one noisy query chooses."""
 
     method: ClassVar[str] = "dp_sapf"
     train: str = "salient"
@@ -232,7 +232,7 @@ class DPSAPFConfig(SaliencyFlags, LatentConfig):
 
     @property
     def saliency_query(self) -> MatrixSaliency:
-        """The question."""
+        """The query."""
         return MatrixSaliency(num_chosen=self.num_salient, **self.asked("saliency"))
 
     @property

@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Mean embeddings: questions about features of the images, and a generator that is fitted to the noisy answers. The
+"""Mean embeddings: queries about features of the images, and a generator that is fitted to the noisy answers. The
 features make the method. No torch."""
 
 import math
@@ -43,7 +43,7 @@ class MeanEmbeddingFlags:
     _argument_group_name = "mean embedding"
 
     features: str = flag("rff", "Features of an image, which make the method.", choices=tuple(FEATURES))
-    questions: ClassVar[dict[str, dict[str, float]]] = {"mean_features": {}}
+    query_defaults: ClassVar[dict[str, dict[str, float]]] = {"mean_features": {}}
     generator_steps: int = flag(500, "Steps that fit the generator to the noisy mean embedding.")
     generator_batch_size: int = expert(200, "Images that the generator draws per step.")
     generator_learning_rate: float = expert(3e-3, "Learning rate of the generator; falls to 0 linearly.")
@@ -60,7 +60,7 @@ class MeanEmbeddingConfig(MeanEmbeddingFlags, CountsClasses, GeneratorFlags, Net
 
     @property
     def matched(self) -> tuple[MeanFeatures, ...]:
-        """The questions whose answers the generator is fitted to, one for each moment."""
+        """The queries whose answers the generator is fitted to, one for each moment."""
         return (MeanFeatures(feature_map=self.feature_map, **self.asked("mean_features")),)
 
     @property
@@ -70,7 +70,7 @@ class MeanEmbeddingConfig(MeanEmbeddingFlags, CountsClasses, GeneratorFlags, Net
 
     @property
     def stopping(self) -> tuple[MeanFeatures, ...]:
-        """The questions whose answers choose among generators, one for each moment."""
+        """The queries whose answers choose among generators, one for each moment."""
         return ()
 
     @property
@@ -122,7 +122,7 @@ class DPMERFConfig(LengthScaleFlags, FourierFlags, MeanEmbeddingConfig):
     """With random Fourier features."""
 
     method: ClassVar[str] = "dp_merf"
-    questions: ClassVar[dict[str, dict[str, float]]] = {"frequency_features": {}}
+    query_defaults: ClassVar[dict[str, dict[str, float]]] = {"frequency_features": {}}
     output_dir: str = "runs/dp_merf"
 
     @property
@@ -228,7 +228,7 @@ class PerceptualFlags:
     feature_layers: str = flag("", "Its layers whose outputs are the features; unset: all convolutions.")
     feature_resolution: int | None = expert(None, "Side length that networks see images at; unset: their own.")
     moments: int = flag(1, "1: the mean of the features; 2: that of their squares as well.", choices=(1, 2))
-    questions: ClassVar[dict[str, dict[str, float]]] = {"second_moments": {"budget_share": 0.5}}
+    query_defaults: ClassVar[dict[str, dict[str, float]]] = {"second_moments": {"budget_share": 0.5}}
     moving_average_learning_rate: float | None = expert(
         None, "Adam's learning rate of a moving average of differences to fit to (GFMN); unset: those of each batch."
     )
@@ -244,8 +244,8 @@ class StoppingFlags:
         None, "Another public network that chooses among generators on the way; unset: the last one.", place=True
     )
     stopping_layers: str = expert("", "Its layers, as --feature_layers.")
-    #: A share is that of both questions together.
-    questions: ClassVar[dict[str, dict[str, float]]] = {"stopping_features": {"budget_share": 0.02}}
+    #: A share is that of both queries together.
+    query_defaults: ClassVar[dict[str, dict[str, float]]] = {"stopping_features": {"budget_share": 0.02}}
     stopping_steps: int = expert(100, "Steps between two generators to choose among.")
     num_stopping_images: int = expert(2000, "Images that each of them draws to be compared.")
 

@@ -25,7 +25,7 @@ class SpatialFlags(OfConfig):
 
     _argument_group_name = "central images (queries and warm-up)"
 
-    questions: ClassVar[dict[str, dict[str, float]]] = {"central_images": {"budget_share": 0.01}}
+    query_defaults: ClassVar[dict[str, dict[str, float]]] = {"central_images": {"budget_share": 0.01}}
     num_central_images: int = flag(5, "Noisy central images per class, each its own query.")
     spatial_sample_rate: str = expert("0.1", "Poisson sample rate of one central-image query.", **RATE)
     spatial_steps: int = flag(200, "Warm-up steps on the central images.")
@@ -39,7 +39,7 @@ class SpatialFlags(OfConfig):
 
     @property
     def central_images_query(self) -> MeanImages:
-        """The question for noisy mean images: Equation 7 of FETA-Pro, Algorithm 1 of DP-FETA."""
+        """The query for noisy mean images: Equation 7 of FETA-Pro, Algorithm 1 of DP-FETA."""
         return MeanImages(
             image_shape=self.image_shape, sample_rate=self.spatial_rate, repeats=self.num_central_images,
             **self.asked("central_images"),
@@ -85,7 +85,7 @@ class SemanticFlags:
     )  # fmt: skip
     semantic_resolution: int | None = expert(None, "Side length that images are resized to for it; unset: their own.")
     semantic_classes_per_class: int = expert(5, "Public classes that stand for each sensitive one.")
-    questions: ClassVar[dict[str, dict[str, float]]] = {"semantic_query": {"noise_multiplier": 50.0}}
+    query_defaults: ClassVar[dict[str, dict[str, float]]] = {"semantic_query": {"noise_multiplier": 50.0}}
 
 
 @dataclass

@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Moments: a few questions about the low frequencies of the images of each class, and images drawn from Gaussians that
+"""Moments: a few queries about the low frequencies of the images of each class, and images drawn from Gaussians that
 have these moments. The release is a data set. No torch."""
 
 import math
@@ -20,7 +20,7 @@ from .method import SUM, Method
 BALANCES = ("uniform", "released")  # as `sample --class_balance` has them
 #: Most values of an answer about covariances, of all classes, and most values of all waves.
 MOST_VALUES, MOST_WAVE_VALUES = 5_000_000, 200_000_000
-#: What each question about moments may spend of what all of them may.
+#: What each query about moments may spend of what all of them may.
 SHARES = {"grey_levels": 0.05, "class_moments": 0.1, "part_means": 0.1, "covariances": 0.75}
 #: Rules for the numbers of parts and of frequencies: see `MomentFlags.parts` and `MomentFlags.frequencies`.
 IMAGES_OF_A_PART = 300.0
@@ -52,7 +52,7 @@ class MomentFlags(OfConfig):
         at_most=64,
     )  # fmt: skip
     #: In a method without DP-SGD the covariances have what the others leave.
-    questions: ClassVar[dict[str, dict[str, float]]] = {
+    query_defaults: ClassVar[dict[str, dict[str, float]]] = {
         name: {} if name == "covariances" else {"budget_share": share} for name, share in SHARES.items()
     }
 
@@ -63,7 +63,7 @@ class MomentFlags(OfConfig):
 
     @property
     def other_share(self) -> float:
-        """Share that a question beside the moments has, where there is no DP-SGD."""
+        """Share that a query beside the moments has, where there is no DP-SGD."""
         return 0.0
 
     @property
@@ -176,12 +176,12 @@ class MatchingFlags(OfConfig):
     _argument_group_name = "matching"
 
     matched_networks: int = flag(
-        0, "Random networks whose mean features of a class, by one more question, drawn images are moved to; 0: none.",
+        0, "Random networks whose mean features of a class, by one more query, drawn images are moved to; 0: none.",
         at_least=0, at_most=100,
     )  # fmt: skip
 
     #: The share was not varied in trials.
-    questions: ClassVar[dict[str, dict[str, float]]] = {"network_means": {"budget_share": 0.2}}
+    query_defaults: ClassVar[dict[str, dict[str, float]]] = {"network_means": {"budget_share": 0.2}}
 
     @property
     def network_means(self) -> NetworkMeans | None:

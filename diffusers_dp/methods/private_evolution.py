@@ -34,7 +34,7 @@ class EvolutionFlags:
     """The candidates, and the votes."""
 
     _argument_group_name = "evolution"
-    questions: ClassVar[dict[str, dict[str, float]]] = {"votes": {}}
+    query_defaults: ClassVar[dict[str, dict[str, float]]] = {"votes": {}}
 
     generator: str | None = flag(
         None,
@@ -44,7 +44,7 @@ class EvolutionFlags:
     )  # fmt: skip
     candidates_per_class: int = flag(500, "Candidates of each class in a generation.")
     variation_strengths: str = flag(
-        "0.7,0.5,0.4,0.3,0.2,0.15", "How far the children of each generation go; as many questions are asked.",
+        "0.7,0.5,0.4,0.3,0.2,0.15", "How far the children of each generation go; as many queries are asked.",
         read=numbers, at_least=0, at_most=1, range="a number from 0 to 1 for each generation, such as 0.6,0.4,0.2",
     )  # fmt: skip
     num_votes: int = flag(1, "Nearest candidates that an image votes for, with 1 / sqrt of their number each.")

@@ -14,7 +14,7 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 
 from ..errors import UsageError
-from ..files.strange_files import read_bounded
+from ..files.untrusted_files import read_bounded
 from .variations import CandidateGenerator
 
 

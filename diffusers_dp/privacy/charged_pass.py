@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The order in which a question is paid for: budget, pass over the images, row on disk, and only then noise."""
+"""The order in which a query is paid for: budget, pass over the images, row on disk, and only then noise."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -15,14 +15,14 @@ T = TypeVar("T")
 
 def charged_pass(ledger: PrivacyLedger, row: LedgerRow, processes: Processes, look: Callable[[], T]) -> tuple[T, int]:
     """
-    Looks at the images, and writes the row of the question once the exact sums of all processes are in memory.
+    Looks at the images, and writes the row of the query once the exact sums of all processes are in memory.
 
     A process that is killed before the row takes what it saw with it, so that nothing is charged. An error shows
     something to whoever reads or catches it, so that the row is written, too, before the error goes on.
 
     Args:
         ledger (`PrivacyLedger`): Pays for all that `look` returns.
-        row (`LedgerRow`): The question, with all of its repeats.
+        row (`LedgerRow`): The query, with all of its repeats.
         processes (`Processes`): All of them look, and wait for each other.
         look (`Callable`): Passes over the images; adds no noise, and communicates with no other process.
 

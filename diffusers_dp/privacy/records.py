@@ -121,10 +121,10 @@ class PrivateRecords:
             return self._batches_of_images(sample, size, self.device)
         return self._batches_of_units(self.units, sample, size, generator)
 
-    def batches_for_question(
+    def batches_for_query(
         self, sample: torch.Tensor, size: int, generator: PrivateGenerator, device: torch.device
     ) -> Iterator[PhysicalBatch]:
-        """The drawn images for a question. Of units, one image of each comes first, then a second one of each, and so
+        """The drawn images for a query. Of units, one image of each comes first, then a second one of each, and so
         on, with blanks in the places of units that have no more. So the shape of a batch, and a unit's place in it, do
         not depend on the images of other units. The last part of a batch is the number of images of each one's
         unit."""

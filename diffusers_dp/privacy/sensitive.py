@@ -33,11 +33,11 @@ from ..mechanisms import Mechanism
 from ..mechanisms.mechanism import NO_EXACT_LATENTS
 from ..randomness.private_generator import PrivateGenerator
 from .charged_pass import charged_pass
-from .full_rows import full_size, in_full_rows
 from .kept_state import KeptState
+from .padded_batches import pad_batches, padded_size
 from .passages import AT_THE_DOOR, Passage, passage_of
 from .records import PrivateRecords, scaled
-from .separate_records import Features, features_of_zeros, try_loss, with_steady_bits
+from .separate_records import Features, batch_invariant, features_of_zeros, try_loss
 
 
 # Images that a query looks at together, and the most numbers of them or of their features: 64 MB in float32.
@@ -68,7 +68,7 @@ class SensitiveImages:
         num_units (`int`, *optional*): The declared, public number of units; needed with `units`.
         ids (`np.ndarray` of `DIGEST`, shape `[n]`, *optional*): Digest of the id of each image, or of its unit. Groups
             of units follow from it. Unset: the id of an image is its row number, and the list of rows is public.
-        max_images_per_unit (`int`, defaults to 8): With `units`: how many images of a unit one question or step looks
+        max_images_per_unit (`int`, defaults to 8): With `units`: how many images of a unit one query or step looks
             at, drawn at random. What a unit contributes is their mean.
         device (`torch.device`, *optional*): Where answers are computed.
         processes (`Processes`, *optional*): Those that ask together. Each holds its own share of the images
@@ -221,7 +221,7 @@ class SensitiveImages:
             BudgetExceeded: The answer would exceed the budget; nothing was asked.
             UsageError: The features mix records, draw random numbers, or keep state between calls; no answer was
                 given.
-            ValueError: The mechanism is none of a question, or `query` states what the mechanism says.
+            ValueError: The mechanism is none of a query, or `query` states what the mechanism says.
         """
         self._refuse_shut()
         records = self._records
@@ -232,7 +232,7 @@ class SensitiveImages:
             {**(query or {}), "clip_norm": clip_norm},
         )  # fmt: skip
         if row.mechanism.one_stream:
-            raise ValueError("A question has no stream of steps.")
+            raise ValueError("A query has no stream of steps.")
         passage = passage_of(row.mechanism, records, self._generator, AT_THE_DOOR)
         # A GPU may add in another order in each call, so that no trial shows that bits stay.
         device = torch.device("cpu") if self._exact else self.device
@@ -250,9 +250,9 @@ class SensitiveImages:
         if self._exact:
             clip_steps(blank.shape[1], 1 if records.units is None else self.max_images_per_unit)
             most_units = -(-records.places // self.processes.count)  # of a process: the same batches in each
-            size = min(full_size(size), -(-most_units // ROWS) * ROWS)
+            size = min(padded_size(size), -(-most_units // ROWS) * ROWS)
             with torch.no_grad(), _secret_torch_draws(self.device):
-                steady, size = with_steady_bits(
+                steady, size = batch_invariant(
                     features, self.image_shape, num_classes, size=size, device=device, name=name,
                     processes=self.processes,
                 )  # fmt: skip
@@ -261,11 +261,11 @@ class SensitiveImages:
         def exact_sum() -> torch.Tensor:
             """Of one sample, over the records of this process."""
             total = widened(blank.new_zeros(num_rows, blank.shape[1]))  # an empty sample has this shape too
-            batches = records.batches_for_question(passage.units(0), size, self._generator, device)
+            batches = records.batches_for_query(passage.units(0), size, self._generator, device)
             # Else a bar would tell how many were drawn or exist.
             if row.sampling_probability == 1 and records.units is None:
                 batches = self._with_bar(batches, f"Asking {name}")
-            batches = in_full_rows(batches, size) if self._exact else batches
+            batches = pad_batches(batches, size) if self._exact else batches
             for images, labels, counted, images_of_unit in batches:
                 # No graph: along one, gradients of private images would reach the parameters of the features.
                 with torch.no_grad(), _secret_torch_draws(self.device):
@@ -355,9 +355,9 @@ class SensitiveImages:
         check_model(model)
         kept = self._state_of(model, row_loss, noise_multiplicity, max_physical_batch_size)
         position = self._ledger.take_step(row, reserve_steps=reserve_steps)
-        size = full_size(max_physical_batch_size) if self._exact else max_physical_batch_size
+        size = padded_size(max_physical_batch_size) if self._exact else max_physical_batch_size
         batches = self._records.batches_for_gradients(self._passage.units(position), size, self._generator)
-        batches = in_full_rows(batches, size) if self._exact else batches
+        batches = pad_batches(batches, size) if self._exact else batches
         fitted = self._fitting.at_most
         with _secret_torch_draws(self.device):
             total = self._fitting.total(
@@ -419,7 +419,7 @@ class SensitiveImages:
         return mechanism.at(exact=self._exact, max_images_per_unit=most, by_label=by_label)
 
     def _with_bar(self, batches: Iterator[PhysicalBatch], words: str) -> Iterator[PhysicalBatch]:
-        """A bar, for a question that takes long, of this process's declared images. It does not stay: where a record
+        """A bar, for a query that takes long, of this process's declared images. It does not stay: where a record
         stops the run, its place would."""
         with self.processes.bar(
             total=self._records.own_units, desc=words, unit="image", delay=BAR_AFTER_SECONDS, leave=False

@@ -17,8 +17,8 @@ from ..gradients.grid import ROWS
 from ..gradients.out_of_memory import FittingParts
 from ..gradients.step import RowLoss, clipped_gradient_sum
 from ..randomness.private_generator import KEY_BYTES, PrivateGenerator
-from .full_rows import full_size
 from .kept_state import KeptState
+from .padded_batches import padded_size
 
 
 #: Images `[b, C, H, W]` in [0, 1] and labels, int64 `[b]` or `None`, to features `[b, d]`, each row of its own record.
@@ -126,7 +126,7 @@ def features_of_zeros(
     return row
 
 
-def with_steady_bits(
+def batch_invariant(
     features: Features,
     image_shape: Sequence[int],
     num_classes: int | None,
@@ -257,8 +257,8 @@ def try_loss(
         fitting.total(summed, [(images * brightness * 2 - 1, labels, counted, None)])
     kept.refuse_public("A loss and its model")
     if exact:
-        _refuse_mixed_bits(model, row_loss, full_size(at_most), image_shape, num_classes, noise_multiplicity, fitting,
-                           device)  # fmt: skip
+        size = padded_size(at_most)
+        _refuse_mixed_bits(model, row_loss, size, image_shape, num_classes, noise_multiplicity, fitting, device)
 
 
 def refuse_exact_steps(device: torch.device | str) -> None:

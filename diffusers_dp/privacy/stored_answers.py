@@ -32,23 +32,23 @@ class NoisyAnswers:
 
     @uninterrupted()
     def ask(
-        self, row: LedgerRow, ledger: PrivacyLedger, question: Callable[[], dict[str, torch.Tensor]], **meaning: Any
+        self, row: LedgerRow, ledger: PrivacyLedger, query: Callable[[], dict[str, torch.Tensor]], **meaning: Any
     ) -> dict[str, torch.Tensor]:
         """
-        The stored answer or, the first time, that of `question`, which is stored before it is used. SIGTERM waits for
+        The stored answer or, the first time, that of `query`, which is stored before it is used. SIGTERM waits for
         both.
 
         Args:
             row, ledger, meaning: As for `get`.
-            question (`Callable`): Asks the door, and returns the tensors to store.
+            query (`Callable`): Asks the door, and returns the tensors to store.
 
         Raises:
             IntegrityError, UsageError: As `get`.
-            BudgetExceeded: The question would exceed the budget; nothing was asked.
+            BudgetExceeded: The query would exceed the budget; nothing was asked.
         """
         stored = self.get(row, ledger, **meaning)
         if stored is None:
-            self.put(row, {name: tensor.cpu() for name, tensor in question().items()}, **meaning)
+            self.put(row, {name: tensor.cpu() for name, tensor in query().items()}, **meaning)
             stored = self.get(row, ledger, **meaning)
         assert stored is not None
         return stored
@@ -58,13 +58,13 @@ class NoisyAnswers:
         The answer as it was put, on the CPU, or `None` if the query has not been answered.
 
         Args:
-            row (`LedgerRow`): The question, as this run would ask it.
+            row (`LedgerRow`): The query, as this run would ask it.
             ledger (`PrivacyLedger`): Ledger of the run, which must hold what the answer cost.
             meaning (JSON values): As given to `put`.
 
         Raises:
             IntegrityError: The stored answer is damaged, or the ledger does not know it.
-            UsageError: It answers another question.
+            UsageError: It answers another query.
         """
         return self.processes.on_first(lambda: self._get(row, ledger, meaning))
 
@@ -73,15 +73,15 @@ class NoisyAnswers:
         if not folder.exists():
             return None
         state, tensors = open_sealed(folder)
-        for name, value in _question(row, meaning).items():
-            if state["question"].get(name) != value:
+        for name, value in _query(row, meaning).items():
+            if state["query"].get(name) != value:
                 raise UsageError(
-                    f"The stored answer {folder} was asked for with {name} = {state['question'].get(name)}, this run "
+                    f"The stored answer {folder} was asked for with {name} = {state['query'].get(name)}, this run "
                     f"has {value}: resume with the flags of that run, or start another --output_dir."
                 )
-        question = [row.name, row.noise_multiplier, row.sampling_probability, row.steps]
+        query = [row.name, row.noise_multiplier, row.sampling_probability, row.steps]
         keys = ("stage", "noise_multiplier", "sampling_probability", "steps_reserved")
-        if question not in [[entry[key] for key in keys] for entry in ledger.rows]:
+        if query not in [[entry[key] for key in keys] for entry in ledger.rows]:
             raise IntegrityError(
                 f"The ledger does not hold what {folder} cost: put back the whole ledger.jsonl of this run, for what "
                 "was spent stays spent."
@@ -104,10 +104,10 @@ class NoisyAnswers:
         folder = self.folder / row.name
         if folder.exists():
             raise IntegrityError(f"{folder} holds an answer already; a noisy answer is never replaced.")
-        seal(folder, {"answer": tensors}, {"question": _question(row, meaning)})
+        seal(folder, {"answer": tensors}, {"query": _query(row, meaning)})
 
 
-def _question(row: LedgerRow, meaning: dict[str, Any]) -> dict[str, Any]:
+def _query(row: LedgerRow, meaning: dict[str, Any]) -> dict[str, Any]:
     return {
         "noise_multiplier": row.noise_multiplier,
         "sampling_probability": row.sampling_probability,

@@ -51,7 +51,7 @@ class Teaching:
         loss (`Callable`): Teacher, views of real images `[b, ...]` with labels `[b]` or `None`, public inputs
             `[n, ...]` with labels `[n]` or `None`, to a number that the teacher lowers.
         blame (`Callable`): Teacher, inputs and labels, to a vector for each input, `[n, d]`. The door clips the
-            vectors of a share together. With `votes`, scores `[n, choices]`, or `[n, questions, choices]`.
+            vectors of a share together. With `votes`, scores `[n, choices]`, or `[n, queries, choices]`.
         steps (`int`): Adam steps of each teacher in each round, the same number for all.
         batch_size (`int`): Images of such a step, drawn from the share with replacement.
         learning_rate (`float`): Learning rate of Adam.
@@ -60,8 +60,8 @@ class Teaching:
             them; by default the images.
         input_noise (`float`, defaults to 0): Standard deviation of noise on each view, drawn from the secret source:
             it smooths what a teacher learns of a small share.
-        votes (`bool`, defaults to `False`): Each teacher casts one vote per question, for the choice with the highest
-            score. Votes of a share move by sqrt(2) per question.
+        votes (`bool`, defaults to `False`): Each teacher casts one vote per query, for the choice with the highest
+            score. Votes of a share move by sqrt(2) per query.
     """
 
     new: Callable[[], nn.Module]

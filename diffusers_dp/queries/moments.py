@@ -99,7 +99,7 @@ def num_coefficients(image_shape: tuple[int, ...], number: int) -> int:
 @dataclass(frozen=True, kw_only=True)
 class MomentQuery(Query):
     """
-    Base of the questions about frequencies. A row is divided by the longest that it can be: the sensitivity is 1.
+    Base of the queries about frequencies. A row is divided by the longest that it can be: the sensitivity is 1.
 
     Args:
         image_shape (`tuple[int, int, int]`): (C, H, W).
@@ -198,7 +198,7 @@ class PartRows:
 @dataclass(frozen=True, kw_only=True)
 class PartQuery(MomentQuery):
     """
-    Base of the questions about parts. Their centres follow from earlier answers, so they are given when it is asked.
+    Base of the queries about parts. Their centres follow from earlier answers, so they are given when it is asked.
 
     Args:
         num_parts (`int`): P, of each class.

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import UsageError, first_line
-from ..files.strange_files import read_bounded
+from ..files.untrusted_files import read_bounded
 from .mean_features import unit
 
 
@@ -55,7 +55,7 @@ class PublicNetwork:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What decides what the network makes of an image, for the meaning of a question: JSON values, no paths."""
+        """What decides what the network makes of an image, for the meaning of a query: JSON values, no paths."""
         _, _, mean, std = self.loaded
         return {
             "network": "local folder" if Path(os.path.expanduser(self.network)).exists() else self.network,

@@ -117,14 +117,14 @@ class Query:
         return sampled(self.sample_rate, noise_multiplier, **facts)
 
     def row(self, noise_multiplier: float, **facts: Any) -> LedgerRow:
-        """The row of a plan, which states no other facts of the question yet."""
+        """The row of a plan, which states no other facts of the query yet."""
         return LedgerRow(
             self.name, self.mechanism(noise_multiplier, **facts), self.repeats, {"clip_norm": self.clip_norm}
         )
 
     def ask(self, images: "SensitiveImages", features: "Features", *, noise_multiplier: float) -> "torch.Tensor":
         """
-        Puts the question to the door, which writes its ledger first.
+        Puts the query to the door, which writes its ledger first.
 
         Args:
             images (`SensitiveImages`): The door.

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from ..files.strange_files import read_bounded
+from ..files.untrusted_files import read_bounded
 from ..words import CARD_NAME, RECEIPT_NAME, SIGNATURE_NAME
 
 

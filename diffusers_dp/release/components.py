@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import IntegrityError
-from ..files.strange_files import read_bounded, regular_size
-from ..files.strange_values import leaves_of
+from ..files.untrusted_files import read_bounded, regular_size
+from ..files.untrusted_values import leaves_of
 from .allow_list import COMPONENT_FILES
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import IntegrityError
 from ..mechanisms import mechanism_of
 from ..verify import guarantee
-from .plain_words import attack_in_words, plain_guarantee, questions
+from .plain_words import attack_in_words, plain_guarantee, queries
 
 
 if TYPE_CHECKING:
@@ -74,10 +74,10 @@ def filled_card(
         things (`str`): What was released, in words.
         more: Further variables of the template.
     """
-    asked = [{**each, "sentence": mechanism_of(each).sentence} for each in questions(receipt["events"])]
+    asked = [{**each, "sentence": mechanism_of(each).sentence} for each in queries(receipt["events"])]
     return kind.from_template(
         data, template_str=files("diffusers_dp").joinpath("templates", template).read_text(encoding="utf-8"),
-        receipt=receipt, questions=asked, unit=receipt["unit_of_privacy"],
+        receipt=receipt, queries=asked, unit=receipt["unit_of_privacy"],
         guarantee=guarantee(receipt), plain=plain_guarantee(receipt, things), attack=attack_in_words(receipt, things),
         **more,
     )  # fmt: skip

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..data.strange_tables import MOST_ROWS, batches_of
+from ..data.untrusted_tables import MOST_ROWS, batches_of
 from ..errors import IntegrityError
 from ..files.canonical import canonical_json
-from ..files.strange_files import is_own, regular_size
+from ..files.untrusted_files import is_own, regular_size
 from .allow_list import dataset_index, shard_names
 from .components import LARGEST_SIDE, LONGEST_NAME, MOST_CLASSES, WRONG
 

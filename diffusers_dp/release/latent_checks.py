@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from torch.nn.modules import module
 
 from ..errors import first_line
-from ..files.strange_files import is_own, read_bounded
+from ..files.untrusted_files import is_own, read_bounded
 from .components import (
     BYTES,
     LARGEST_SIDE,

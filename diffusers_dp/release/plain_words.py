@@ -176,12 +176,12 @@ def _bounds_or_none(receipt: dict[str, Any], *, all_releases: bool = False) -> A
         return None
 
 
-def questions(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def queries(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Merges events that differ only in their reservation, with the sum of their `steps`."""
     found: dict[str, dict[str, Any]] = {}
     left_out = ("id", "first_step", "steps_reserved", "steps_executed")
     for event in events:
         facts = {key: value for key, value in event.items() if key not in left_out}
-        question = found.setdefault(canonical_json(facts), {**facts, "steps": 0})
-        question["steps"] += event["steps_reserved"]
+        query = found.setdefault(canonical_json(facts), {**facts, "steps": 0})
+        query["steps"] += event["steps_reserved"]
     return list(found.values())

@@ -89,13 +89,13 @@ class RunRecord:
 
     Args:
         ledger (`PrivacyLedger`): Complete ledger of the run; its rows become the events, without their `state`. If
-            there are more than `verify` reads, reservations of one question are summed.
+            there are more than `verify` reads, reservations of one query are summed.
         method (`Method`): Method from the registry. The receipt has its status, `proven` where all noise is exact. All
             assumptions are always listed.
         curriculum (`dict`, *optional*): Config of the warm-up scheduler, public values only; entries that start with
             an underscore (added by Diffusers) are left out.
         resumes (sequence of `int`): Steps at which the run was resumed.
-        evaluation (sequence of `dict`): Numbers from a question among the events, see `charged_evaluation`.
+        evaluation (sequence of `dict`): Numbers from a query among the events, see `charged_evaluation`.
         public_inputs (sequence of `dict`): External weights and images from which training started; no paths.
         processes (sequence of `int`): Number of processes at each start of the run.
         derived_from (`str`, *optional*): Digest of another release's receipt, if this release was computed from that
@@ -180,7 +180,7 @@ def accounting_facts(ledger: PrivacyLedger) -> dict[str, Any]:
 
 
 def _events(rows: Sequence[dict[str, Any]], most: int) -> list[dict[str, Any]]:
-    """Returns the rows without their state. If there are more than `most`, reservations of one question are summed."""
+    """Returns the rows without their state. If there are more than `most`, reservations of one query are summed."""
     events = [{key: value for key, value in row.items() if key != "state"} for row in rows]  # copies
     if len(events) <= most:
         return events
@@ -188,8 +188,8 @@ def _events(rows: Sequence[dict[str, Any]], most: int) -> list[dict[str, Any]]:
     added: dict[str, dict[str, Any]] = {}
     for event in events:
         left_out = ("id", "first_step", *steps)  # pieces of a stream follow each other, whatever lies between
-        question = json.dumps({key: event[key] for key in event if key not in left_out}, sort_keys=True)
-        first = added.setdefault(question, event)
+        query = json.dumps({key: event[key] for key in event if key not in left_out}, sort_keys=True)
+        first = added.setdefault(query, event)
         if first is not event:
             first.update({key: first[key] + event[key] for key in steps})
     return list(added.values())
@@ -210,7 +210,7 @@ def hash_source() -> str:
 
 
 def is_exact(ledger: PrivacyLedger) -> bool:
-    """Whether every question was asked with `--noise exact`, also of the releases that come before it."""
+    """Whether every query was asked with `--noise exact`, also of the releases that come before it."""
     rows = [*ledger.rows, *(row for prior in ledger.prior_releases for row in prior["events"])]
     return bool(ledger.rows) and all(row["query"].get("grid") == STEPS for row in rows)
 

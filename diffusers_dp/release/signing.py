@@ -16,7 +16,7 @@ from typing import Any
 
 from ..errors import IntegrityError, UsageError
 from ..files.journal import replace_file
-from ..files.strange_files import read_bounded
+from ..files.untrusted_files import read_bounded
 from ..verify import settled_content
 from ..words import SIGNATURE_NAME
 from .hub import verify_here

@@ -160,7 +160,7 @@ def starting_model(config: DiffusionConfig, facts: PublicFacts) -> StartingModel
         )  # fmt: skip
     model = load_pretrained(name, image_shape=image_shape, num_classes=num_classes, revision=revision)
     if model.receipt is not None:
-        refuse_the_same_images(model.receipt, facts, f"{FLAG} {name}", **config.books)
+        refuse_the_same_images(model.receipt, facts, f"{FLAG} {name}", **config.ledger_options)
     if config.objective not in (None, model.objective):
         raise UsageError(
             f"--objective {config.objective} contradicts {FLAG} {name}, which was trained for {model.objective}; "

@@ -155,7 +155,7 @@ def proposer_of(run: "Run") -> CandidateGenerator:
     assert source is not None
 
     def read() -> PublicImages:
-        cost = cost_of_public_images(source, facts, **config.books)
+        cost = cost_of_public_images(source, facts, **config.ledger_options)
         return load_public_images(source, config.data, run.folder.private / "cache", training=cost)
 
     public = run.processes.on_first(read)
@@ -178,7 +178,7 @@ def pipeline_candidates(run: "Run") -> PipelineCandidates:
         revision=config.pretrained_model_revision,
     )  # fmt: skip
     if model.receipt is not None:
-        refuse_the_same_images(model.receipt, facts, f"{FLAG} {name}", **config.books)
+        refuse_the_same_images(model.receipt, facts, f"{FLAG} {name}", **config.ledger_options)
     pipeline = build_pipeline(model, facts).to(run.processes.device)
     pipeline.unet.eval()
     said = {"generator_inference_steps": GENERATOR_INFERENCE_STEPS}

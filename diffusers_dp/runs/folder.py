@@ -132,7 +132,7 @@ class RunFolder:
 
     @contextmanager
     def discarded_on_error(self) -> Iterator[None]:
-        """Leave nothing half-written: whatever ends the run in here, before a question was asked, removes `private/`,
+        """Leave nothing half-written: whatever ends the run in here, before a query was asked, removes `private/`,
         provided that this run's `create` made it, and the folders that it made on the way there; an audit that was
         there stays."""
         try:
@@ -144,7 +144,7 @@ class RunFolder:
 
     @contextmanager
     def discarded_on_refusal(self, has_asked: Callable[[], bool]) -> Iterator[None]:
-        """The same for a flag that is refused later, where no question was asked yet. What was interrupted stays, and
+        """The same for a flag that is refused later, where no query was asked yet. What was interrupted stays, and
         can be resumed.
 
         Args:

@@ -29,7 +29,7 @@ from ..queries.query import Query
 from ..randomness.private_generator import PrivateGenerator
 from .dp_sgd import Trained
 from .plan import Plan
-from .plan_table import AT_ONCE, VALUES_AT_ONCE, memory_of_questions
+from .plan_table import AT_ONCE, VALUES_AT_ONCE, memory_of_queries
 from .result_model import new_image_model
 
 
@@ -49,11 +49,11 @@ class Forecast:
 
     Args:
         where (`str`): The machine, in words.
-        step_seconds (`float`), steps (`int`): Seconds and number of steps of DP-SGD, or of all questions together.
+        step_seconds (`float`), steps (`int`): Seconds and number of steps of DP-SGD, or of all queries together.
         other_seconds (`float`): Seconds of ordinary training before and after it.
         memory_bytes (`int`): Bytes of the weights and of the images that are computed at once.
         disk_bytes (`int`): Bytes of decoded images, checkpoints and release.
-        title (`str`): What a person calls the steps; empty if there are only questions.
+        title (`str`): What a person calls the steps; empty if there are only queries.
     """
 
     where: str
@@ -71,7 +71,7 @@ class Forecast:
     def __str__(self) -> str:
         others = f" and {in_words(self.other_seconds)} of ordinary training" if self.other_seconds else ""
         steps = f"{self.title} {self.steps:,} steps of {self.step_seconds:.3g} s"
-        what = steps if self.title else f"the questions {in_words(self.step_seconds)}"
+        what = steps if self.title else f"the queries {in_words(self.step_seconds)}"
         return (
             f"how long, measured here ({self.where}): {in_words(self.seconds)} in all, of which {what}{others}; "
             "reading images and drawing samples come on top\n"
@@ -165,7 +165,7 @@ def _following(trained: Trained, gradients: dict[str, torch.Tensor], calls: int,
     return 0.0 if backward is None else _once(lambda: [backward(gradients) for _ in range(calls)], device) / calls
 
 
-def forecast_of_questions(
+def forecast_of_queries(
     facts: PublicFacts, queries: Sequence[Query], stages: Sequence[OrdinaryTraining], device: torch.device,
     num_made: int, *, exact: bool = False,
 ) -> Forecast:  # fmt: skip
@@ -176,7 +176,7 @@ def forecast_of_questions(
         queries (sequence of `Query`): What is asked.
         stages (sequence of `OrdinaryTraining`): What is trained on the answers.
         num_made (`int`): Images that are made of the answers.
-        exact (`bool`, defaults to `False`): `--noise exact`, whose questions are computed on the CPU.
+        exact (`bool`, defaults to `False`): `--noise exact`, whose queries are computed on the CPU.
     """
     labelled, classes, pixels = facts.class_names is not None, len(facts.class_names or ("",)), facts.image_shape
     seconds, asking = 0.0, torch.device("cpu") if exact else device
@@ -191,7 +191,7 @@ def forecast_of_questions(
         seconds += query.repeats * _measured(ask, math.ceil(query.sample_rate * facts.num_images), at_once, asking)[0]
     with _unchanged(device):
         other, most = _ordinary(stages, facts, None, device, 1)
-    memory = max(most, memory_of_questions(queries, pixels, classes, num_made))
+    memory = max(most, memory_of_queries(queries, pixels, classes, num_made))
     return Forecast(_machine(device, 1), seconds, 1, other, memory, (facts.num_images + num_made) * math.prod(pixels))
 
 

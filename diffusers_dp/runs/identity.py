@@ -14,7 +14,7 @@ from ..words import FORMAT
 
 
 IDENTITY_NAME = "run.json"
-#: What is in `private/` only after a question was asked, whichever ledger holds it.
+#: What is in `private/` only after a query was asked, whichever ledger holds it.
 _TRACES = ("answers/*", "checkpoint-[1-9]*")
 _LEFT_OUT = ("listing", "training_facts")  # of the file, where they are empty
 
@@ -150,7 +150,7 @@ def _check_types(identity: RunIdentity) -> None:
 
 
 def save_identity(private: Path, identity: RunIdentity) -> None:
-    """Writes `private/run.json`, durably: before the first question is asked."""
+    """Writes `private/run.json`, durably: before the first query is asked."""
     facts = {name: value for name, value in asdict(identity).items() if value or name not in _LEFT_OUT}
     replace_file(private / IDENTITY_NAME, json.dumps({"format": FORMAT, **facts}).encode())
 

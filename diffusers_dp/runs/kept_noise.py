@@ -30,22 +30,22 @@ def noise_of(rows: Mapping[str, LedgerRow], queries: Sequence[Query], exact: boo
 
 def kept_row(kept: Noise, query: Query, of_door: Mapping[str, Any]) -> LedgerRow:
     """
-    The row of a question with the noise of the first start.
+    The row of a query with the noise of the first start.
 
     Raises:
-        UsageError: The first start did not plan the question, or planned it by other flags.
+        UsageError: The first start did not plan the query, or planned it by other flags.
         IntegrityError: The values are damaged.
     """
     found = kept.get(query.name)
     if found is None:
         raise UsageError(
-            f"This run began without the question '{query.name}': resume with the flags of the first start, or start "
+            f"This run began without the query '{query.name}': resume with the flags of the first start, or start "
             "another --output_dir."
         )
     for key, now in _asked(query).items():
         if found.get(key) != now:
             raise UsageError(
-                f"The question '{query.name}' has {key.replace('_', ' ')} {now}, and this run began with "
+                f"The query '{query.name}' has {key.replace('_', ' ')} {now}, and this run began with "
                 f"{found.get(key)}: resume with the flags of the first start, or start another --output_dir."
             )
     return query.row(_number(found, query.name), **of_door)

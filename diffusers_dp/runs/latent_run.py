@@ -56,7 +56,7 @@ class LatentRun(TrainingRun[Config]):
         index = read_json(self.base.folder / "model_index.json")
         receipt, cost = receipt_of_start(self.base.folder, index, FLAG, self.base.name), {}
         if receipt is not None:
-            refuse_the_same_images(receipt, self.facts, what, **config.books)
+            refuse_the_same_images(receipt, self.facts, what, **config.ledger_options)
             cost = facts_of_release(receipt)
         if not config.merges:
             refuse_no_adapters(self.base)

@@ -104,13 +104,13 @@ def how_long(config: TrainingConfig, facts: PublicFacts, plan: Plan, trained: "T
     if config.dp_sgd is None and any(query.num_values is None for query in config.queries):
         return "how long: not measured, because the public network is not here."
     from ..gradients import tune
-    from .forecast import forecast, forecast_of_questions
+    from .forecast import forecast, forecast_of_queries
 
     tune(not config.no_engine_tuning)
     if config.dp_sgd is None or trained is None:
         made = config.num_made(len(facts.class_names or ("",)))
         stages, exact = config.ordinary_training, config.is_exact
-        return str(forecast_of_questions(facts, config.queries, stages, _device(), made, exact=exact))
+        return str(forecast_of_queries(facts, config.queries, stages, _device(), made, exact=exact))
     device = next(trained.model.parameters()).device
     return str(forecast(facts, plan, trained, device, config.dp_sgd, config.dp_sgd.ordinary_training))
 
@@ -146,7 +146,7 @@ def _plan(config: TrainingConfig) -> tuple[PublicFacts, Plan]:
         from .prior_release import cost_of_public_images
 
         check_public_images(public)
-        cost_of_public_images(public, facts, **config.books)  # refuses a release of probably the same images
+        cost_of_public_images(public, facts, **config.ledger_options)  # refuses a release of probably the same images
     plan = plan_run(config, facts)
     print(plan.table, flush=True)  # before torch is loaded, which takes seconds
     if config.push_to_hub:

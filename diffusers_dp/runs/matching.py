@@ -111,7 +111,7 @@ class Matching:
 
 
 def ask_for_matching(run: "Run") -> Matching | None:
-    """Asks the question of `MatchingFlags`, if there is one."""
+    """Asks the query of `MatchingFlags`, if there is one."""
     query = getattr(run.config, "network_means", None)
     if query is None:
         return None

@@ -24,7 +24,7 @@ from .identity import read_identity
 from .kept_noise import Noise, kept_row, kept_step, refuse_the_other_kind
 from .noise_of_steps import chosen_mechanism, describe_noise, resumed_step, step_of
 from .plan_table import bound_in_words, limits_in_words, others_in_words, signals_in_words, table_of_rows
-from .question_slack import AGAIN, dearest, refuse_slack, slack_in_words
+from .query_slack import AGAIN, dearest, refuse_slack, slack_in_words
 from .run_ledger import new_ledger
 from .verifiable import refuse_unverifiable
 
@@ -35,13 +35,13 @@ LEAST_SHARE = 0.1  # of --target_epsilon that the other releases of a data set m
 
 @dataclass(frozen=True)
 class Plan:
-    """The questions of a run in their order, and what follows from them.
+    """The queries of a run in their order, and what follows from them.
 
     Args:
         sampling (`SamplingFacts`, *optional*): DP-SGD's sample rate and divisor, of a method that has it.
         rows (`dict[str, LedgerRow]`): `central_images` and `frequency_features`, where the curriculum asks them,
             `evaluation_reserve`, with that flag, `dp_sgd`, and `restart_slack`, with that flag: more steps of the same
-            kind, which are taken only if others are lost. With `--question_slack`, `again_...`: questions that are
+            kind, which are taken only if others are lost. With `--query_slack`, `again_...`: queries that are
             asked once more only if their answer is lost.
         ledger (`PrivacyLedger`): In memory; it holds these rows and nothing else.
         queries (`tuple[Query, ...]`): What is asked, in this order, and before DP-SGD where the method has it. Those
@@ -152,7 +152,7 @@ def plan_run(config: TrainingConfig, facts: PublicFacts) -> Plan:
     they leave of the budget.
 
     Raises:
-        UsageError: Two questions have one name, delta is 1/N or more without `--allow_large_delta`, the queries alone
+        UsageError: Two queries have one name, delta is 1/N or more without `--allow_large_delta`, the queries alone
             exceed the budget, other releases of the data set leave too little of it, `verify` would refuse the
             release, or a flag is out of range.
     """
@@ -187,7 +187,7 @@ def plan_run(config: TrainingConfig, facts: PublicFacts) -> Plan:
     slack = _slack(config, rows, rest, ledger)
     of_rest = {AGAIN + query.name for query in rest}  # they get what the slack leaves
     aside = [row for row in slack if row.name not in of_rest]
-    refuse_slack(config.question_slack, aside, ledger, [*rows.values(), *ledger.set_aside])
+    refuse_slack(config.query_slack, aside, ledger, [*rows.values(), *ledger.set_aside])
     for row in rows.values():
         try:
             ledger.reserve(row)
@@ -235,9 +235,9 @@ def _resumed(
 def _slack(
     config: TrainingConfig, rows: dict[str, LedgerRow], rest: Sequence[Query], ledger: PrivacyLedger
 ) -> list[LedgerRow]:
-    """What `--question_slack` keeps budget for; of questions that get the rest with the noise that they would have
+    """What `--query_slack` keeps budget for; of queries that get the rest with the noise that they would have
     without it."""
-    if not config.question_slack or not ledger.has_guarantee:
+    if not config.query_slack or not ledger.has_guarantee:
         return []
     known = {**rows, **{row.name: row for row in ledger.set_aside}}
     if rest:
@@ -246,21 +246,21 @@ def _slack(
         )
         fixed.set_aside = list(known.values())
         known |= _rows_of_the_rest(config, rest, (), fixed)
-    return dearest(config.question_slack, known.values(), ledger)
+    return dearest(config.query_slack, known.values(), ledger)
 
 
 def _as_planned(again: LedgerRow, rows: dict[str, LedgerRow]) -> LedgerRow:
-    """A repeated question with the noise multiplier that it has in the plan."""
+    """A repeated query with the noise multiplier that it has in the plan."""
     row = rows.get(again.name.removeprefix(AGAIN), again)
     return replace(again, mechanism=row.mechanism)
 
 
 def _refuse_one_name(config: TrainingConfig) -> None:
-    """By its name a question has its row in the plan, and its stored answer. Raises `UsageError`."""
+    """By its name a query has its row in the plan, and its stored answer. Raises `UsageError`."""
     known = {DP_SGD, TEACHERS, "restart_slack", "evaluation_reserve", f"{AGAIN}evaluation_reserve"}
     for query in config.queries:
         if query.name in known:
-            raise UsageError(f"{config.method} plans two questions of the name '{query.name}': rename one of them.")
+            raise UsageError(f"{config.method} plans two queries of the name '{query.name}': rename one of them.")
         known |= {query.name, AGAIN + query.name}
 
 
@@ -383,7 +383,7 @@ def _refuse_fewer_than_classes(config: TrainingConfig, classes: int) -> None:
 
 
 def _refuse_too_many_images(config: TrainingConfig, facts: PublicFacts) -> None:
-    """Before the first question: what comes of the answers is made after it."""
+    """Before the first query: what comes of the answers is made after it."""
     free = None if config.dry_run else psutil.virtual_memory().available
     classes, values = len(facts.class_names or ("",)), math.prod(facts.image_shape)
     for names, number in ((config.made_by_class, classes), (config.drawn_by_class, 1)):

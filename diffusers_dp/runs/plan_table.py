@@ -11,7 +11,7 @@ from ..queries.query import Query
 
 
 DROWNED = 3  # signal to noise, if a mean feature had norm 1, below which the answer is called noise
-#: Images and values that a question computes at once, float64 copies of its answer, and float32 ones of its features.
+#: Images and values that a query computes at once, float64 copies of its answer, and float32 ones of its features.
 AT_ONCE, VALUES_AT_ONCE, ANSWERS, COPIES = 500, 2**24, 3, 3
 NEARLY = 0.99  # of --target_epsilon, which calibrated noise reaches where nothing else bounds it
 
@@ -67,7 +67,7 @@ def table_of_rows(ledger: PrivacyLedger, rows: Mapping[str, LedgerRow]) -> list[
 
 
 def signals_in_words(ledger: PrivacyLedger, rows: Mapping[str, LedgerRow], queries: Sequence[Query]) -> list[str]:
-    """Signal to noise of one answer of each question: `r q N / (sigma K sqrt(D))`, for K classes of one size and a
+    """Signal to noise of one answer of each query: `r q N / (sigma K sqrt(D))`, for K classes of one size and a
     mean feature of r clip norms. Only r is unknown before the images are asked: at most 1, and smaller the more images
     differ."""
     lines = []
@@ -90,7 +90,7 @@ def signals_in_words(ledger: PrivacyLedger, rows: Mapping[str, LedgerRow], queri
     return lines
 
 
-def memory_of_questions(queries: Sequence[Query], image_shape: Sequence[int], num_classes: int, num_made: int) -> int:
+def memory_of_queries(queries: Sequence[Query], image_shape: Sequence[int], num_classes: int, num_made: int) -> int:
     """
     Bytes of the largest answer, of the images and features that are computed at once, and of the images that are made.
 

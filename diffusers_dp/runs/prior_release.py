@@ -170,7 +170,7 @@ def refuse_the_same_images(
             if not (_hold(others, receipt) if is_first else origin.get("release_id") in held):
                 raise UsageError(
                     f"{named} of --dataset_id {dataset_id}, but {ledger_path} does not hold all "
-                    "questions that its receipt lists, so they would not be counted: give the --ledger_dir where it "
+                    "queries that its receipt lists, so they would not be counted: give the --ledger_dir where it "
                     "was made."
                 )
         elif (origin.get("num_units"), origin.get("class_names", ())) == (facts.num_units, classes):
@@ -182,7 +182,7 @@ def refuse_the_same_images(
 
 
 def _hold(releases: Sequence[ReleaseRows], receipt: dict[str, Any]) -> bool:
-    """Whether a ledger's releases asked what a receipt lists, prior releases included: no fewer steps of any question.
+    """Whether a ledger's releases asked what a receipt lists, prior releases included: no fewer steps of any query.
 
     Two releases may have asked the same, so that a receipt names its own.
     """
@@ -196,7 +196,7 @@ def _hold(releases: Sequence[ReleaseRows], receipt: dict[str, Any]) -> bool:
 
 
 def _steps(events: Iterable[dict[str, Any]]) -> Counter[str]:
-    """Steps of each question, however they were reserved."""
+    """Steps of each query, however they were reserved."""
     steps: Counter[str] = Counter()
     for event in events:
         facts = {key: value for key, value in event.items() if key not in _OF_RESERVATIONS}

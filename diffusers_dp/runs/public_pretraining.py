@@ -48,7 +48,7 @@ def learned_or_public(
         )
     if public is None or origin is not None or run.checkpoint is not None:
         return origin, None
-    facts = {**public.facts, **cost_of_public_images(public.images, run.facts, **config.books)}
+    facts = {**public.facts, **cost_of_public_images(public.images, run.facts, **config.ledger_options)}
     return None, load_public_images(public.images, config.data, private / "cache", training=facts)
 
 

@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""What a run that goes on has still to ask, priced from its ledger before the next question. No torch."""
+"""What a run that goes on has still to ask, priced from its ledger before the next query. No torch."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -20,9 +20,9 @@ def refuse_what_cannot_be_finished(
     plan: Plan, ledger: PrivacyLedger, answers: Path, *, step: int | None, max_train_steps: int
 ) -> None:
     """
-    Refuses a run whose remaining questions and steps no longer fit. Nothing is spent and nothing is written.
+    Refuses a run whose remaining queries and steps no longer fit. Nothing is spent and nothing is written.
 
-    After its questions, DP-SGD may end early instead, as long as a step is left. A lost answer about the finished
+    After its queries, DP-SGD may end early instead, as long as a step is left. A lost answer about the finished
     model stops nothing: the release then carries no charged numbers.
 
     Args:
@@ -63,10 +63,10 @@ def _reason(again: list[str]) -> str:
     return f"an interruption lost the answer of {', '.join(again)}, which stays spent"
 
 
-def _remedy(ledger: PrivacyLedger, questions: list[LedgerRow], steps: list[LedgerRow]) -> str:
-    anew = "start again in another --output_dir, and give --question_slack 1 to keep budget for such a loss"
+def _remedy(ledger: PrivacyLedger, queries: list[LedgerRow], steps: list[LedgerRow]) -> str:
+    anew = "start again in another --output_dir, and give --query_slack 1 to keep budget for such a loss"
     if steps:
-        number = ledger.affordable_steps(steps[0], steps[0].steps, beside=questions)
+        number = ledger.affordable_steps(steps[0], steps[0].steps, beside=queries)
         if number:
             return f"Give --max_train_steps {number}, or {anew}."
     return f"{anew[0].upper()}{anew[1:]}."

@@ -14,7 +14,7 @@ from ..models import FeatureGenerator, OneStepGenerator, TrainingLoss, one_step_
 from ..models.denoiser import Denoiser
 from ..pipelines import DPImagePipeline
 from .diffusion_run import build_pipeline, objective_of
-from .moments import NoisyMoments, distil
+from .moments_run import NoisyMoments, distil
 from .pretrained import StartingModel, new_model
 from .warm_up import warm_up
 from .warm_up_images import AuxiliaryImages, LabelledImages

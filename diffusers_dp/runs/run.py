@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The owner of a run: it holds folder, lock, ledger, door, processes and checkpoints, and lets a method ask questions,
+"""The owner of a run: it holds folder, lock, ledger, door, processes and checkpoints, and lets a method ask queries,
 run DP-SGD and release. `launch.py` has what comes before."""
 
 import json
@@ -187,13 +187,13 @@ class TrainingRun(Generic[Config]):
             `torch.Tensor`: As `finish` made it, on the CPU.
 
         Raises:
-            BudgetExceeded: The question would exceed the budget; nothing was asked.
+            BudgetExceeded: The query would exceed the budget; nothing was asked.
             IntegrityError, UsageError: As `NoisyAnswers.get`; or the features mix records, the query was asked
                 already, or the door has another ledger.
         """
         if query.name in self._asked:
             raise UsageError(
-                f"'{query.name}' was asked already, and has one answer: plan a query for each question, with its name."
+                f"'{query.name}' was asked already, and has one answer: plan a query for each query, with its name."
             )
         row, door = self.plan.rows[query.name], self._door(images)
         stored = self.answers.ask(

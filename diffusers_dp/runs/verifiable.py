@@ -75,7 +75,7 @@ def _check_claims(ledger: PrivacyLedger, facts: dict[str, Any]) -> None:
 def _distance(event: verify.Counted) -> float:
     """Total variation distance of one Poisson-sampled Gaussian, `q erf(1 / (2 sqrt(2) sigma))`.
 
-    Epsilon of a question is above 0 where delta is below this. It is 0 where delta is not below the sum over all.
+    Epsilon of a query is above 0 where delta is below this. It is 0 where delta is not below the sum over all.
     """
     return event.sampling_probability * math.erf(1 / (math.sqrt(8) * event.noise_multiplier))
 

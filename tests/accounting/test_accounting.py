@@ -66,7 +66,7 @@ def test_replacing_an_image_would_cost_twice_as_much_as_zeroing_it_out():  # R3
 
 
 @pytest.mark.parametrize(
-    ("question", "epsilon"),
+    ("query", "epsilon"),
     [
         ((3, 0.05, 1000), 2.527574),
         ((1.5, 0.05, 100), 1.953853),
@@ -76,16 +76,16 @@ def test_replacing_an_image_would_cost_twice_as_much_as_zeroing_it_out():  # R3
         ((0.8, 0.001, 1000), 0.477771),
     ],
 )
-def test_values_of_microsoft_s_prv_accountant(question, epsilon):  # R9; they are upper ends, 0.01 above the estimate
-    assert cost([question], delta=1e-6, accountant="prv") == pytest.approx(epsilon, abs=1e-5)
-    assert cost([question], delta=1e-6) == pytest.approx(epsilon - 0.01, abs=5e-4)
+def test_values_of_microsoft_s_prv_accountant(query, epsilon):  # R9; they are upper ends, 0.01 above the estimate
+    assert cost([query], delta=1e-6, accountant="prv") == pytest.approx(epsilon, abs=1e-5)
+    assert cost([query], delta=1e-6) == pytest.approx(epsilon - 0.01, abs=5e-4)
 
 
 def test_order_and_splitting_do_not_matter():  # R11
     accountant = PLDAccountant(dp.NeighboringRelation.REPLACE_SPECIAL, 1e-4)
     for sigma, q, steps in FETA_PRO_1:
-        question = dp.GaussianDpEvent(sigma)
-        accountant.compose(question if q == 1 else dp.PoissonSampledDpEvent(q, question), steps)
+        query = dp.GaussianDpEvent(sigma)
+        accountant.compose(query if q == 1 else dp.PoissonSampledDpEvent(q, query), steps)
     a, b, (sigma, q, steps) = FETA_PRO_1
     for history in (FETA_PRO_1, [(sigma, q, 100), b, a, (sigma, q, steps - 101), (sigma, q, 1)]):
         assert cost(history, delta=FETA_DELTA) == pytest.approx(accountant.get_epsilon(FETA_DELTA), abs=1e-6)

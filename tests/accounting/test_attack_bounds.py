@@ -35,12 +35,12 @@ def gaussian(alpha, mu):
     return norm.cdf(norm.ppf(alpha) + mu)
 
 
-def merged(questions):
-    return merge(sampled(q, sigma).event(steps) for sigma, q, steps in questions)
+def merged(queries):
+    return merge(sampled(q, sigma).event(steps) for sigma, q, steps in queries)
 
 
-def curve(*questions, interval=INTERVAL):
-    return composed(merged(questions), interval).get_delta
+def curve(*queries, interval=INTERVAL):
+    return composed(merged(queries), interval).get_delta
 
 
 @pytest.mark.parametrize("mu", [0.01, 0.242, 1.0, 1.87, 4.0, 7.0, 9.0])
@@ -82,11 +82,11 @@ def test_a_curve_without_negative_epsilons_is_noticed():
 
 def test_a_sampled_attack_is_bounded_by_the_worse_order():
     """The other order alone would promise a fifth of what an attacker reaches."""
-    questions = merged([(0.5, 0.01, 20)])
-    distribution = composed(questions, INTERVAL)._pld
+    queries = merged([(0.5, 0.01, 20)])
+    distribution = composed(queries, INTERVAL)._pld
     better = largest_success(distribution._pmf_add.get_delta_for_epsilon, 0.001)
     worse = largest_success(distribution._pmf_remove.get_delta_for_epsilon, 0.001)
-    found = attack_bounds(questions, INTERVAL).true_positive_rates[0.001]
+    found = attack_bounds(queries, INTERVAL).true_positive_rates[0.001]
     assert better < 0.2 * worse and found == pytest.approx(worse, abs=1e-9)
 
 
@@ -110,7 +110,7 @@ def test_a_receipt_is_recomputed_from_all_its_events(tmp_path):
     assert attack_bounds_of(less).advantage < found.advantage
 
 
-def test_events_become_questions():
+def test_events_become_queries():
     drawn, plain = Counted(2.0, 0.1, 3), Counted(2.0, 1, 3)
     assert composition_of([plain, drawn, plain]) == merged([(2.0, 0.1, 3), (2.0, 1, 6)])
 

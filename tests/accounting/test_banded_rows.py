@@ -30,10 +30,10 @@ def in_memory(target=1e6, accountant="rdp", **more):
     )
 
 
-def rdp(*questions):
+def rdp(*queries):
     """Of (sigma, q, steps), without a line of the library."""
     accountant = RdpAccountant(neighboring_relation=dp.NeighboringRelation.REPLACE_SPECIAL)
-    for sigma, q, steps in questions:
+    for sigma, q, steps in queries:
         accountant.compose(dp.PoissonSampledDpEvent(q, dp.GaussianDpEvent(sigma)), steps)
     return accountant.get_epsilon(1e-5)
 
@@ -42,9 +42,9 @@ def rdp(*questions):
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=6), st.sampled_from([2, 4, 8]))
 def test_steps_are_added_up_before_turns_are_counted(reservations, bands):
     """The busiest group of all steps of the release, however they were reserved, executed or not."""
-    ledger, question = in_memory(), banded_row(bands)
+    ledger, query = in_memory(), banded_row(bands)
     for steps in reservations:
-        ledger.reserve(replace(question, steps=steps))
+        ledger.reserve(replace(query, steps=steps))
     turns = math.ceil(sum(reservations) / bands)
     plain = in_memory()
     plain.reserve(row(2.0, bands * 0.05, turns))
@@ -78,13 +78,13 @@ def test_calibration_gate_and_affordable_steps_agree():
     accountant.compose(dp.GaussianDpEvent(8.0))
     accountant.compose(dp.PoissonSampledDpEvent(0.08, dp.GaussianDpEvent(sigma)), 13)
     assert 1.999 < accountant.get_epsilon(1e-5) <= 2.0
-    question = banded_row(8, sigma=sigma, sample_rate=0.01)
-    assert ledger.affordable_steps(question, 1000) == 104, "rounding up to a multiple of the bands is free"
+    query = banded_row(8, sigma=sigma, sample_rate=0.01)
+    assert ledger.affordable_steps(query, 1000) == 104, "rounding up to a multiple of the bands is free"
     for first in (0, 50, 100):
-        ledger.reserve(replace(question, steps=50 if first < 100 else 4))
-    assert ledger.affordable_steps(question, 1000) == 0 and ledger.epsilon() <= 2.0
+        ledger.reserve(replace(query, steps=50 if first < 100 else 4))
+    assert ledger.affordable_steps(query, 1000) == 0 and ledger.epsilon() <= 2.0
     with pytest.raises(BudgetExceeded):
-        ledger.reserve(question)
+        ledger.reserve(query)
 
 
 def test_slack_is_counted_with_the_steps():
@@ -102,20 +102,20 @@ def test_slack_is_counted_with_the_steps():
 
 def test_a_step_hands_back_its_position(tmp_path):
     """Among all reserved steps: those that an earlier process lost are passed over, with their groups' turns."""
-    question = banded_row(4)
+    query = banded_row(4)
     ledger = on_disk(tmp_path, target_epsilon=1e6, accountant="rdp")
-    assert [ledger.take_step(question, reserve_steps=5) for _ in range(7)] == list(range(7))
+    assert [ledger.take_step(query, reserve_steps=5) for _ in range(7)] == list(range(7))
     resumed = on_disk(tmp_path, target_epsilon=1e6, accountant="rdp")
-    assert [resumed.take_step(question, reserve_steps=3) for _ in range(4)] == [10, 11, 12, 13]
+    assert [resumed.take_step(query, reserve_steps=3) for _ in range(4)] == [10, 11, 12, 13]
     assert [each["first_step"] for each in resumed.rows] == [0, 5, 10, 13]
     assert resumed.epsilon() == pytest.approx(rdp((2.0, 0.2, 4)), abs=1e-3)
 
 
 def test_other_rows_of_a_release_take_no_turns():
-    ledger, question = in_memory(), banded_row(4)
-    ledger.reserve(replace(question, steps=6))
+    ledger, query = in_memory(), banded_row(4)
+    ledger.reserve(replace(query, steps=6))
     ledger.reserve(row(30.0, 0.1, 9))
-    ledger.reserve(replace(question, steps=3))
+    ledger.reserve(replace(query, steps=3))
     assert [each.get("first_step") for each in ledger.rows] == [0, None, 6]
     assert "bands" not in ledger.rows[1], "rows of other mechanisms keep their bytes"
 
@@ -189,12 +189,12 @@ def test_a_file_that_says_otherwise_is_refused(tmp_path, edit, monkeypatch):
 
 def test_rows_with_bands_go_through_a_file(tmp_path):
     ledger = on_disk(tmp_path, target_epsilon=1e6, accountant="rdp")
-    question = replace(banded_row(4), steps=5)
-    ledger.reserve(question)
+    query = replace(banded_row(4), steps=5)
+    ledger.reserve(query)
     again = on_disk(tmp_path, target_epsilon=1e6, accountant="rdp")
     assert again.rows == ledger.rows and again.epsilon() == ledger.epsilon()
-    assert again.asked == [question] and mechanism_of(again.rows[0]) == question.mechanism
-    again.reserve(question)
+    assert again.asked == [query] and mechanism_of(again.rows[0]) == query.mechanism
+    again.reserve(query)
     assert again.rows[1]["first_step"] == 5
 
 

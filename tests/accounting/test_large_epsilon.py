@@ -42,8 +42,8 @@ def by_hand(history):
     """Epsilon by dp_accounting's losses alone: the root of delta on one grid, whatever the scale of epsilon."""
     accountant = PLDAccountant(NeighboringRelation.REPLACE_SPECIAL, 2e-3)
     for sigma, q, steps in history:
-        question = GaussianDpEvent(sigma)
-        accountant.compose(question if q == 1 else PoissonSampledDpEvent(q, question), steps)
+        query = GaussianDpEvent(sigma)
+        accountant.compose(query if q == 1 else PoissonSampledDpEvent(q, query), steps)
     return brentq(lambda epsilon: accountant.get_delta(epsilon) - DELTA, 1, 3000)
 
 
@@ -71,7 +71,7 @@ def test_one_gaussian_has_the_epsilon_of_the_closed_form(mu):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("before", [[], [(2.0, 1.0, 1), (0.8, 0.1, 5)]], ids=["alone", "after questions"])
+@pytest.mark.parametrize("before", [[], [(2.0, 1.0, 1), (0.8, 0.1, 5)]], ids=["alone", "after queries"])
 @pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
 @pytest.mark.parametrize("target", [20.0, 60.0, 100.0, 300.0, 720.0, 1000.0])
 def test_a_large_target_is_met_by_pld(target, sampling, before):
@@ -85,7 +85,7 @@ def test_a_large_target_is_met_by_pld(target, sampling, before):
 
 @pytest.mark.parametrize(("target", "bands"), [(100.0, 1), (1000.0, 1), (1000.0, 4)])
 def test_the_verifier_computes_the_same_large_epsilon(target, bands):
-    """Questions and DP-SGD together, with groups or without."""
+    """Queries and DP-SGD together, with groups or without."""
     ledger = ledger_of(target, public_facts={"class_names": None})
     ledger.reserve(LedgerRow("central_images", sampled(0.1, 0.5), 5))
     steps = -(-300 // bands)

@@ -85,7 +85,7 @@ def test_the_gate_refuses_and_writes_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("other", [row(4.0, 1.0, 50), row(4.0, 0.02, 5_000), row(3.0, 0.01, 9_000)])
-def test_what_was_found_affordable_is_no_other_question(other):
+def test_what_was_found_affordable_is_no_other_query(other):
     """A total that was checked once needs no further numbers: of that noise, at that sample rate."""
     ledger = in_memory(target=1.0, accountant="rdp")
     n = ledger.affordable_steps(row(4.0, 0.01), 20_000)
@@ -98,18 +98,18 @@ def test_what_was_found_affordable_is_no_other_question(other):
 @pytest.mark.parametrize("accountant", ["pld", "rdp"])
 def test_affordable_steps_is_the_largest_number_that_fits(accountant):
     ledger = in_memory([(26.6, 1, 1)], target=1.0, accountant=accountant)
-    question = row(12.0, 0.1)
-    n = ledger.affordable_steps(question, 5000)
+    query = row(12.0, 0.1)
+    n = ledger.affordable_steps(query, 5000)
     assert ledger.epsilon(extra=[row(12.0, 0.1, n)]) <= 1.0 < ledger.epsilon(extra=[row(12.0, 0.1, n + 1)])
-    assert ledger.affordable_steps(question, n // 2) == n // 2 and ledger.affordable_steps(question, 1) == 1
-    assert ledger.affordable_steps(row(0.5), 3) == 0 and ledger.affordable_steps(question, 0) == 0
+    assert ledger.affordable_steps(query, n // 2) == n // 2 and ledger.affordable_steps(query, 1) == 1
+    assert ledger.affordable_steps(row(0.5), 3) == 0 and ledger.affordable_steps(query, 0) == 0
     ledger.reserve(row(12.0, 0.1, n))
-    assert ledger.affordable_steps(question, 5000) == 0
+    assert ledger.affordable_steps(query, 5000) == 0
     with pytest.raises(BudgetExceeded):
-        ledger.reserve(question)
+        ledger.reserve(query)
 
 
-def test_a_hopeless_question_is_refused_in_good_time():
+def test_a_hopeless_query_is_refused_in_good_time():
     for hopeless in (row(0.01, 0.1, 100_000), row(1e-3), row(0.05, 1.0, 1000)):
         with pytest.raises(BudgetExceeded):
             in_memory(target=1.0).reserve(hopeless)
@@ -233,8 +233,8 @@ def test_another_budget_is_refused_by_name(tmp_path, field, other):
 
 def test_steps_are_drawn_from_blocks(tmp_path):
     ledger = on_disk(tmp_path)
-    question = row(30.0, 0.1, name="dpsgd", facts={"clip_norm": 1.0})
-    taken = [ledger.take_step(question, reserve_steps=3) for _ in range(7)]
+    query = row(30.0, 0.1, name="dpsgd", facts={"clip_norm": 1.0})
+    taken = [ledger.take_step(query, reserve_steps=3) for _ in range(7)]
     assert taken == [0, 1, 2, 0, 1, 2, 0]
     assert [event["steps_reserved"] for event in lines(ledger)[1:]] == [3, 3, 3]
     assert [event["steps_executed"] for event in lines(ledger)[1:]] == [3, 3, 0]
@@ -249,29 +249,29 @@ def test_steps_are_drawn_from_blocks(tmp_path):
         row(30.0, 0.1, name="dpsgd", facts={"clip_norm": 1.0}, by_label=True),
     ):
         rows = len(ledger.rows)
-        assert ledger.take_step(other) == 0, "another question draws on its own reservation"
+        assert ledger.take_step(other) == 0, "another query draws on its own reservation"
         assert len(ledger.rows) == rows + 1 and ledger.rows[rows]["noise_multiplier"] == other.noise_multiplier
-    assert ledger.take_step(question) == 1
+    assert ledger.take_step(query) == 1
 
 
 def test_what_an_earlier_process_reserved_stays_spent(tmp_path):
-    question = row(30.0, 0.1, name="dpsgd")
+    query = row(30.0, 0.1, name="dpsgd")
     crashed = on_disk(tmp_path)
-    crashed.take_step(question, reserve_steps=50)
+    crashed.take_step(query, reserve_steps=50)
     resumed = on_disk(tmp_path)
     assert resumed.epsilon() == crashed.epsilon() == pytest.approx(in_memory([(30.0, 0.1, 50)]).epsilon())
-    assert resumed.take_step(question, reserve_steps=10) == 0
+    assert resumed.take_step(query, reserve_steps=10) == 0
     assert resumed.epsilon() == in_memory([(30.0, 0.1, 60)]).epsilon()
     assert [event["steps_executed"] for event in resumed.rows] == [0, 1]
 
 
 def test_taking_steps_stops_at_the_target():
     ledger = in_memory(target=1.0, accountant="rdp")
-    question = row(4.0, 0.05)
-    n = ledger.affordable_steps(question, 10_000)
+    query = row(4.0, 0.05)
+    n = ledger.affordable_steps(query, 10_000)
     with pytest.raises(BudgetExceeded):
         for _ in range(n + 1):
-            ledger.take_step(question)
+            ledger.take_step(query)
     assert sum(event["steps_executed"] for event in ledger.rows) == n > 10
     assert ledger.epsilon() <= 1.0
 
@@ -291,6 +291,6 @@ def test_more_steps_than_reserved_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("fact", ["sensitivity", "grid", "group_key", "max_images_per_unit"])
-def test_a_question_does_not_state_what_its_mechanism_says(fact):
+def test_a_query_does_not_state_what_its_mechanism_says(fact):
     with pytest.raises(ValueError, match=fact):
         row(30.0, facts={fact: 1.0})

@@ -35,9 +35,9 @@ def path(tmp_path):
     return tmp_path / "ledgers" / "scans.jsonl"
 
 
-def pld(*questions, delta=DELTA):
+def pld(*queries, delta=DELTA):
     accountant = PLDAccountant(dp.NeighboringRelation.REPLACE_SPECIAL, 1e-4)
-    for sigma, q, steps in questions:
+    for sigma, q, steps in queries:
         event = dp.GaussianDpEvent(sigma) if q == 1 else dp.PoissonSampledDpEvent(q, dp.GaussianDpEvent(sigma))
         accountant.compose(event, steps)
     return accountant.get_epsilon(delta)
@@ -270,7 +270,7 @@ def test_an_edited_line_is_noticed(path):
 
 
 def promised(path, epsilon, delta, sigma=6.0):
-    """The first release of the data set: one question, and a bound on the sum at its own delta."""
+    """The first release of the data set: one query, and a bound on the sum at its own delta."""
     ledger = open_ledger(path, "a", target_delta=delta, target_epsilon=epsilon, dataset_epsilon=epsilon)
     ledger.reserve(row(sigma))
     ledger.close()
@@ -284,10 +284,8 @@ def test_a_bound_holds_at_the_delta_at_which_it_was_promised(path, own):
     sigma = second.calibrate(sampled(1.0), 3)
     at_both = [((1.5, 1e-6), (6.0, 1, 1), (sigma, 1, 3))]
     at_both += [((own, 1e-2), *at_both[0][1:])] if own else []
-    assert all(pld(*questions, delta=delta) <= epsilon for (epsilon, delta), *questions in at_both)
-    less = [
-        pld(*questions[:-1], (sigma * 0.999, 1, 3), delta=delta) - epsilon for (epsilon, delta), *questions in at_both
-    ]
+    assert all(pld(*queries, delta=delta) <= epsilon for (epsilon, delta), *queries in at_both)
+    less = [pld(*queries[:-1], (sigma * 0.999, 1, 3), delta=delta) - epsilon for (epsilon, delta), *queries in at_both]
     assert max(less) > 0, "the smallest noise that does"
     assert second.affordable_steps(row(sigma), 5) == 3
     epsilon, delta = max(at_both, key=lambda pair: pld(*pair[1:], delta=pair[0][1]) / pair[0][0])[0]

@@ -8,8 +8,8 @@ from torch import nn
 
 from diffusers_dp.accounting.ledger_row import LedgerRow
 from diffusers_dp.audit.probes import additivity_checks
-from diffusers_dp.audit.questions import QueryQuestion, question_runs
 from diffusers_dp.audit.stand_ins import AuditedModel, stand_in
+from diffusers_dp.audit.targets import QueryTarget, target_runs
 from diffusers_dp.gradients import step
 from diffusers_dp.mechanisms import sampled
 from diffusers_dp.privacy import sensitive
@@ -102,16 +102,16 @@ def query_failures(kind, rate=0.5):
         query = MeanImages(image_shape=SHAPE, sample_rate=rate)
     else:
         query = FrequencyFeatures(feature_map=RandomFourierFeatures(SHAPE, 40, 10.0, 0))
-    asked = QueryQuestion(query, LedgerRow(kind, query.mechanism(2.0)), SHAPE, CLASSES)
-    return question_runs(asked, delta=1e-5, draws=60, accountant="rdp")[0].failures
+    asked = QueryTarget(query, LedgerRow(kind, query.mechanism(2.0)), SHAPE, CLASSES)
+    return target_runs(asked, delta=1e-5, draws=60, accountant="rdp")[0].failures
 
 
 def scaled_images(monkeypatch):
     """Central images divided by the largest value of the batch; of Fourier features the projection is."""
     original = sensitive.SensitiveImages.noisy_sum
 
-    def fault(self, fn, mechanism, **question):
-        return original(self, lambda x, y: fn(x / x.max().clamp_min(1e-9), y), mechanism, **question)
+    def fault(self, fn, mechanism, **query):
+        return original(self, lambda x, y: fn(x / x.max().clamp_min(1e-9), y), mechanism, **query)
 
     monkeypatch.setattr(sensitive.SensitiveImages, "noisy_sum", fault)
     # The door itself would refuse such features.

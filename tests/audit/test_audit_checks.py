@@ -35,7 +35,7 @@ def honest_run(rng, declared=DECLARED, noise_scale=1.0):
         watch.batch_sizes.append(float(len(sample)))
         watch.canaries.append(signal + std * rng.normal(size=CANARIES))
         watch.silent.append(std * rng.normal(size=CANARIES))
-        watch.questions.append(declared.row.facts)
+        watch.queries.append(declared.row.facts)
     return judge(watch, declared, taken, visible, noise_scale)
 
 

@@ -20,9 +20,9 @@ from diffusers_dp.audit.canary_runs import stand_in_runs
 from diffusers_dp.audit.checks import exact_check
 from diffusers_dp.audit.noise import cell_checks
 from diffusers_dp.audit.probes import sensitivity_checks
-from diffusers_dp.audit.questions import QueryQuestion, question_runs
 from diffusers_dp.audit.report import Audit
 from diffusers_dp.audit.stand_ins import AuditedModel, stand_in
+from diffusers_dp.audit.targets import QueryTarget, target_runs
 from diffusers_dp.gradients import step
 from diffusers_dp.mechanisms import sampled
 from diffusers_dp.privacy import passages, sensitive
@@ -422,11 +422,11 @@ def make_query(kind, sigma=3.7306, rate=0.5):
         query = ModeImages(image_shape=SHAPE, num_bins=2, sample_rate=rate)
     else:
         query = FrequencyFeatures(feature_map=RandomFourierFeatures(SHAPE, 40, 10.0, 0))
-    return QueryQuestion(query, LedgerRow(query.name, query.mechanism(sigma)), SHAPE, CLASSES)
+    return QueryTarget(query, LedgerRow(query.name, query.mechanism(sigma)), SHAPE, CLASSES)
 
 
 def query_audit(kind, draws=200, **arguments):
-    runs = question_runs(make_query(kind, **arguments), delta=1e-5, draws=draws)
+    runs = target_runs(make_query(kind, **arguments), delta=1e-5, draws=draws)
     return Audit("mechanism", {}, {kind: runs}, [], 0.0)
 
 
@@ -440,7 +440,7 @@ def test_honest_queries_pass(kind, rate):
 @pytest.mark.slow
 def test_the_estimate_of_a_query_is_tight():
     """Claimed epsilon 1: a good part of it is found."""
-    honest, _, halved = question_runs(make_query("frequency"), delta=1e-5, draws=4000)
+    honest, _, halved = target_runs(make_query("frequency"), delta=1e-5, draws=4000)
     assert honest.claimed_epsilon == pytest.approx(1.0, abs=1e-3)
     assert 0.25 < honest.gaussian_estimate < 1.0 and not honest.failures
     assert halved.failures

@@ -93,8 +93,8 @@ def asks_for_less_noise(monkeypatch):
 def divides_by_another_number(monkeypatch):
     original = WatchedImages.noisy_gradient
 
-    def fault(self, model, loss, mechanism, **question):
-        return original(self, model, loss, mechanism, **{**question, "normaliser": question["normaliser"] + 1})
+    def fault(self, model, loss, mechanism, **query):
+        return original(self, model, loss, mechanism, **{**query, "normaliser": query["normaliser"] + 1})
 
     monkeypatch.setattr(WatchedImages, "noisy_gradient", fault)
 

@@ -7,9 +7,9 @@ import torch
 from diffusers_dp import verify
 from diffusers_dp.accounting.ledger import PrivacyLedger
 from diffusers_dp.accounting.ledger_row import gradient_row
-from diffusers_dp.audit.questions import question_runs
 from diffusers_dp.audit.stand_ins import AuditedModel
-from diffusers_dp.audit.teachers import SHARES, TeachersQuestion, own_teacher_checks
+from diffusers_dp.audit.targets import target_runs
+from diffusers_dp.audit.teacher_targets import SHARES, TeachersTarget, own_teacher_checks
 from diffusers_dp.release.receipt import accounting_facts
 from support.doors import CLASSES, SHAPE
 from support.teachers import Student, teaching
@@ -22,7 +22,7 @@ C = 0.5
 def test_honest_teachers_pass_and_broken_noise_is_noticed(votes):
     mechanism = SHARES.at(noise_multiplier=1.5, votes=votes)
     row = gradient_row(mechanism, max_grad_norm=0.3 if votes is None else votes**0.5, normaliser=2)
-    honest, off, halved = question_runs(TeachersQuestion(row), delta=1e-5, draws=60, accountant="rdp")
+    honest, off, halved = target_runs(TeachersTarget(row), delta=1e-5, draws=60, accountant="rdp")
     assert not honest.failures
     for broken in (off, halved):
         assert broken.noise_noticed and not broken.faults

@@ -48,7 +48,7 @@ def test_it_can_be_left_out(flag, script, tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.slow
-def test_it_audits_the_questions_of_the_plan(script):
+def test_it_audits_the_queries_of_the_plan(script):
     args = load_config([*TINY, "--curriculum", "frequency"])
     facts = public_facts(args.data)
     plan = plan_run(args, facts)
@@ -61,7 +61,7 @@ def test_it_audits_the_questions_of_the_plan(script):
 
 
 def plan_of_units(*flags):
-    """A run of 300 patients, which asks a question about its finished model as well."""
+    """A run of 300 patients, which asks a query about its finished model as well."""
     wanted = (
         "--dataset_name scans --unit_column patient_id --num_train_units 300 --num_train_images 900 --class_names a,b "
         "--resolution 8 --num_channels 1 --dry_run --evaluation_reserve 0.02"
@@ -98,7 +98,7 @@ def halved(monkeypatch, where):
     [(None, None), ("noisy_gradient", "a step (units)"), ("noisy_sum", "evaluation_reserve: standard deviation")],
 )
 def test_noise_that_is_halved_where_units_are_used_stops_the_run(where, named, monkeypatch):
-    """The real model, units and the question about a finished model are part of it. It keeps to one thread: several
+    """The real model, units and the query about a finished model are part of it. It keeps to one thread: several
     would wait for each other, and cost many times the work."""
     config, facts, plan = plan_of_units()
     denoiser, loss = build_denoiser(config, facts, "cpu")

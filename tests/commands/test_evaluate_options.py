@@ -91,12 +91,12 @@ class TestPrivateSelection:
         assert first == again and first["protocol"]["private_selection"]["epsilon"] <= 8
         assert {path.name: path.read_bytes() for path in answer.iterdir()} == stored
 
-    def test_a_question_whose_answer_is_lost_stays_spent(self, data, tmp_path, capsys):
+    def test_a_query_whose_answer_is_lost_stays_spent(self, data, tmp_path, capsys):
         self.judge(data, tmp_path / "a")
         shutil.rmtree((tmp_path / LEDGER).with_suffix(""))
         assert self.refused_again(data, capsys, tmp_path / "b")
 
-    def test_one_question_for_all_classifiers_and_sizes(self, data, tmp_path, monkeypatch, capsys):
+    def test_one_query_for_all_classifiers_and_sizes(self, data, tmp_path, monkeypatch, capsys):
         found = self.judge(data, tmp_path)
         header, row = map(json.loads, (tmp_path / LEDGER).read_text().splitlines())
         assert header["num_images"] == 60 and row["state"] == "executed" and header["target_epsilon"] == 8
@@ -254,7 +254,7 @@ def test_complexity_of_what_led_to_the_release(trained, capsys):
     facts = [each["protocol"] for each in found]
     assert [each["features"] for each in facts] == ["spatial features", "frequency features", "synthetic images"]
     answer, _ = open_sealed(trained / "private/answers/central_images")
-    assert [each["num_images"] for each in facts] == [10 * answer["question"]["steps"], 1000, 40]
+    assert [each["num_images"] for each in facts] == [10 * answer["query"]["steps"], 1000, 40]
     assert all(each["value"] > 0 for each in found)
     page = (trained / HOUSE / "report.html").read_text()
     assert "entropy, spatial features" in page and "entropy, frequency features" in page

@@ -107,7 +107,7 @@ def test_reservations_end_at_checkpoints(tmp_path, monkeypatch):
     assert steps == [(4, 1), (3, 3), (4, 4), (1, 1)]
 
 
-def test_a_question_is_finished_and_its_answer_kept(script, flags, tmp_path, monkeypatch):
+def test_a_query_is_finished_and_its_answer_kept(script, flags, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(MeanImages, "answer", after(MeanImages.answer, sigterm))
         with pytest.raises(Interrupted):

@@ -31,7 +31,7 @@ from support import forked
 from support.bands import matrix
 from support.flags import TINY_RUN
 from support.latents import stable_diffusion
-from support.noise_questions import NOISE_CELLS
+from support.noise_queries import NOISE_CELLS
 from support.places import ROOT, TESTS
 from support.processes import SEVERAL, launch
 from support.processes_worker import (
@@ -206,7 +206,7 @@ def test_ordinary_training_takes_the_gradient_of_the_whole_batch(found, count):
 
 
 @pytest.mark.parametrize("count", SEVERAL)
-def test_the_question_about_a_finished_model_is_that_of_one_process(found, count):
+def test_the_query_about_a_finished_model_is_that_of_one_process(found, count):
     """Each draws its part of the images, all have all of them, and one classifier, though each would train another."""
     (alone,) = (each["finished"] for each in found[1])
     finished = [each["finished"] for each in found[count]]
@@ -246,7 +246,7 @@ def test_rows_of_a_batch_lie_in_one_process_with_all_classes(count):
 
 
 def test_a_sum_is_formed_on_the_device_of_the_process(monkeypatch):
-    """NCCL adds nothing on a CPU, where questions with exact noise are computed. "meta" stands for the card."""
+    """NCCL adds nothing on a CPU, where queries with exact noise are computed. "meta" stands for the card."""
     summed, processes = [], Processes(device="meta")
     processes.count, processes._alone = 2, False
     monkeypatch.setattr(distributed, "all_reduce", summed.append)
@@ -269,7 +269,7 @@ def _without_numbers(original):
     return to
 
 
-def test_every_question_to_a_ledger_can_be_put_by_all():
+def test_every_query_to_a_ledger_can_be_put_by_all():
     public = {name for name, _ in inspect.getmembers(PrivacyLedger) if not name.startswith("_")}
     assert public - set(vars(SharedLedger)) == {
         "sum_target",
@@ -427,7 +427,7 @@ def test_sigterm_to_one_process_stops_all_after_the_same_step(tmp_path):
     ],
 )  # fmt: skip
 def test_every_script_ends_in_a_release(method, flags, tmp_path):
-    """Questions are asked once, warm-up and public pre-training are shared; a question has the rows of one process."""
+    """Queries are asked once, warm-up and public pre-training are shared; a query has the rows of one process."""
     flags = [*TINY_RUN, *flags.split(), *write_images(tmp_path / "images"), "--output_dir", tmp_path / "run"]
     if method == "dp_diffusion":
         flags += write_public(tmp_path / "public")
@@ -483,7 +483,7 @@ def test_a_new_latent_network(tmp_path):
 
 @pytest.mark.slow
 def test_a_generator_and_a_model_that_learns_its_images(tmp_path):
-    """Without DP-SGD: one question, a residual generator of all processes, and a diffusion model of its images."""
+    """Without DP-SGD: one query, a residual generator of all processes, and a diffusion model of its images."""
     flags = (
         "--features scattering --num_features 40 --generator residual --expert generator_channels=4 --generator_steps "
         "2 "

@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The one question that a finished model asks about its training images: sensitivity, price, and numbers that are what
+"""The one query that a finished model asks about its training images: sensitivity, price, and numbers that are what
 they are called."""
 
 import math
@@ -72,7 +72,7 @@ def ask(judge, images, *, generator=None):
     return judge.ask(images, ROW)
 
 
-# The question.
+# The query.
 
 
 def test_no_image_moves_the_sum_by_more_than_the_sensitivity_that_is_paid_for(judge, unlabelled_judge):

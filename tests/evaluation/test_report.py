@@ -11,8 +11,8 @@ import pytest
 
 from diffusers_dp.evaluation.images import ImageSet
 from diffusers_dp.evaluation.measurement import Measurement
-from diffusers_dp.evaluation.page import report_page
 from diffusers_dp.evaluation.report import Evaluation, write_report
+from diffusers_dp.evaluation.report_page import report_page
 
 
 NAMES = ("<script>alert(1)</script>", "$x^2$ & \"quoted\" 'twice'", "_ordinary_")

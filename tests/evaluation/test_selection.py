@@ -56,11 +56,11 @@ GROUPS = ((wrong, right), (right_about_one_class, wrong, right, wrong))
 COUNTS = [0, 30, 10, 0, 30, 0]
 
 
-def choose(images=None, generator=None, question=None, **options):
+def choose(images=None, generator=None, query=None, **options):
     with pytest.MonkeyPatch.context() as patch:
         if generator is not None:
             patch.setattr(sensitive, "PrivateGenerator", lambda exact: generator)
-        return choose_privately(GROUPS, asked(images or validation(), **options), question)
+        return choose_privately(GROUPS, asked(images or validation(), **options), query)
 
 
 def asked(images, epsilon=EPSILON, delta=DELTA, ledger_path=None):
@@ -168,8 +168,8 @@ def check_row_first(choose):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(PrivacyLedger, "reserve", lambda self, row: order.append("row") or reserve(self, row))
         patch.setattr(PrivateGenerator, "normal", _watched(normal, lambda: order.append("noise")))
-        watched = _watched(PrivateRecords.batches_for_question, lambda: order.append("images"))
-        patch.setattr(PrivateRecords, "batches_for_question", watched)
+        watched = _watched(PrivateRecords.batches_for_query, lambda: order.append("images"))
+        patch.setattr(PrivateRecords, "batches_for_query", watched)
         choose()
     assert order[-2:] == ["row", "noise"] and "images" in order
 
@@ -271,16 +271,16 @@ def test_a_second_choice_finds_nothing_left(tmp_path):
         choose(ledger_path=tmp_path / "ledger.jsonl")
 
 
-def test_the_answer_is_stored_at_once_and_found_by_its_question(tmp_path, monkeypatch):
+def test_the_answer_is_stored_at_once_and_found_by_its_query(tmp_path, monkeypatch):
     path = tmp_path / "ledgers" / "scans.jsonl"
-    first = choose(ledger_path=path, question="ours")
+    first = choose(ledger_path=path, query="ours")
     assert path.parent.stat().st_mode & 0o777 == 0o700
     with monkeypatch.context() as patch:
         patch.setattr(SensitiveImages, "noisy_sum", None)
-        assert choose(ledger_path=path, question="ours") == first
-    for question in ("another", None):
+        assert choose(ledger_path=path, query="ours") == first
+    for query in ("another", None):
         with pytest.raises(UsageError, match="have answered before"):
-            choose(ledger_path=path, question=question)
+            choose(ledger_path=path, query=query)
     with pytest.raises(UsageError, match="candidates = 6"):
         choose_privately(GROUPS[:1], asked(validation(), ledger_path=path), "ours")
     assert len(path.read_text().splitlines()) == 2
@@ -292,11 +292,11 @@ def test_two_choices_at_once_are_one(tmp_path, monkeypatch):
     def another(*args, **options):
         monkeypatch.setattr(SensitiveImages, "noisy_sum", asked)
         with pytest.raises(UsageError, match="in use by process"):
-            choose(ledger_path=path, question="another")
+            choose(ledger_path=path, query="another")
         return asked(*args, **options)
 
     monkeypatch.setattr(SensitiveImages, "noisy_sum", another)
-    choose(ledger_path=path, question="ours")
+    choose(ledger_path=path, query="ours")
     assert len(path.read_text().splitlines()) == 2
 
 

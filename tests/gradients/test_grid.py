@@ -38,7 +38,7 @@ def integer_norm(vector):
     clip_norm=st.sampled_from([1e-3, 1, 40]),
 )
 @settings(max_examples=60, deadline=None, derandomize=True)
-def test_no_vector_of_a_question_is_longer_than_its_share(lengths, parts, clip_norm):
+def test_no_vector_of_a_query_is_longer_than_its_share(lengths, parts, clip_norm):
     rows = vectors(lengths) * clip_norm
     found = on_grid(rows, clip_norm, ALL[: len(rows)], torch.full((len(rows),), parts))
     assert torch.equal(found, found.round())

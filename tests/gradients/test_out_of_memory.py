@@ -18,7 +18,7 @@ from support.sources import handlers
 pytestmark = pytest.mark.usefixtures("watching")
 
 
-QUESTION = sampled(0.7, 2.0)
+QUERY = sampled(0.7, 2.0)
 
 
 class Small:
@@ -38,15 +38,13 @@ class Small:
 @pytest.mark.parametrize("at_most", [1, 2, 5, 11])
 def test_the_sample_the_step_and_the_noise_are_those_of_the_step(at_most, error):
     """Drawn once and counted once; the sum is that of the whole."""
-    expected = gradient(
-        make_door(), two_layers(), mechanism=QUESTION, generator=Counting(), max_physical_batch_size=100
-    )
+    expected = gradient(make_door(), two_layers(), mechanism=QUERY, generator=Counting(), max_physical_batch_size=100)
     generator, loss, ledger = Counting(), Small(at_most, error), make_ledger()
     noisy = gradient(
         make_door(),
         two_layers(),
         loss,
-        mechanism=QUESTION,
+        mechanism=QUERY,
         generator=generator,
         max_physical_batch_size=100,
         ledger=ledger,

@@ -109,7 +109,7 @@ def test_command_line_replaces_the_recipe_s_other_way_to_say_it():
     assert config.dataset_name is None and config.train_data_dir == "x"
 
 
-def test_what_the_command_line_says_of_a_question_joins_what_the_recipe_says_of_others():
+def test_what_the_command_line_says_of_a_query_joins_what_the_recipe_says_of_others():
     argv = recipe("noise_multiplier: {central_images: 5}\nbudget: {frequency_features: 0.3}\n")
     given = ["--noise_multiplier", "class_counts=9", "--noise_multiplier", "frequency_features=2,class_counts=8"]
     config = load_config([*argv, *given])
@@ -123,7 +123,7 @@ def test_what_the_command_line_says_of_a_question_joins_what_the_recipe_says_of_
     [
         (FETAProConfig, "--budget pixels=0.1", "asks semantic_query, class_counts, "),
         (FETAProConfig, "--noise_multiplier spatial=5", "--noise_multiplier names 'spatial'"),
-        (DPDMConfig, "--budget central_images=0.1", "asks no question"),
+        (DPDMConfig, "--budget central_images=0.1", "asks no query"),
         (FETAProConfig, "--budget covariances=0.1", "--budget covariances has no effect"),
         (FETAProConfig, "--curriculum frequency --noise_multiplier central_images=5", "central_images has no effect"),
         (FETAProConfig, "--budget central_images=0.1 --noise_multiplier central_images=5", "both name central_images"),
@@ -136,7 +136,7 @@ def test_what_the_command_line_says_of_a_question_joins_what_the_recipe_says_of_
         ),
     ],
 )
-def test_a_share_or_noise_multiplier_of_no_question_is_refused(config_class, flags, words):
+def test_a_share_or_noise_multiplier_of_no_query_is_refused(config_class, flags, words):
     with pytest.raises(UsageError, match=re.escape(words)):
         load_config(flags.split(), config_class)
 

@@ -91,7 +91,7 @@ def test_pge_has_no_finite_epsilon(epsilon):
 
 @pytest.mark.parametrize("accountant", [PLDAccountant, RdpAccountant])
 def test_what_has_no_guarantee_composes_to_an_infinite_epsilon(accountant):
-    """However much noise the rest has; and the ledger holds no question without noise, for it would be the end of its
+    """However much noise the rest has; and the ledger holds no query without noise, for it would be the end of its
     claim."""
     composed = accountant(neighboring_relation=dp.NeighboringRelation.REPLACE_SPECIAL)
     composed.compose(dp.GaussianDpEvent(100.0)).compose(dp.NonPrivateDpEvent())

@@ -34,8 +34,8 @@ RULES, SAMPLING, RANDOMNESS = (
     "diffusers_dp/gradients/rules.py", "diffusers_dp/gradients/sampling.py",
     "diffusers_dp/randomness/private_generator.py",
 )  # fmt: skip
-WAYS, PARTS, TUNING, SUPPORTED = (
-    "diffusers_dp/gradients/ways.py", "diffusers_dp/gradients/parts.py",
+KERNELS, PARTS, TUNING, SUPPORTED = (
+    "diffusers_dp/gradients/kernels.py", "diffusers_dp/gradients/parts.py",
     "diffusers_dp/gradients/tuning.py", "diffusers_dp/gradients/supported.py",
 )  # fmt: skip
 LEDGER, ACCOUNTING, SCRIPT = (

@@ -9,7 +9,7 @@ CHARGED, PASS = "diffusers_dp/privacy/charged_pass.py", "privacy/test_charged_pa
 
 LEDGER_FAULTS = (
     Fault(
-        "a question's row is written after the answer",
+        "a query's row is written after the answer",
         DOOR,
         "        totals, reservation = charged_pass(self._ledger, row, self.processes, exact_sums)\n",
         "        totals = exact_sums()\n",
@@ -18,7 +18,7 @@ LEDGER_FAULTS = (
         "        self._ledger.executed(self._ledger.reserve(row), repeats)",
     ),
     Fault(
-        "a question's row is written before the pass over the images",
+        "a query's row is written before the pass over the images",
         CHARGED,
         "        seen = look()\n",
         "        reservation = ledger.reserve(row)\n        seen = look()\n",
@@ -45,21 +45,21 @@ LEDGER_FAULTS = (
         CHARGED,
         "    if failed:\n",
         "    if failed is None:\n",
-        (f"{PASS}a_process_that_is_killed_costs_nothing_and_one_that_fails_the_question",),
+        (f"{PASS}a_process_that_is_killed_costs_nothing_and_one_that_fails_the_query",),
     ),
     Fault(
         "the row is written while other processes still look",
         CHARGED,
         "            failed = processes.any(failed)\n            charged = True\n",
         "            reservation = ledger.reserve(row)\n            failed = processes.any(failed)\n",
-        (f"{PASS}a_process_that_is_killed_costs_nothing_and_one_that_fails_the_question",),
+        (f"{PASS}a_process_that_is_killed_costs_nothing_and_one_that_fails_the_query",),
     ),
     Fault(
         "images are looked at before the budget",
         CHARGED,
         "    ledger.refuse_unaffordable(row)\n",
         "",
-        ("privacy/test_sensitive.py::test_a_question_over_the_budget_is_not_asked",),
+        ("privacy/test_sensitive.py::test_a_query_over_the_budget_is_not_asked",),
     ),
     Fault(
         "a step is taken after the images were looked at",
@@ -78,7 +78,7 @@ LEDGER_FAULTS = (
         ("test_guarantee.py::test_every_draw_was_paid_for",),
     ),
     Fault(
-        "repeats of a question count once",
+        "repeats of a query count once",
         DOOR,
         "by_label=num_rows > 1 and records.units is None), repeats,\n",
         "by_label=num_rows > 1 and records.units is None), 1,\n",
@@ -96,8 +96,8 @@ LEDGER_FAULTS = (
     Fault(
         "steps with less noise draw on a reservation with more",
         LEDGER,
-        "if asked[n].same_question(row)",
-        "if asked[n].same_question(replace(row, mechanism=asked[n].mechanism))",
+        "if asked[n].same_query(row)",
+        "if asked[n].same_query(replace(row, mechanism=asked[n].mechanism))",
         ("accounting/test_ledger.py::test_steps_are_drawn_from_blocks",),
     ),
     Fault(
@@ -149,7 +149,7 @@ LEDGER_FAULTS = (
         ("accounting/test_journal.py::test_a_row_is_synced_before_it_is_granted",),
     ),
     Fault(
-        "composition counts each question once",
+        "composition counts each query once",
         ACCOUNTING,
         "dp.SelfComposedDpEvent(event, count) for",
         "dp.SelfComposedDpEvent(event, 1) for",
@@ -199,7 +199,7 @@ LEDGER_FAULTS = (
         COSTS,
         "        known = dict(self._affordable)\n",
         '        known = {getattr(event, "event", event): count for event, count in self._affordable}\n',
-        ("accounting/test_ledger.py::test_what_was_found_affordable_is_no_other_question",),
+        ("accounting/test_ledger.py::test_what_was_found_affordable_is_no_other_query",),
         "known.get(event, 0)",
         'known.get(getattr(event, "event", event), 0)',
     ),
@@ -259,7 +259,7 @@ DATA_SETS = (
         ("runs/test_prior_release.py::test_a_release_of_the_data_set_is_refused_where_the_ledger_does_not_hold_it",),
     ),
     Fault(
-        "an equal question of another release stands for a release",
+        "an equal query of another release stands for a release",
         PRIOR_RELEASE,
         '    if receipt["dataset"]["release_id"] not in [',
         "    if not [",
@@ -304,7 +304,7 @@ RELEASED = (
         ("training/test_train_feta_pro.py::test_a_damaged_or_missing_image_shows_nowhere",),
     ),
     Fault(
-        "the receipt leaves out questions asked once",
+        "the receipt leaves out queries asked once",
         "diffusers_dp/release/receipt.py",
         'if key != "state"} for row in rows]  # copies',
         'if key != "state"} for row in rows if row["mechanism"] != "gaussian"]',
@@ -398,7 +398,7 @@ RELEASED = (
         ("release/test_verify.py::test_a_forged_receipt_is_noticed",),
     ),
     Fault(
-        "a noisy question beside the door and the ledger",
+        "a noisy query beside the door and the ledger",
         "diffusers_dp/runs/dp_sgd.py",
         "            optimizer.step()\n            lr_scheduler.step()\n            ema.step",
         "            if step == 0:\n"

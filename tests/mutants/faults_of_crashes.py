@@ -9,7 +9,7 @@ SIGTERM = ("distributed/test_interruption.py::test_in_dp_sgd_the_step_is_finishe
 IDENTITY = "diffusers_dp/runs/identity.py"
 OUT_OF_MEMORY = "diffusers_dp/gradients/out_of_memory.py"
 
-KILLED = "runs/test_killed_questions.py::test_"
+KILLED = "runs/test_killed_queries.py::test_"
 PLAN = "diffusers_dp/runs/plan.py"
 
 CRASHES = (
@@ -32,14 +32,14 @@ CRASHES = (
         "diffusers_dp/runs/rest_of_plan.py",
         "    if needed and (problem",
         "    if False and (problem",
-        (f"{KILLED}the_rest_is_priced_before_the_next_question",),
+        (f"{KILLED}the_rest_is_priced_before_the_next_query",),
     ),
     Fault(
         "the rest of a plan is priced without DP-SGD",
         "diffusers_dp/runs/rest_of_plan.py",
         "    needed = [*before, *after, *(steps if before else [])]",
         "    needed = [*before, *after]",
-        (f"{KILLED}the_rest_is_priced_before_the_next_question",),
+        (f"{KILLED}the_rest_is_priced_before_the_next_query",),
     ),
     Fault(
         "a finished model whose evaluation was lost is refused",
@@ -49,7 +49,7 @@ CRASHES = (
         (f"{KILLED}a_lost_evaluation_is_not_asked_again_and_stops_no_release",),
     ),
     Fault(
-        "a resumed run chooses the noise of its questions again",
+        "a resumed run chooses the noise of its queries again",
         PLAN,
         "    kept = identity.noise if identity.asked and config",
         "    kept = identity.noise if not identity.asked and config",
@@ -60,21 +60,21 @@ CRASHES = (
         "diffusers_dp/runs/kept_noise.py",
         "    found = kept.get(query.name)\n",
         "    found = kept.get(query.name) or {'noise_multiplier': 1.0, **_asked(query)}\n",
-        (f"{KILLED}a_question_that_is_new_is_refused",),
+        (f"{KILLED}a_query_that_is_new_is_refused",),
     ),
     Fault(
-        "DP-SGD gets what the slack of questions is kept for",
+        "DP-SGD gets what the slack of queries is kept for",
         PLAN,
         "    ledger.set_aside += [_as_planned(row, later) for row in slack]\n",
         "",
         (f"{KILLED}slack_keeps_budget_for_one_answer_and_names_whose",),
     ),
     Fault(
-        "questions that share the rest leave nothing for their slack",
+        "queries that share the rest leave nothing for their slack",
         PLAN,
         "for query in rest) + again)",
         "for query in rest))",
-        (f"{KILLED}slack_of_questions_that_share_the_rest",),
+        (f"{KILLED}slack_of_queries_that_share_the_rest",),
     ),
     Fault(
         "steps that a crash lost are not counted",
@@ -163,7 +163,7 @@ CRASHES = (
         "diffusers_dp/distributed/interruption.py",
         "    if not _unfinished:\n        stop_now()",
         "    if True:\n        stop_now()",
-        (*SIGTERM, "distributed/test_interruption.py::test_a_question_is_finished_and_its_answer_kept"),
+        (*SIGTERM, "distributed/test_interruption.py::test_a_query_is_finished_and_its_answer_kept"),
     ),
     Fault(
         "a step that ran out of memory takes another sample",

@@ -68,14 +68,14 @@ ONE_DOOR = (
         ("test_architecture.py::test_nobody_but_an_audit_puts_another_source_behind_a_door",),
     ),
     Fault(
-        "two questions of one name are planned as one",
+        "two queries of one name are planned as one",
         PLAN,
         "        if query.name in known:",
         "        if False:",
-        (f"{OWN}two_questions_of_one_name_are_refused_when_planned",),
+        (f"{OWN}two_queries_of_one_name_are_refused_when_planned",),
     ),
     Fault(
-        "a question of other features gets the answer of the first",
+        "a query of other features gets the answer of the first",
         RUN,
         "        if query.name in self._asked:",
         "        if False:",
@@ -86,7 +86,7 @@ ONE_DOOR = (
         RUN,
         "for query in self.plan.queries if query.name not in asked]",
         "for query in self.plan.queries if query.name not in asked and False]",
-        (f"{OWN}a_planned_question_that_was_never_asked_is_an_error_at_the_release",),
+        (f"{OWN}a_planned_query_that_was_never_asked_is_an_error_at_the_release",),
     ),
     Fault(
         "DP-SGD of a model that no pre-flight tried",

@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Questions that are asked when a model is judged, and what an evaluation leaves in a release."""
+"""Queries that are asked when a model is judged, and what an evaluation leaves in a release."""
 
 from .fault import COSTS, Fault
 
@@ -19,7 +19,7 @@ EVALUATION = (
     Fault(
         "validation images answer again and again",
         SELECTION,
-        "    if question is None or asked != question:",
+        "    if subject is None or asked != subject:",
         "    if False:",
         ("evaluation/test_selection.py::test_a_second_choice_finds_nothing_left",),
     ),
@@ -84,14 +84,14 @@ EVALUATION = (
         ("evaluation/test_dp_classifier.py::test_an_image_that_cannot_be_read_changes_no_rate",),
     ),
     Fault(
-        "the question about a finished model pays for one of its parts",
+        "the query about a finished model pays for one of its parts",
         CHARGED,
         "        return math.sqrt(3 if self.num_classes else 2)",
         "        return 1.0",
         ("evaluation/test_charged.py::test_no_image_moves_the_sum_by_more_than_the_sensitivity_that_is_paid_for",),
     ),
     Fault(
-        "the question about a finished model is asked again after a crash",
+        "the query about a finished model is asked again after a crash",
         CHARGED,
         "    if lost and ledger.over_budget([row]) or stored",
         "    if stored",

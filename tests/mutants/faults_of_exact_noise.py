@@ -35,7 +35,7 @@ EXACT = (
         GRID,
         "fits(squared * most.square())",
         "fits(squared)",
-        ("gradients/test_grid.py::test_no_vector_of_a_question_is_longer_than_its_share",),
+        ("gradients/test_grid.py::test_no_vector_of_a_query_is_longer_than_its_share",),
         "        limits = STEPS / own * (1 - SLACK) - math.sqrt(rows.shape[1]) / 2\n",
         "        limits = STEPS * (1 - SLACK) - math.sqrt(rows.shape[1]) / 2 + 0 * own\n",
     ),
@@ -47,18 +47,18 @@ EXACT = (
         ("gradients/test_grid.py::test_what_does_not_count_or_is_not_finite_is_zero_and_the_rows_stay",),
     ),
     Fault(
-        "exact: norms of a question are computed in rows as they are in memory",
+        "exact: norms of a query are computed in rows as they are in memory",
         GRID,
         "copy=True, memory_format=torch.contiguous_format",
         "copy=True",
         ("gradients/test_grid.py::test_norms_are_computed_in_one_shape_whatever_the_batch",),
     ),
     Fault(
-        "exact: a question is computed on a GPU",
+        "exact: a query is computed on a GPU",
         DOOR,
         '        device = torch.device("cpu") if self._exact else self.device\n',
         "        device = self.device\n",
-        (f"{AT_THE_DOOR}::test_questions_are_computed_on_the_cpu",),
+        (f"{AT_THE_DOOR}::test_queries_are_computed_on_the_cpu",),
     ),
     Fault(
         "exact: steps of DP-SGD on a GPU are taken",
@@ -68,7 +68,7 @@ EXACT = (
         (f"{AT_THE_DOOR}::test_gradients_on_a_gpu_and_latents_are_refused",),
     ),
     Fault(
-        "exact: rows of a question may come from a GPU",
+        "exact: rows of a query may come from a GPU",
         DOOR,
         "        if blank.device.type != device.type:\n",
         "        if False:\n",
@@ -156,7 +156,7 @@ EXACT = (
     Fault(
         "exact: batches are not filled up",
         DOOR,
-        "        batches = in_full_rows(batches, size) if self._exact else batches\n        fitted",
+        "        batches = pad_batches(batches, size) if self._exact else batches\n        fitted",
         "        fitted",
         (f"{AT_THE_DOOR}::test_batches_have_full_rows_however_many_are_sampled",),
     ),
@@ -170,7 +170,7 @@ EXACT = (
     Fault(
         "exact: features are not tried in each place",
         DOOR,
-        "                steady, size = with_steady_bits(",
+        "                steady, size = batch_invariant(",
         "                steady, size = (lambda features, *_, size, **__: (features, size))(",
         (f"{AT_THE_DOOR}::test_features_whose_last_bits_follow_from_their_place_are_refused",),
     ),
@@ -211,7 +211,7 @@ EXACT = (
     ),
     Fault(
         "exact: batches of numbers of rows that no trial has",
-        "diffusers_dp/privacy/full_rows.py",
+        "diffusers_dp/privacy/padded_batches.py",
         "if len(batch[0]) == size:",
         "if len(batch[0]) % rows == 0:",
         (f"{AT_THE_DOOR}::test_batches_have_full_rows_however_many_are_sampled",),

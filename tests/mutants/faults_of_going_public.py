@@ -7,7 +7,7 @@ from .fault import Fault
 PUSH, SHELF, WORDS, PAGE_SERVER, SIGNING, HUB, COMPONENTS, DOORS = (
     "diffusers_dp/release/push.py", "diffusers_dp/app/shelf.py", "diffusers_dp/release/plain_words.py",
     "diffusers_dp/app/server.py", "diffusers_dp/release/signing.py", "diffusers_dp/release/loading.py",
-    "diffusers_dp/release/components.py", "diffusers_dp/app/doors.py",
+    "diffusers_dp/release/components.py", "diffusers_dp/app/request_filter.py",
 )  # fmt: skip
 VERIFIER = "diffusers_dp/verify.py"
 GOING_PUBLIC = (

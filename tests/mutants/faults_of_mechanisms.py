@@ -52,11 +52,11 @@ MECHANISMS = (
         ("privacy/test_bands.py::test_groups_take_turns_by_the_position_in_the_ledger",),
     ),
     Fault(
-        "a question has groups, and always asks the first",
+        "a query has groups, and always asks the first",
         DOOR,
         "        if row.mechanism.one_stream:\n",
         "        if False:\n",
-        ("privacy/test_bands.py::test_a_question_has_no_turns",),
+        ("privacy/test_bands.py::test_a_query_has_no_turns",),
     ),
     Fault(
         "a passage with past noise can be pickled",
@@ -115,11 +115,11 @@ MECHANISMS = (
         (WRONG_ROWS,),
     ),
     Fault(
-        "a question states its own sensitivity",
+        "a query states its own sensitivity",
         ROW,
         "        if said := RESERVED & set(self.facts):\n",
         '        if said := (RESERVED - {"sensitivity"}) & set(self.facts):\n',
-        ("accounting/test_ledger.py::test_a_question_does_not_state_what_its_mechanism_says",),
+        ("accounting/test_ledger.py::test_a_query_does_not_state_what_its_mechanism_says",),
     ),
     Fault(
         "groups of another key are the same groups",
@@ -138,7 +138,7 @@ MECHANISMS = (
     Fault(
         "steps of another clip norm draw on a reservation",
         LEDGER,
-        "if asked[n].same_question(row)",
+        "if asked[n].same_query(row)",
         "if asked[n].mechanism == row.mechanism",
         ("accounting/test_ledger.py::test_steps_are_drawn_from_blocks",),
     ),
@@ -177,13 +177,13 @@ MECHANISMS = (
         NOISE_OF_STEPS,
         "        if before.get(key) != after.get(key):\n",
         "        if False:\n",
-        ("runs/test_killed_questions.py::test_no_noise_is_chosen_again",),
+        ("runs/test_killed_queries.py::test_no_noise_is_chosen_again",),
     ),
     Fault(
-        "a question of other flags goes on with the noise of the first start",
+        "a query of other flags goes on with the noise of the first start",
         KEPT_NOISE,
         "        if found.get(key) != now:\n",
         "        if False:\n",
-        ("runs/test_killed_questions.py::test_no_noise_is_chosen_again",),
+        ("runs/test_killed_queries.py::test_no_noise_is_chosen_again",),
     ),
 )

@@ -151,7 +151,7 @@ NOISE = (
 
 CELLS = (
     Fault(
-        "noise of the question about a finished model halved",
+        "noise of the query about a finished model halved",
         "diffusers_dp/evaluation/charged.py",
         "self.features, noise_multiplier=row.noise_multiplier)",
         "self.features, noise_multiplier=row.noise_multiplier / 2)",
@@ -342,19 +342,19 @@ SAMPLES = (
         ("privacy/test_noise.py::test_the_door_takes_poisson_samples_at_the_stated_rate",),
     ),
     Fault(
-        "a question samples everybody",
+        "a query samples everybody",
         DOOR,
-        "            batches = records.batches_for_question(passage.units(0), size,",
-        "            batches = records.batches_for_question(torch.arange(records.own_units), size,",
+        "            batches = records.batches_for_query(passage.units(0), size,",
+        "            batches = records.batches_for_query(torch.arange(records.own_units), size,",
         ("privacy/test_noise.py::test_the_door_takes_poisson_samples_at_the_stated_rate",),
     ),
     Fault(
-        "one sample for all repeats of a question",
+        "one sample for all repeats of a query",
         DOOR,
-        "            batches = records.batches_for_question(passage.units(0), size,",
+        "            batches = records.batches_for_query(passage.units(0), size,",
         "            if 'sample' not in vars(passage):\n"
         "                passage.sample = passage.units(0)\n"
-        "            batches = records.batches_for_question(passage.sample, size,",
+        "            batches = records.batches_for_query(passage.sample, size,",
         ("privacy/test_noise.py::test_an_answer_draws_one_sample_and_one_noise_each_time_it_is_asked",),
     ),
     Fault(

@@ -7,7 +7,7 @@ from .fault import DOOR, RECORDS, SEPARATE, Fault
 VOTES, ONE_IMAGE = "diffusers_dp/queries/votes.py", "diffusers_dp/queries/one_image.py"
 KEPT, MAPPED = "diffusers_dp/privacy/kept_state.py", "diffusers_dp/data/mapped.py"
 SOURCE, ROW = "diffusers_dp/randomness/private_generator.py", "diffusers_dp/accounting/ledger_row.py"
-STRANGE = "privacy/test_strange_features.py::test_"
+STRANGE = "privacy/test_untrusted_features.py::test_"
 OF_ONE_IMAGE, OF_KEPT = "queries/test_one_image.py::", "privacy/test_kept_state.py::"
 BEFORE_IT_IS_SPENT = f"{OF_KEPT}test_a_loss_that_keeps_something_is_refused_before_anything_is_spent"
 
@@ -108,7 +108,7 @@ CHOICES = (
         ("privacy/test_separate_records.py::test_features_that_mix_records_are_refused",),
     ),
     Fault(
-        "a unit without images gives up its place in a question",
+        "a unit without images gives up its place in a query",
         RECORDS,
         "for units in sample.split(",
         "for units in sample[counts[sample] > 0].split(",

@@ -5,7 +5,7 @@ from .fault import DOOR, PASSAGES, Fault
 
 
 SUMS = "diffusers_dp/distributed/processes.py"
-FINISHED = "distributed/test_processes.py::test_the_question_about_a_finished_model_is_that_of_one_process[2]"
+FINISHED = "distributed/test_processes.py::test_the_query_about_a_finished_model_is_that_of_one_process[2]"
 
 PROCESSES = (
     Fault(

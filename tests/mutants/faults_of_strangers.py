@@ -5,7 +5,7 @@ from .fault import Fault
 
 
 SHELF, BASE, TABLES, RECORDS = (
-    "diffusers_dp/app/shelf.py", "diffusers_dp/release/latent_base.py", "diffusers_dp/data/strange_tables.py",
+    "diffusers_dp/app/shelf.py", "diffusers_dp/release/latent_base.py", "diffusers_dp/data/untrusted_tables.py",
     "diffusers_dp/data/records.py",
 )  # fmt: skip
 READER, CHECKS, LAUNCH, RECIPES, FOLDER = (
@@ -13,12 +13,12 @@ READER, CHECKS, LAUNCH, RECIPES, FOLDER = (
     "diffusers_dp/methods/recipes.py", "diffusers_dp/runs/folder.py",
 )  # fmt: skip
 PAGES, STRANGE, WRONG = (
-    "app/test_app_bases.py::", "evaluation/test_strange_images.py::", "training/test_wrong_flags.py::",
+    "app/test_app_bases.py::", "evaluation/test_untrusted_images.py::", "training/test_wrong_flags.py::",
 )  # fmt: skip
 VALUES, FILES, READING = (
-    "diffusers_dp/files/strange_values.py",
-    "diffusers_dp/files/strange_files.py",
-    ("files/test_strange_values.py::"),
+    "diffusers_dp/files/untrusted_values.py",
+    "diffusers_dp/files/untrusted_files.py",
+    ("files/test_untrusted_values.py::"),
 )
 STRANGERS = (
     Fault(
@@ -100,28 +100,28 @@ STRANGERS = (
         CHECKS,
         "        if config.get(key) is not None:\n            raise",
         "        if False:\n            raise",
-        ("release/test_strange_latents.py::test_a_trap_is_refused_in_one_sentence",),
+        ("release/test_untrusted_latents.py::test_a_trap_is_refused_in_one_sentence",),
     ),
     Fault(
         "a configuration of a few bytes is built, however many layers it has",
         CHECKS,
         "        if len(seen) > 2 * tensors + 16 or",
         "        if False or",
-        ("release/test_strange_latents.py::test_building_ends_with_the_weights_that_there_are",),
+        ("release/test_untrusted_latents.py::test_building_ends_with_the_weights_that_there_are",),
     ),
     Fault(
-        "a refusal before the first question leaves private/",
+        "a refusal before the first query leaves private/",
         LAUNCH,
         "        with folder.discarded_on_refusal(lambda: bool(run.ledger.rows)):",
         "        with folder.discarded_on_refusal(lambda: True):",
         (WRONG + "test_private_evolution_asks_nothing",),
     ),
     Fault(
-        "a refusal after a question removes private/, and with it the ledger",
+        "a refusal after a query removes private/, and with it the ledger",
         LAUNCH,
         "        with folder.discarded_on_refusal(lambda: bool(run.ledger.rows)):",
         "        with folder.discarded_on_refusal(lambda: False):",
-        (WRONG + "test_a_refusal_after_the_first_question_keeps_the_ledger",),
+        (WRONG + "test_a_refusal_after_the_first_query_keeps_the_ledger",),
     ),
     Fault(
         "a recipe's N is taken for that of any images",

@@ -87,7 +87,7 @@ TOTALS = (
 
 RESUMED = (
     Fault(
-        "a network's normalisation is no part of a question's meaning",
+        "a network's normalisation is no part of a query's meaning",
         PERCEPTUAL,
         '"weights_sha256": self.sha256, "mean": mean.flatten().tolist(), "std": std.flatten().tolist(),\n',
         '"weights_sha256": self.sha256,\n',
@@ -140,14 +140,14 @@ METHODS = (
         (f"{KINDS}events_that_no_run_of_the_method_has_are_refused",),
     ),
     Fault(
-        "the verifier takes a question of another method",
+        "the verifier takes a query of another method",
         VERIFIER,
         "    for stage in sorted(found - known):\n",
         "    for stage in ():\n",
         (f"{KINDS}events_that_no_run_of_the_method_has_are_refused[moments as DPDM]",),
     ),
     Fault(
-        "the verifier misses no question of a method",
+        "the verifier misses no query of a method",
         VERIFIER,
         'or not (found & either or stage.endswith("?"))',
         "",
@@ -220,7 +220,7 @@ FORGED = (
         (f"{LIE}a_lie_is_refused[less noise for what is clipped]",),
     ),
     Fault(
-        "the verifier takes a question without its sensitivity",
+        "the verifier takes a query without its sensitivity",
         VERIFIER,
         '        "sensitivity": SIZES, "clip_norm": SIZES,',
         '        "sensitivity?": SIZES, "clip_norm?": SIZES,',

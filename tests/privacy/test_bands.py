@@ -196,9 +196,9 @@ def test_without_bands_nothing_is_drawn_otherwise():
         assert np.allclose(found, drawn.flatten().double().numpy() / 4.0, atol=1e-6)
 
 
-def test_a_question_has_no_turns():
+def test_a_query_has_no_turns():
     with pytest.raises(ValueError, match="no stream"):
-        make_door().noisy_sum(lambda x, _: x.flatten(1), BANDS, clip_norm=1.0, name="question")
+        make_door().noisy_sum(lambda x, _: x.flatten(1), BANDS, clip_norm=1.0, name="query")
 
 
 @pytest.mark.parametrize("mechanism", [sampled(0.1, 3.0), BANDS.at(rate=0.1)], ids=["independent", "banded"])

@@ -1,6 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""A question is charged after its exact sum is in memory and before its noise is drawn; a kill before costs nothing,
-an error costs the question."""
+"""A query is charged after its exact sum is in memory and before its noise is drawn; a kill before costs nothing,
+an error costs the query."""
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ from diffusers_dp.randomness.private_generator import PrivateGenerator
 from support.doors import make_door, make_ledger
 
 
-QUESTION = {"mechanism": sampled(1.0, 2.0, by_label=True), "clip_norm": 1.0, "name": "question"}
+QUERY = {"mechanism": sampled(1.0, 2.0, by_label=True), "clip_norm": 1.0, "name": "query"}
 
 
 def pixels(x, labels=None):
@@ -32,7 +32,7 @@ DOORS = {"images": make_door, "units": of_units, "exact": lambda: make_door(exac
 
 @pytest.fixture
 def order(monkeypatch):
-    """What happens in a question, in its order."""
+    """What happens in a query, in its order."""
     happened = []
 
     def note(owner, name, word):
@@ -46,7 +46,7 @@ def order(monkeypatch):
 
     note(PrivacyLedger, "refuse_unaffordable", "gate")
     note(PrivacyLedger, "reserve", "row")
-    note(PrivateRecords, "batches_for_question", "pass")
+    note(PrivateRecords, "batches_for_query", "pass")
     note(PrivateGenerator, "normal", "noise")
     note(PrivateGenerator, "rounded_normal", "noise")
     return happened
@@ -57,7 +57,7 @@ def order(monkeypatch):
 def test_gate_pass_row_and_noise_follow_each_other(kind, rate, order):
     """All repeats are summed before the one row, so that a kill in the last one costs nothing either."""
     door = DOORS[kind]()
-    answer = door.noisy_sum(pixels, **{**QUESTION, "mechanism": sampled(rate, 2.0, by_label=True)}, repeats=3)
+    answer = door.noisy_sum(pixels, **{**QUERY, "mechanism": sampled(rate, 2.0, by_label=True)}, repeats=3)
     assert [word for word in order if word != "gate"] == ["pass"] * 3 + ["row"] + ["noise"] * 3
     assert order[0] == "gate" and answer.shape == (3, 3, 64)
     assert [(row["steps_reserved"], row["steps_executed"]) for row in door.ledger.rows] == [(3, 3)]
@@ -67,7 +67,7 @@ def test_gate_pass_row_and_noise_follow_each_other(kind, rate, order):
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_an_error_within_the_pass_is_charged_and_nothing_is_drawn(error, number, order, monkeypatch):
     """The operator, or whoever catches it, has seen something of the images."""
-    door, passes, batches = make_door(), [], PrivateRecords.batches_for_question
+    door, passes, batches = make_door(), [], PrivateRecords.batches_for_query
 
     def fails(self, *arguments):
         passes.append(1)
@@ -75,9 +75,9 @@ def test_an_error_within_the_pass_is_charged_and_nothing_is_drawn(error, number,
         if len(passes) == number:
             raise error
 
-    monkeypatch.setattr(PrivateRecords, "batches_for_question", fails)
+    monkeypatch.setattr(PrivateRecords, "batches_for_query", fails)
     with pytest.raises(error):
-        door.noisy_sum(pixels, **QUESTION, repeats=3)
+        door.noisy_sum(pixels, **QUERY, repeats=3)
     assert [(row["steps_reserved"], row["state"]) for row in door.ledger.rows] == [(3, "reserved")]
     assert "noise" not in order
 
@@ -95,7 +95,7 @@ def test_features_that_keep_images_are_charged(order):
             return pixels(x)
 
     with pytest.raises(UsageError, match="keep"):
-        door.noisy_sum(Keeps(), **QUESTION)
+        door.noisy_sum(Keeps(), **QUERY)
     assert [row["state"] for row in door.ledger.rows] == ["reserved"] and "noise" not in order
 
 
@@ -112,11 +112,11 @@ class Another(Processes):
         return True
 
 
-def test_a_process_that_is_killed_costs_nothing_and_one_that_fails_the_question(order):
+def test_a_process_that_is_killed_costs_nothing_and_one_that_fails_the_query(order):
     for lost, rows in ((True, []), (False, ["reserved"])):
         door = make_door(processes=Another(lost))
         with pytest.raises(ProcessLost):
-            door.noisy_sum(pixels, **QUESTION)
+            door.noisy_sum(pixels, **QUERY)
         assert [row["state"] for row in door.ledger.rows] == rows and "noise" not in order
 
 
@@ -133,9 +133,9 @@ def test_an_own_error_is_charged_whatever_ends_the_wait_for_the_others(end, monk
         yield
 
     door = make_door(processes=Waiting())
-    monkeypatch.setattr(PrivateRecords, "batches_for_question", fails)
+    monkeypatch.setattr(PrivateRecords, "batches_for_query", fails)
     with pytest.raises(end):
-        door.noisy_sum(pixels, **QUESTION)
+        door.noisy_sum(pixels, **QUERY)
     assert [row["state"] for row in door.ledger.rows] == ["reserved"]
 
 
@@ -145,9 +145,9 @@ def test_the_row_is_on_disk_before_noise_is_drawn(tmp_path, monkeypatch):
     lines = []
 
     def noted(self, *arguments, **options):
-        lines.append(path.read_text().count('"question"'))
+        lines.append(path.read_text().count('"query"'))
         return normal(self, *arguments, **options)
 
     monkeypatch.setattr(PrivateGenerator, "normal", noted)
-    make_door(ledger=ledger).noisy_sum(pixels, **QUESTION, repeats=2)
+    make_door(ledger=ledger).noisy_sum(pixels, **QUERY, repeats=2)
     assert lines == [1, 1]

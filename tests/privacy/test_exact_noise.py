@@ -29,7 +29,7 @@ from support.bands import bands_of
 from support.doors import KEY, NUM_IMAGES, SHAPE, Noiseless, make_door, make_ledger, put, squares, two_layers
 
 
-QUESTION = sampled(1.0, 2.0, by_label=True)
+QUERY = sampled(1.0, 2.0, by_label=True)
 
 
 def pixels(x, labels=None):
@@ -37,7 +37,7 @@ def pixels(x, labels=None):
 
 
 def ask(door, fn=pixels, generator=None, **changes):
-    arguments = {"mechanism": QUESTION, "clip_norm": 1.0, "name": "question"} | changes
+    arguments = {"mechanism": QUERY, "clip_norm": 1.0, "name": "query"} | changes
     return put(door, "noisy_sum", fn, ledger=make_ledger(door.num_units), generator=generator, **arguments)
 
 
@@ -58,7 +58,7 @@ def in_steps(values, scale):
     return values.double() / scale
 
 
-def test_a_question_is_answered_in_steps_of_its_grid():
+def test_a_query_is_answered_in_steps_of_its_grid():
     found = in_steps(ask(make_door(exact=True), clip_norm=0.75), 0.75 / STEPS)
     near = found.abs() < 2**23  # float32 tells such steps apart
     assert near.any() and torch.allclose(found[near], found[near].round(), atol=0.3)
@@ -66,7 +66,7 @@ def test_a_question_is_answered_in_steps_of_its_grid():
 
 @pytest.mark.parametrize("units", [None, np.arange(NUM_IMAGES) // 3])
 @pytest.mark.parametrize("colour", [False, True])
-def test_one_unit_moves_a_question_by_the_clip_norm_at_most(units, colour):
+def test_one_unit_moves_a_query_by_the_clip_norm_at_most(units, colour):
     """Whole numbers: the bound holds to the last step, units of several images included."""
     shape = (3, 8, 8) if colour else SHAPE
     images = np.random.default_rng(0).integers(0, 256, (NUM_IMAGES, *shape), dtype=np.uint8)
@@ -85,18 +85,16 @@ def test_one_unit_moves_a_question_by_the_clip_norm_at_most(units, colour):
         assert 0.9 * STEPS**2 / 3 < moved.square().sum() <= STEPS**2
 
 
-def test_the_noise_of_a_question_has_the_deviation_that_is_charged():
+def test_the_noise_of_a_query_has_the_deviation_that_is_charged():
     door = make_door(range(NUM_IMAGES), exact=True)
-    found = ask(
-        door, lambda x, _: x.new_zeros(len(x), 4000), clip_norm=0.25, mechanism=QUESTION.with_noise(3.0)
-    ).double()
+    found = ask(door, lambda x, _: x.new_zeros(len(x), 4000), clip_norm=0.25, mechanism=QUERY.with_noise(3.0)).double()
     assert stats.kstest(found.flatten().numpy() / 0.75, "norm").pvalue > 1e-3
     assert door.ledger is not None
 
 
 def test_rows_say_the_grid_and_the_sensitivity_is_the_clip_norm():
     door = make_door(exact=True)
-    door.noisy_sum(pixels, QUESTION, clip_norm=0.3, name="question")
+    door.noisy_sum(pixels, QUERY, clip_norm=0.3, name="query")
     door.noisy_gradient(
         two_layers(), squares, sampled(0.5, 2.0), max_grad_norm=0.5, normaliser=4.0, noise_multiplicity=1,
         max_physical_batch_size=5,
@@ -277,7 +275,7 @@ def test_features_whose_last_bits_follow_from_their_place_are_refused():
             found[-3:] *= 1 + 1e-6
         return found
 
-    with pytest.raises(UsageError, match="'question' follow from an image's place"):
+    with pytest.raises(UsageError, match="'query' follow from an image's place"):
         ask(make_door((), images, exact=True), features)
     ask(make_door((), images), features)
 
@@ -354,7 +352,7 @@ def test_a_batch_that_fits_no_more_is_not_halved(watching):
 
 
 def test_the_trial_of_bits_leaves_nothing_behind():
-    """A counter that moves in large batches alone, and rests when the question begins."""
+    """A counter that moves in large batches alone, and rests when the query begins."""
     images = np.random.default_rng(0).integers(0, 256, (90, *SHAPE), dtype=np.uint8)
 
     class Counting:
@@ -433,7 +431,7 @@ def test_more_noise_than_can_be_rounded_is_refused_before_anything_is_asked():
             )  # fmt: skip
         assert not ledger.rows
     with pytest.raises(UsageError, match="--noise float"):
-        ask(door, mechanism=QUESTION.with_noise(2.0**19))
+        ask(door, mechanism=QUERY.with_noise(2.0**19))
 
 
 # An attack on low-order bits.
@@ -531,19 +529,19 @@ def test_a_record_that_is_not_there_moves_no_other(bands):
 
 @pytest.mark.parametrize(("size", "rows"), [(200, {64, 192}), (64, {64}), (20, {16}), (5, {5})])
 def test_batches_have_full_rows_however_many_are_sampled(size, rows, monkeypatch):
-    seen, of_questions = set(), set()
+    seen, of_queries = set(), set()
     sum_of, grid_of = sensitive.clipped_gradient_sum, sensitive.on_grid
 
     def summed(model, loss, batches, **options):
         return sum_of(model, loss, (seen.add(len(batch[0])) or batch for batch in batches), **options)
 
     monkeypatch.setattr(sensitive, "clipped_gradient_sum", summed)
-    monkeypatch.setattr(sensitive, "on_grid", lambda x, *rest: of_questions.add(len(x)) or grid_of(x, *rest))
+    monkeypatch.setattr(sensitive, "on_grid", lambda x, *rest: of_queries.add(len(x)) or grid_of(x, *rest))
     door, model = make_door((), np.zeros((640, *SHAPE), dtype=np.uint8), exact=True), two_layers()
     for rate in (0.1, 0.4, 0.5, 1.0):
         gradient(door, model=model, max_physical_batch_size=size, mechanism=sampled(rate, 2.0))
         ask(door, mechanism=sampled(rate, 2.0, by_label=True))
-    assert seen == rows and of_questions == {64, 448}  # no others are tried
+    assert seen == rows and of_queries == {64, 448}  # no others are tried
 
 
 def test_a_model_that_is_computed_in_another_way_is_tried_again(monkeypatch):
@@ -563,7 +561,7 @@ def test_a_caller_cannot_say_that_its_noise_is_exact():
 
 
 @pytest.mark.parametrize("units", [None, np.arange(NUM_IMAGES) // 3])
-def test_questions_are_computed_on_the_cpu(units):
+def test_queries_are_computed_on_the_cpu(units):
     """A GPU may add in another order each time. The device here is one that holds no numbers."""
     seen, options = set(), {} if units is None else {"units": units, "num_units": 4}
 

@@ -257,12 +257,12 @@ def test_honest_losses_pass(name):
     assert len(ledger.rows) == 2
 
 
-# Questions.
+# Queries.
 
 
 def ask(door, features, ledger=None):
     return put(
-        door, "noisy_sum", features, sampled(1.0, 2.0, by_label=True), clip_norm=1.0, name="question",
+        door, "noisy_sum", features, sampled(1.0, 2.0, by_label=True), clip_norm=1.0, name="query",
         ledger=ledger or make_ledger(),
     )  # fmt: skip
 
@@ -288,7 +288,7 @@ class Features(nn.Module):
 def test_features_that_keep_something_are_refused():
     for features in (Features(), Features().stash):
         ledger = make_ledger()
-        with pytest.raises(UsageError, match="'question' .* changed while public noise was shown"):
+        with pytest.raises(UsageError, match="'query' .* changed while public noise was shown"):
             ask(make_door(), features, ledger)
         assert ledger.rows == []
     ledger = make_ledger()

@@ -25,7 +25,7 @@ from support.statistics import dispersion
 
 
 def ask(door, fn=lambda x, _: x.flatten(1), **changes):
-    arguments = {"mechanism": sampled(1.0, 3.0, by_label=True), "clip_norm": 0.5, "name": "question"}
+    arguments = {"mechanism": sampled(1.0, 3.0, by_label=True), "clip_norm": 0.5, "name": "query"}
     return put(door, "noisy_sum", fn, **{**arguments, "ledger": make_ledger(door.num_units), **changes})
 
 
@@ -94,7 +94,7 @@ def test_the_ledger_says_what_a_step_did():
 
 
 def test_noise_of_the_door_is_white():
-    """Between steps, between parameters, and between a question and a step: no draw is used twice, nor its
+    """Between steps, between parameters, and between a query and a step: no draw is used twice, nor its
     opposite."""
     torch.manual_seed(0)
     layers = nn.Sequential(nn.Flatten(), nn.Linear(64, 150, bias=False), nn.Linear(150, 64, bias=False))
@@ -189,7 +189,7 @@ def numbered_door():
     return make_door(images=images)
 
 
-def seen_by_a_question(door):
+def seen_by_a_query(door):
     seen = []
 
     def note(x, _):
@@ -219,7 +219,7 @@ def seen_by_steps(door):
     return seen
 
 
-@pytest.mark.parametrize("ask_door", [seen_by_a_question, seen_by_steps])
+@pytest.mark.parametrize("ask_door", [seen_by_a_query, seen_by_steps])
 @pytest.mark.usefixtures("watching")
 def test_the_door_takes_poisson_samples_at_the_stated_rate(ask_door):
     """Sizes of samples and counts of records are as uneven as independent draws, as in `test_step.py`, where the same
@@ -288,13 +288,13 @@ def test_an_exception_in_noise_clipping_or_sampling_ends_everything(monkeypatch,
     """No answer is better than one without noise."""
     door, failed = make_door(), 0
     monkeypatch.setattr(owner, name, broken)
-    questions = [
+    queries = [
         lambda: ask(door),
         lambda: gradient(door, two_layers()),
     ]
-    for question in questions:
+    for query in queries:
         try:
-            question()
+            query()
         except Broken:
             failed += 1
     assert failed == {"per_example_gradients": 1, "clip_factors": 1}.get(name, 2)

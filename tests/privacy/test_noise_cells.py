@@ -1,6 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Noise is tested for each way to ask the door, not for each function: images and units, for
-a step, a query and the question about a finished model. (`test_processes.py` has the same of
+a step, a query and the query about a finished model. (`test_processes.py` has the same of
 several processes.)
 
 No image can be read, so that what comes out is noise, from the real generator.
@@ -23,7 +23,7 @@ from diffusers_dp.mechanisms import sampled
 from diffusers_dp.privacy import sensitive
 from diffusers_dp.randomness.private_generator import PrivateGenerator
 from support.audits import STEP
-from support.noise_questions import NOISE_CELLS, noise_of
+from support.noise_queries import NOISE_CELLS, noise_of
 
 
 CELLS = cells_of(STEP.mechanism)

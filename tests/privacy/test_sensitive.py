@@ -28,7 +28,7 @@ from support.doors import CLASSES, KEY, NUM_IMAGES, SHAPE, make_door, make_ledge
 from support.models import convolutional_unet
 
 
-QUESTION = sampled(1.0, 2.0, by_label=True)
+QUERY = sampled(1.0, 2.0, by_label=True)
 MANY = settings(max_examples=60, deadline=None, derandomize=True)
 WORST = [0.0, 1.0, -5.0, 1e-30, 1e18, 1e30, -3e38, math.inf, -math.inf, math.nan]
 
@@ -48,7 +48,7 @@ def frequency_features(number=20):
 
 
 def ask(door, fn=pixels, **changes):
-    arguments = {"mechanism": QUESTION, "clip_norm": 1.0, "name": "question"}
+    arguments = {"mechanism": QUERY, "clip_norm": 1.0, "name": "query"}
     arguments |= {"ledger": make_ledger(), "generator": PrivateGenerator(KEY)}
     return put(door, "noisy_sum", fn, **{**arguments, **changes})
 
@@ -57,7 +57,7 @@ def distance(answer, other):
     return (answer - other).double().norm().item()
 
 
-# One-shot questions.
+# One-shot queries.
 
 
 @given(
@@ -82,7 +82,7 @@ def test_one_record_moves_an_answer_by_the_clip_norm_at_most(kinds, record, clip
 
 
 def test_the_bound_is_reached():
-    """A quiet question would satisfy the test above by answering nothing."""
+    """A quiet query would satisfy the test above by answering nothing."""
     assert distance(ask(make_door()), ask(make_door([4]))) == pytest.approx(1.0, abs=1e-4)
     small = ask(make_door(), clip_norm=1e3), ask(make_door([4]), clip_norm=1e3)
     image = make_door()._records.images[4].float() / 255
@@ -118,7 +118,7 @@ def test_unreadable_and_undeclared_records_contribute_zero():
 def test_a_class_without_images_is_pure_noise():
     """Of the standard deviation that was asked for; the same for a class with images, once their sum is taken off."""
     labels = np.zeros(NUM_IMAGES, dtype=np.int64)
-    arguments = {"repeats": 50, "mechanism": QUESTION.with_noise(3.0), "clip_norm": 0.5}
+    arguments = {"repeats": 50, "mechanism": QUERY.with_noise(3.0), "clip_norm": 0.5}
     answer = ask(make_door(labels=labels), **arguments)
     empty = ask(make_door(range(NUM_IMAGES)), **arguments)
     assert answer.shape == (50, 3, 64)
@@ -188,7 +188,7 @@ def test_a_bar_counts_the_declared_images_and_none_tells_how_many_were_drawn(mon
     monkeypatch.setattr(sensitive, "BAR_AFTER_SECONDS", 0)
     monkeypatch.setattr(Processes, "bar", lambda self, **options: tqdm(mininterval=0, **options))
     ask(make_door(count=NUM_IMAGES - 3))
-    assert f"Asking question: 100%|██████████| {NUM_IMAGES}/{NUM_IMAGES}" in capsys.readouterr().err
+    assert f"Asking query: 100%|██████████| {NUM_IMAGES}/{NUM_IMAGES}" in capsys.readouterr().err
     ask(make_door(), mechanism=sampled(0.5, 2.0, by_label=True))
     images, units = np.zeros((5, *SHAPE), np.uint8), np.array([0, 0, 1, 2, 2])
     of_units = SensitiveImages(
@@ -202,7 +202,7 @@ def test_a_bar_counts_the_declared_images_and_none_tells_how_many_were_drawn(mon
 
 
 class Witness:
-    """A question that notes what the ledger says when it meets an image of the door, and not one of a trial."""
+    """A query that notes what the ledger says when it meets an image of the door, and not one of a trial."""
 
     def __init__(self, ledger):
         self.ledger, self.seen = ledger, []
@@ -214,7 +214,7 @@ class Witness:
         return pixels(x)
 
 
-def test_a_question_over_the_budget_is_not_asked():
+def test_a_query_over_the_budget_is_not_asked():
     witness = Witness(make_ledger(target_epsilon=0.1))
     generator = PrivateGenerator(KEY)
     with pytest.raises(BudgetExceeded):
@@ -523,7 +523,7 @@ def test_the_model_keeps_its_weights_and_gradients():
 # The object itself.
 
 
-def test_noise_is_fresh_for_every_door_and_every_question():
+def test_noise_is_fresh_for_every_door_and_every_query():
     """Whatever the user's seed is."""
     answers = []
     for _ in range(2):

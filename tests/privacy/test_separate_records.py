@@ -20,7 +20,7 @@ def pixels(x):
 
 def ask(door, features, *, ledger=None, by_label=True):
     return put(
-        door, "noisy_sum", features, sampled(1.0, 2.0, by_label=by_label), clip_norm=1.0, name="question",
+        door, "noisy_sum", features, sampled(1.0, 2.0, by_label=by_label), clip_norm=1.0, name="query",
         ledger=ledger or make_ledger(), generator=PrivateGenerator(KEY),
     )  # fmt: skip
 
@@ -112,7 +112,7 @@ OWN = {
 @pytest.mark.parametrize("name", MIXED)
 def test_features_that_mix_records_are_refused(name):
     ledger = make_ledger()
-    with pytest.raises(UsageError, match="'question'"):
+    with pytest.raises(UsageError, match="'query'"):
         ask(make_door(), MIXED[name], ledger=ledger)
     assert ledger.rows == [], "nothing was spent"
 

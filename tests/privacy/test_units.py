@@ -58,7 +58,7 @@ def pixels(x, labels=None):
 
 
 def ask(door, fn=pixels, **changes):
-    arguments = {"mechanism": BY_LABEL, "clip_norm": 1.0, "name": "question"}
+    arguments = {"mechanism": BY_LABEL, "clip_norm": 1.0, "name": "query"}
     arguments |= {"ledger": make_ledger(), "generator": Noiseless(KEY)}
     return put(door, "noisy_sum", fn, **{**arguments, **changes})[0]
 
@@ -182,7 +182,7 @@ def test_which_images_of_a_unit_are_looked_at_is_drawn_anew():
 
 
 def batches_of(door, **changes):
-    """What a question sees, batch by batch."""
+    """What a query sees, batch by batch."""
     seen, tried, ledger = [], [], make_ledger()
     refuse = ledger.refuse_unaffordable
 
@@ -251,7 +251,7 @@ def test_a_record_without_an_id_changes_no_choice_among_images_of_other_units(mo
         seen = torch.cat(batches_of(door, mechanism=sampled(rate, by_label=True), generator=Coupled(coins[kept])))
         found = [np.flatnonzero((images == (x * 255).round().numpy()).all((1, 2, 3))) for x in seen if x.any()]
         sums = [
-            put(door, "noisy_sum", pixels, sampled(rate), clip_norm=1.0, name="question",
+            put(door, "noisy_sum", pixels, sampled(rate), clip_norm=1.0, name="query",
                 ledger=make_ledger(), generator=Coupled(coins[kept])),
             gradient(door, mechanism=sampled(rate), generator=Coupled(coins[kept])),
         ]  # fmt: skip

@@ -1,6 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Feature maps: norm 1, each row of its own image, differentiable; what the door and the generator rely on. And the
-questions about them."""
+queries about them."""
 
 import json
 import pickle
@@ -110,7 +110,7 @@ def test_wavelets_see_edges_by_their_angle_and_nothing_in_a_flat_image():
     assert (moved - scattering(torch.eye(16)[None, None])).norm() < 0.5 * moved.norm()
 
 
-# The questions.
+# The queries.
 
 
 def door(images, labels, ledger):

@@ -9,7 +9,7 @@ import torch
 
 from diffusers_dp.models.gaussian_mixture import GaussianMixture, in_levels, shrunk, symmetric
 from diffusers_dp.queries.moments import ClassMoments, Frequencies, GreyLevels, PartCovariances, PartMeans
-from diffusers_dp.runs.moments import towards_all
+from diffusers_dp.runs.moments_run import towards_all
 
 
 SHAPES = [(1, 8, 8), (3, 8, 6), (2, 5, 9)]

@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Questions whose answer about an image is a choice: the choice follows from that image alone, to the last bit."""
+"""Queries whose answer about an image is a choice: the choice follows from that image alone, to the last bit."""
 
 import numpy as np
 import pytest
@@ -54,7 +54,7 @@ def features_of(embed, channels=1, votes=1):
 
 
 def sensitive(images, labels, readable=None, *, num_images, unit="image", **more):
-    """A door with a ledger that has room for every question."""
+    """A door with a ledger that has room for every query."""
     ledger = PrivacyLedger(
         None, target_epsilon=1e9, target_delta=1e-3, num_images=more.get("num_units", num_images), accountant="rdp",
         unit_of_privacy=unit,
@@ -221,13 +221,13 @@ def test_an_image_chooses_its_part_of_moments_alone(tmp_path):
         door._generator = Noiseless()
         return query.ask(door, query.rows(centres, 0.5), noise_multiplier=1.0)[0].double()
 
-    questions = query, PartCovariances(**asked)
-    everybody = [answer(each, "all") for each in questions]
+    queries = query, PartCovariances(**asked)
+    everybody = [answer(each, "all") for each in queries]
     for number in (0, 1, 5, 12):
         path = tmp_path / "images" / CLASSES[labels[number]] / f"{number:03}.png"
         content = path.read_bytes()
         path.unlink() if number % 2 else path.write_bytes(b"\x89PNG\r\n\x1a\n and then nothing")
-        for whole, each in zip(everybody, questions, strict=True):
+        for whole, each in zip(everybody, queries, strict=True):
             moved = whole - answer(each, f"cache-{number}")
             assert moved.norm().item() == pytest.approx(1, abs=1e-5)
             parts = moved[labels[number]].unflatten(0, (4, -1)).norm(dim=1) > 1e-3

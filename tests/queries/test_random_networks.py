@@ -21,9 +21,9 @@ def test_a_row_has_norm_one_and_all_networks_the_same_part(shape):
     assert rows.shape == (6, networks.num_features)
     torch.testing.assert_close(rows.norm(dim=1), torch.ones(6))
     torch.testing.assert_close(rows.unflatten(1, (3, -1)).norm(dim=2), torch.full((6, 3), 3**-0.5))
-    question = NetworkMeans(feature_map=networks)
-    rows = question.features(images, None)
-    assert rows.shape[1] == question.num_values and rows.norm(dim=1).max() <= question.clip_norm + 1e-6
+    query = NetworkMeans(feature_map=networks)
+    rows = query.features(images, None)
+    assert rows.shape[1] == query.num_values and rows.norm(dim=1).max() <= query.clip_norm + 1e-6
 
 
 def test_weights_follow_from_the_seed_alone():
@@ -35,8 +35,8 @@ def test_weights_follow_from_the_seed_alone():
 
 def test_a_sum_without_noise_has_counts_and_features():
     networks = RandomNetworkFeatures((1, 8, 8), 2, 4, seed=0)
-    question, images = NetworkMeans(feature_map=networks), pictures((1, 8, 8), 7)
-    sums = question.finish(question.features(images, None).sum(0)[None, None], 7, 0.0)
+    query, images = NetworkMeans(feature_map=networks), pictures((1, 8, 8), 7)
+    sums = query.finish(query.features(images, None).sum(0)[None, None], 7, 0.0)
     torch.testing.assert_close(sums[0, 0], torch.tensor(7.0))
     torch.testing.assert_close(sums[0, 1:], networks(images).sum(0))
 

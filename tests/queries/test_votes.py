@@ -97,7 +97,7 @@ def test_a_unit_of_several_images_adds_their_mean():
 
 
 def test_noise_is_on_every_candidate_of_every_class():
-    """Of a class without images, too; of the stated standard deviation, and new in each question."""
+    """Of a class without images, too; of the stated standard deviation, and new in each query."""
     first, second = (answer(public(3).numpy(), [0, 0, 1], generator=PrivateGenerator())[0] for _ in range(2))
     assert first.shape == (3, NUMBER) and not torch.equal(first, second)
     assert (first - second).std().item() / math.sqrt(2) == pytest.approx(1, abs=0.35)

@@ -29,7 +29,7 @@ from diffusers_dp.release.receipt import RunRecord
 from support.hub_stand_in import OWNER, hub  # noqa: F401 (a fixture)
 from support.releases import made_up, make_ledger
 from support.runs import files
-from support.strange_images import MANY, png, write_index, write_repeated
+from support.untrusted_images import MANY, png, write_index, write_repeated
 
 
 NAMES = ["left", "empty", "right"]

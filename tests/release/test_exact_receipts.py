@@ -43,7 +43,7 @@ def receipt_of(release):
     return json.loads((release / RECEIPT).read_text())
 
 
-def test_a_release_whose_questions_are_all_exact_is_proven(exact):
+def test_a_release_whose_queries_are_all_exact_is_proven(exact):
     for release in exact:
         receipt = receipt_of(release)
         assert receipt["status"] == receipt["method"]["status"] == "proven"
@@ -52,7 +52,7 @@ def test_a_release_whose_questions_are_all_exact_is_proven(exact):
         assert verify.verify(release)[1] == []
 
 
-def test_one_question_without_the_grid_lowers_the_status(tmp_path):
+def test_one_query_without_the_grid_lowers_the_status(tmp_path):
     receipt = receipt_of(release_of(tmp_path, row(12.0, facts=FACTS, name="a"), steps()))
     assert receipt["status"] == "proven_with_assumptions" and receipt["rng"] == RNG_FACTS
     assert FLOAT_ASSUMPTION in receipt["assumptions"]
@@ -85,7 +85,7 @@ def event(receipt, number=1):
 
 
 LIES = {
-    "a question without a grid": (lambda r: event(r, 0)["query"].pop("grid"), "whose noise is not"),
+    "a query without a grid": (lambda r: event(r, 0)["query"].pop("grid"), "whose noise is not"),
     "noise of another source": (lambda r: r.update(rng=RNG_FACTS), "whose noise is not"),
     "latents": (
         lambda r: r.update(public_inputs=[{"kind": "latent pipeline", "name": "a/b", "revision": None}]), "no encoder"

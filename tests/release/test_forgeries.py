@@ -31,7 +31,7 @@ BEGAN = {
 PUBLIC = {"kind": "public images", "name": "local folder", "images_sha256": "b" * 64, "licence": "cc0-1.0"}
 
 
-def question(name, **facts):
+def facts_of(name, **facts):
     return {"facts": {"clip_norm": 1.0, "normaliser": 30.0, **facts}, "name": name}
 
 
@@ -45,8 +45,8 @@ def made(tmp_path_factory):
     ledger = PrivacyLedger(
         path, release_id="b", target_epsilon=3.0, dataset_epsilon=4.0, public_facts=CLASSES, accountant="rdp", **FACTS
     )
-    ledger.executed(ledger.reserve(row(12.0, **question("central_images"), by_label=True)), 1)
-    ledger.executed(ledger.reserve(row(3.0, 0.1, 2, **question("dp_sgd", noise_multiplicity=2))), 2)
+    ledger.executed(ledger.reserve(row(12.0, **facts_of("central_images"), by_label=True)), 1)
+    ledger.executed(ledger.reserve(row(3.0, 0.1, 2, **facts_of("dp_sgd", noise_multiplicity=2))), 2)
     return make_release(
         tmp_path_factory.mktemp("run"), ledger=ledger, public_inputs=[BEGAN, PUBLIC], resumes=[1], processes=[1, 2]
     )
@@ -68,7 +68,7 @@ def patients(tmp_path_factory):
     ledger = PrivacyLedger(
         None, target_epsilon=3.0, target_delta=1e-5, num_images=300, unit_of_privacy="patient_id", public_facts=facts
     )
-    ledger.reserve(row(4.0, **question("dp_sgd"), max_images_per_unit=3))
+    ledger.reserve(row(4.0, **facts_of("dp_sgd"), max_images_per_unit=3))
     return make_release(tmp_path_factory.mktemp("run"), ledger=ledger, derived_from="c" * 64)
 
 
@@ -225,7 +225,7 @@ FORGERIES = {
     "a clip norm above the sensitivity": query(clip_norm=2.0),
     "a clip norm without end": query(clip_norm=1e300),
     "another divisor than the public one": query(normaliser=300.0),
-    "no question": lambda r: r["events"][-1].update(query={}),
+    "no query": lambda r: r["events"][-1].update(query={}),
     "noise of another source": lambda r: r["rng"].update(kind="numpy PCG64"),
     "noise of torch's seed": lambda r: r["rng"].update(kind="torch.manual_seed(0)"),
     "a published key": lambda r: r["rng"].update(key="00" * 16),

@@ -155,9 +155,9 @@ FORGERIES = {
                                       and r.update(rng=RNG, status="proven_with_assumptions",
                                                    method={**r["method"], "status": "proven_with_assumptions"})
                                       or events(mechanism="poisson_gaussian", sampling_probability=0.5)(r),
-                                      "is a question to everyone, and not to poisson"),
-    "many steps of one question": ("dp_sapf", lambda r: r["events"][0].update(steps_reserved=2), "is asked once"),
-    "a question without its facts": ("moments", said(num_frequencies=25), "its num_frequencies is not that"),
+                                      "is a query to everyone, and not to poisson"),
+    "many steps of one query": ("dp_sapf", lambda r: r["events"][0].update(steps_reserved=2), "is asked once"),
+    "a query without its facts": ("moments", said(num_frequencies=25), "its num_frequencies is not that"),
     "a resume after more steps": ("dpdm", lambda r: r["resumes"].append({"step": 9, "fresh_entropy": True}),
                                   "resumed after"),
     "an evaluation without a reserve": ("dpdm", lambda r: r["events"].append(
@@ -171,12 +171,12 @@ FORGERIES = {
     "a sensitivity without end": ("dpdm", queries(sensitivity=math.inf), "between"),
     "a sensitivity that is true": ("gs_wgan", queries(sensitivity=True), "between"),
     "a divisor beyond numbers": ("dpdm", queries(normaliser=10**400), "between"),
-    "a key in a question": ("dpdm", queries(note=KEY), "query.note must be a number, a short word"),
+    "a key in a query": ("dpdm", queries(note=KEY), "query.note must be a number, a short word"),
     "a key that is called one": ("dpdm", queries(key=12345), "it states a key"),
     "a key in a list": ("dpdm", queries(note=[KEY[:32], KEY[32:]]), "query.note must be"),
     "a key in pieces": ("dpdm", queries(a=KEY[:16], b=KEY[16:32], c=KEY[32:48], d=KEY[48:]), "states 'a' so"),
     "a key as a number": ("dpdm", queries(note=int(KEY, 16)), "query.note must be"),
-    "a number that no question states": ("dpdm", queries(note=3), "no question of this library states 'note'"),
+    "a number that no query states": ("dpdm", queries(note=3), "no query of this library states 'note'"),
     "a word in place of a number": ("moments", queries(num_frequencies="nine"), "states 'num_frequencies' so"),
     "another divisor of teachers": ("gs_wgan", queries(normaliser=90), "its divisor is not the number of teachers"),
     "several images of an image": ("dpdm", queries(max_images_per_unit=3), "contradicts the public facts"),
@@ -185,7 +185,7 @@ FORGERIES = {
         "one of the two was edited"),
     "another composition": ("dpdm", lambda r: r.update(composition="parallel"), "composition must be"),
     "a key in the public facts": ("dpdm", lambda r: r["public_facts"].update(note=KEY), "writes no such field"),
-    "a question that is nested": ("dpdm", queries(note={"a": {"b": 1}}), "query.note must be"),
+    "a query that is nested": ("dpdm", queries(note={"a": {"b": 1}}), "query.note must be"),
     "a field of an event": ("dpdm", events(truncated=5), "truncated must be left out"),
     "a field of a receipt": ("dpdm", lambda r: r.update(note="epsilon 0.1"), "note must be left out"),
     "a field of a claim": ("dpdm", lambda r: r["claimed_epsilon"]["pld"].update(gdp=0.1), "gdp must be left out"),
@@ -253,7 +253,7 @@ def test_a_method_that_the_table_does_not_know_is_counted_and_that_is_said(tmp_p
 
 
 def test_several_noise_multipliers_of_a_stage_are_allowed():
-    """A question that was asked again, and steps after a restart, may have other noise."""
+    """A query that was asked again, and steps after a restart, may have other noise."""
     receipt = copy.deepcopy(honest("feta_pro"))
     again = copy.deepcopy(receipt["events"][-1])
     receipt["events"].append({**again, "id": 3, "noise_multiplier": 1.1 * again["noise_multiplier"]})

@@ -74,7 +74,7 @@ class Trainee:
 
 
 def asked(*rows: LedgerRow) -> PrivacyLedger:
-    """A ledger of answered questions; of `ROW` unless others are named."""
+    """A ledger of answered queries; of `ROW` unless others are named."""
     ledger = PrivacyLedger(None, target_epsilon=100.0, target_delta=1e-5, num_images=10, accountant="rdp")
     for row in rows or (ROW,):
         ledger.executed(ledger.reserve(row), row.steps)
@@ -303,7 +303,7 @@ class TestNoisyAnswers:
             (replace(ROW, steps=1), {"seed": 0, "length_scale": 2.0}, "steps = 2"),
         ],
     )
-    def test_an_answer_to_another_question_is_refused(self, tmp_path, row, meaning, said):
+    def test_an_answer_to_another_query_is_refused(self, tmp_path, row, meaning, said):
         """Under another seed the frequencies are other ones, and the numbers mean nothing."""
         answers = NoisyAnswers(tmp_path)
         answers.put(ROW, {"sums": torch.zeros(2)}, seed=0, length_scale=2.0)

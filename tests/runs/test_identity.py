@@ -40,7 +40,7 @@ def test_a_run_that_has_begun_is_not_taken_for_a_new_one(tmp_path, trace, datase
 
 
 @pytest.mark.parametrize("trace", ["cache/images/state.json", "audit.json", "unprotected/audit_release.json"])
-def test_what_comes_before_the_first_question_is_no_trace(tmp_path, trace):
+def test_what_comes_before_the_first_query_is_no_trace(tmp_path, trace):
     (tmp_path / trace).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / trace).write_text("{}")
     assert read_identity(tmp_path, None, tmp_path / "ledger.jsonl") == RunIdentity(
@@ -121,7 +121,7 @@ def test_rows_that_a_backup_of_a_shared_ledger_lacks(tmp_path):
     ledger.close()
     backup = path.read_bytes()
     opened(private).close()
-    ledger = opened(private)  # it was killed before its first question, and goes on
+    ledger = opened(private)  # it was killed before its first query, and goes on
     ledger.reserve(row)
     ledger.close()
     opened(private).close()

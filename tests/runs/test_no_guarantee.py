@@ -66,7 +66,7 @@ TAUGHT = {
 }
 
 
-def question(sigma=0.0, rate=0.5, steps=3):
+def query(sigma=0.0, rate=0.5, steps=3):
     return LedgerRow("x", sampled(rate, sigma), steps)
 
 
@@ -140,10 +140,10 @@ class TestLedger:
             monkeypatch.setattr(accounting, name, lambda *_, **__: pytest.fail("accounted"))
         ledger = unprotected(tmp_path / "ledger.jsonl")
         assert ledger.calibrate(sampled(0.5), 10) == ledger.calibrate_gaussian(0.1) == 0
-        assert ledger.affordable_steps(question(steps=1), 10**6) == 10**6
-        assert ledger.epsilon() == ledger.epsilon("pld", extra=[question()]) == math.inf
-        ledger.reserve(question())
-        ledger.take_step(question(steps=1), reserve_steps=2)
+        assert ledger.affordable_steps(query(steps=1), 10**6) == 10**6
+        assert ledger.epsilon() == ledger.epsilon("pld", extra=[query()]) == math.inf
+        ledger.reserve(query())
+        ledger.take_step(query(steps=1), reserve_steps=2)
         ledger.flush_executed()
         assert ledger.epsilon() == ledger.epsilon_of_all_releases() == math.inf
         assert ledger.epsilon_by_stage() == [("x", math.inf)] and ledger.budget_shares() == {}
@@ -171,7 +171,7 @@ class TestLedger:
         path = tmp_path / "ledger.jsonl"
         second, sigma = (unprotected, 9.0) if first is protected else (protected, 0.0)
         ledger = first(path)
-        ledger.reserve(question(sigma))
+        ledger.reserve(query(sigma))
         before = path.read_bytes()
         with pytest.raises(IntegrityError, match="target_epsilon = .*another --output_dir"):
             second(path)
@@ -182,7 +182,7 @@ class TestLedger:
         from diffusers_dp.accounting.ledger_file import _link
 
         path = tmp_path / "ledger.jsonl"
-        protected(path).reserve(question(9.0))
+        protected(path).reserve(query(9.0))
         lines = [json.loads(line) for line in path.read_text().splitlines()]
         lines[1].update(mechanism="non_private", noise_multiplier=0.0)
         lines[1]["chain"] = _link(lines[0]["chain"], lines[1])
@@ -192,7 +192,7 @@ class TestLedger:
 
     def test_no_receipt(self):
         ledger = unprotected()
-        ledger.reserve(question())
+        ledger.reserve(query())
         with pytest.raises(UsageError, match="no receipt"):
             build_receipt(RunRecord(ledger=ledger, method=METHODS["dpdm"]), files=[], rng={})
 

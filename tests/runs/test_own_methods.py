@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""What a run refuses of a method that somebody else wrote: questions that differ from the plan, and a model that the
+"""What a run refuses of a method that somebody else wrote: queries that differ from the plan, and a model that the
 pre-flight did not try."""
 
 import functools
@@ -102,7 +102,7 @@ def released(tmp_path):
     return (tmp_path / "run" / "release" / "privacy_receipt.json").is_file()
 
 
-# Questions.
+# Queries.
 
 
 def ask_all(run):
@@ -120,8 +120,8 @@ def test_a_method_that_asks_what_it_planned_is_released(reserve, flags, tmp_path
     assert asked(tmp_path) == ["first", "second"] and released(tmp_path)
 
 
-def test_two_questions_of_one_name_are_refused_when_planned(flags, tmp_path):
-    with pytest.raises(UsageError, match="own plans two questions of the name 'first'"):
+def test_two_queries_of_one_name_are_refused_when_planned(flags, tmp_path):
+    with pytest.raises(UsageError, match="own plans two queries of the name 'first'"):
         run_method(replace(OWN, config=AskedTwice, train=ask_all), preflight, [*flags, "--skip_preflight"])
     assert not (tmp_path / "run").exists()
 
@@ -139,7 +139,7 @@ def test_a_loop_that_asks_one_name_with_other_features_is_an_error(flags, tmp_pa
     assert asked(tmp_path) == ["first"]
 
 
-def test_a_planned_question_that_was_never_asked_is_an_error_at_the_release(flags, tmp_path):
+def test_a_planned_query_that_was_never_asked_is_an_error_at_the_release(flags, tmp_path):
     def train(run):
         run.ask(run.plan.queries[0])
         run.release(Index())
@@ -150,7 +150,7 @@ def test_a_planned_question_that_was_never_asked_is_an_error_at_the_release(flag
 
 
 def test_a_resumed_run_reads_its_stored_answers_and_is_released(flags, tmp_path):
-    """Once, for it stops between the two questions; then it has both answers, and does not ask again what it skips."""
+    """Once, for it stops between the two queries; then it has both answers, and does not ask again what it skips."""
     first = []
 
     def stops(run):
@@ -169,8 +169,8 @@ def test_a_resumed_run_reads_its_stored_answers_and_is_released(flags, tmp_path)
     assert asked(tmp_path) == ["first", "second"] and released(tmp_path)
 
 
-@pytest.mark.parametrize("question", ["ask", "dp_sgd"])
-def test_a_door_with_another_ledger_is_refused(question, flags, tmp_path):
+@pytest.mark.parametrize("query", ["ask", "dp_sgd"])
+def test_a_door_with_another_ledger_is_refused(query, flags, tmp_path):
     """What it answers would have no row in the run's."""
     model = nn.Linear(64, 1)
 
@@ -179,13 +179,13 @@ def test_a_door_with_another_ledger_is_refused(question, flags, tmp_path):
             np.zeros((1, 1, 8, 8), np.uint8), num_images=NUM_IMAGES, image_shape=(1, 8, 8),
             ledger=make_ledger(NUM_IMAGES),
         )  # fmt: skip
-        if question == "ask":
+        if query == "ask":
             run.ask(run.plan.queries[0], images=other)
         run.dp_sgd(Trained(model, model, own_rows), images=other)
 
-    method = replace(OWN if question == "ask" else OWN_DP_SGD, train=train)
+    method = replace(OWN if query == "ask" else OWN_DP_SGD, train=train)
     with pytest.raises(UsageError, match="another ledger"):
-        run_method(method, preflight, [*flags, "--skip_preflight", *(STEPS if question == "dp_sgd" else [])])
+        run_method(method, preflight, [*flags, "--skip_preflight", *(STEPS if query == "dp_sgd" else [])])
     assert asked(tmp_path) == []
 
 

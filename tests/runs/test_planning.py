@@ -37,10 +37,10 @@ def filled(config, rows):
 def independent_epsilon(rows, delta):
     accountant = PLDAccountant(dp.NeighboringRelation.REPLACE_SPECIAL, 1e-4)
     for row in rows.values():
-        question = dp.GaussianDpEvent(row.noise_multiplier)
+        query = dp.GaussianDpEvent(row.noise_multiplier)
         if row.sampling_probability < 1:
-            question = dp.PoissonSampledDpEvent(row.sampling_probability, question)
-        accountant.compose(question, row.steps)
+            query = dp.PoissonSampledDpEvent(row.sampling_probability, query)
+        accountant.compose(query, row.steps)
     return accountant.get_epsilon(delta)
 
 
@@ -230,15 +230,15 @@ def test_the_ledger_of_a_run_holds_the_public_facts(tmp_path):
     assert ledger.target_delta == result.sampling.target_delta and ledger.num_images == 1437
 
 
-def independent_epsilon_with(ledger, question):
-    """PLD of all rows of a ledger and one Gaussian question more, without a line of the library."""
+def independent_epsilon_with(ledger, query):
+    """PLD of all rows of a ledger and one Gaussian query more, without a line of the library."""
     accountant = PLDAccountant(dp.NeighboringRelation.REPLACE_SPECIAL, 1e-4)
     for row in ledger.rows:
         event = dp.GaussianDpEvent(row["noise_multiplier"])
         if row["sampling_probability"] < 1:
             event = dp.PoissonSampledDpEvent(row["sampling_probability"], event)
         accountant.compose(event, row["steps_reserved"])
-    accountant.compose(dp.GaussianDpEvent(question.noise_multiplier))
+    accountant.compose(dp.GaussianDpEvent(query.noise_multiplier))
     return accountant.get_epsilon(ledger.target_delta)
 
 
@@ -300,8 +300,8 @@ def test_slack_for_restarts_is_counted_before_and_spent_only_when_lost():
     assert dp_sgd.noise_multiplier > 1.05 * plain.rows["dp_sgd"].noise_multiplier
     assert 1.98 <= result.epsilon <= 2 and independent_epsilon(result.rows, result.sampling.target_delta) <= 2
     assert "restart_slack" not in plain.rows and "restart_slack" in result.table
-    questions = {name: row for name, row in result.rows.items() if name not in ("dp_sgd", "restart_slack")}
-    ledger = filled(config, questions)
+    queries = {name: row for name, row in result.rows.items() if name not in ("dp_sgd", "restart_slack")}
+    ledger = filled(config, queries)
     row = dp_sgd_row(config, result, ledger)
     assert row.noise_multiplier == pytest.approx(dp_sgd.noise_multiplier, rel=2e-4)
     for steps in (30, 20):  # the second twenty are lost
@@ -309,7 +309,7 @@ def test_slack_for_restarts_is_counted_before_and_spent_only_when_lost():
     assert last_affordable_step(ledger, row, 30, 60) == 60
     ledger.reserve(replace(row, steps=30))
     assert ledger.epsilon() == pytest.approx(result.epsilon, abs=1e-3) and ledger.affordable_steps(row, 5) == 0
-    untouched = filled(config, questions)
+    untouched = filled(config, queries)
     untouched.reserve(replace(row, steps=60))
     assert untouched.epsilon() < result.epsilon - 0.05
     assert result.epsilon_against_steps([80], "rdp") == [pytest.approx(result.epsilon)]

@@ -110,14 +110,14 @@ def test_a_release_of_the_data_set_is_refused_where_the_ledger_does_not_hold_it(
         dataset_id="scans",
         release_id="1" * 16,
     )
-    another.close()  # the same question even, but another release's
+    another.close()  # the same query even, but another release's
     with pytest.raises(UsageError, match=refusal):
         begin(release, ledger_dir=str(tmp_path / "here"), **flags)
     assert begin(release, ledger_dir=str(tmp_path / "there"), **flags).receipt is not None
 
 
 def test_what_the_run_itself_asked_does_not_stand_for_the_release(tmp_path):
-    """A resumed run that asked the same questions in another ledger."""
+    """A resumed run that asked the same queries in another ledger."""
     for name in ("here", "there"):
         (tmp_path / name).mkdir()
     release = release_of_scans(tmp_path / "there")

@@ -143,7 +143,7 @@ def test_under_one_data_set_they_are_counted_or_refused(held, tmp_path, script, 
     given = [*flags, "--public_dataset_name", str(drawn), "--dataset_id", "scans", "--ledger_dir", str(ledgers)]
     given += ["--target_delta", "0.001"]
     if not held:
-        with pytest.raises(UsageError, match="does not hold all questions that its receipt lists"):
+        with pytest.raises(UsageError, match="does not hold all queries that its receipt lists"):
             script.main(given)
         assert not (tmp_path / "run").exists()
         return

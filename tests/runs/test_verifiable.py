@@ -134,7 +134,7 @@ def test_reservations_of_many_releases_still_verify():
 
 @pytest.mark.parametrize("method", ["moments", "feta_pro", "pe", "gs_wgan"])
 def test_units_of_several_images_are_planned(method):
-    """What the door states of a unit's question is not yet in the plan."""
+    """What the door states of a unit's query is not yet in the plan."""
     flags = {"dataset_name": "scans", "unit_column": "patient", "num_train_units": 2000, "num_train_images": 4000}
     settings_ = CONFIGS[method](**flags, target_epsilon=10.0, dry_run=True)
     assert plan_run(settings_, PublicFacts(4000, (1, 8, 8), ("0", "1"), 2000, ids="column")).rows

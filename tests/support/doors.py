@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Doors to a dozen images of noise, ledgers for them, and a gradient asked of one."""
+"""RequestFilter to a dozen images of noise, ledgers for them, and a gradient asked of one."""
 
 import numpy as np
 import torch
@@ -43,7 +43,7 @@ def make_door(
     )  # fmt: skip
 
 
-def put(door, question, *arguments, ledger=None, generator=None, **options):
+def put(door, method, *arguments, ledger=None, generator=None, **options):
     """`noisy_sum` or `noisy_gradient`, once with another ledger or source of randomness than the door's own."""
     own = door._ledger, door._generator
 
@@ -54,7 +54,7 @@ def put(door, question, *arguments, ledger=None, generator=None, **options):
 
     take(ledger or own[0], generator or own[1])
     try:
-        return getattr(door, question)(*arguments, **options)
+        return getattr(door, method)(*arguments, **options)
     finally:
         take(*own)
 

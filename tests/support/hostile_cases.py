@@ -31,7 +31,7 @@ from support.images import encode
 from support.latent_releases import latent_release
 from support.latents import stable_diffusion
 from support.releases import made_up, make_ledger, make_release, reseal
-from support.strange_images import (
+from support.untrusted_images import (
     MANY,
     SHARD,
     honest_rows,
@@ -303,7 +303,7 @@ def _of_images(tamper, kind):
     def attempt(honest, folder):
         copied = shutil.copytree(getattr(honest, kind), folder / "set")
         tamper(copied, honest)
-        source = Source("--images", str(copied), is_strange=True)
+        source = Source("--images", str(copied), is_untrusted=True)
         found = source.load("train", source.shape("train", folder / "cache"), resize=True, cache_dir=folder / "cache")
         if (found.images == SECRET).any():
             raise AssertionError("A picture of the host was read.")

@@ -57,7 +57,7 @@ class StandIn:
                     self.rfile.readline()
                 address = urlsplit(self.path)
                 path = unquote(address.path)
-                if path == "/api/agent-harnesses":  # the client's own question, once a day
+                if path == "/api/agent-harnesses":  # the client's own query, once a day
                     return self.answer(404, {"error": "not here"})
                 stand_in.calls.append(f"{self.command} {path}")
                 if stand_in.refuse is not None and re.search(stand_in.refuse, f"{self.command} {path}"):

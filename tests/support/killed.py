@@ -1,6 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""A program that ends another one by SIGKILL, or fails in it, at one moment of one question:
-`killed.py MOMENT QUESTION RANK program flags...`."""
+"""A program that ends another one by SIGKILL, or fails in it, at one moment of one query:
+`killed.py MOMENT QUERY RANK program flags...`."""
 
 import os
 import runpy
@@ -22,12 +22,12 @@ def end() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def end_at(moment: str, question: str) -> None:
-    """Lets this process end in the question of this name."""
+def end_at(moment: str, query: str) -> None:
+    """Lets this process end in the query of this name."""
     charged, reserve, put = sensitive.charged_pass, PrivacyLedger.reserve, NoisyAnswers._put
 
     def charged_pass(ledger, row, processes, look):
-        batches = PrivateRecords.batches_for_question
+        batches = PrivateRecords.batches_for_query
 
         def cut(self, *arguments):
             yield from batches(self, *arguments)
@@ -35,12 +35,12 @@ def end_at(moment: str, question: str) -> None:
                 raise ArithmeticError("an error within the pass")
             end()
 
-        if row.name == question and moment in ("pass", FAILS):
-            PrivateRecords.batches_for_question = cut
+        if row.name == query and moment in ("pass", FAILS):
+            PrivateRecords.batches_for_query = cut
         return charged(ledger, row, processes, look)
 
     def reserved(self, row):
-        ours = row.name == question and self.path is not None  # a plan has a ledger in memory
+        ours = row.name == query and self.path is not None  # a plan has a ledger in memory
         if ours and moment == "sum":
             end()
         found = reserve(self, row)
@@ -49,17 +49,17 @@ def end_at(moment: str, question: str) -> None:
         return found
 
     def stored(self, row, *arguments):
-        if row.name == question and moment == "noise":
+        if row.name == query and moment == "noise":
             end()
         put(self, row, *arguments)
-        if row.name == question and moment == "answer":
+        if row.name == query and moment == "answer":
             end()
 
     sensitive.charged_pass, PrivacyLedger.reserve, NoisyAnswers._put = charged_pass, reserved, stored
 
 
 if __name__ == "__main__":
-    moment, question, rank, *sys.argv = sys.argv[1:]
+    moment, query, rank, *sys.argv = sys.argv[1:]
     if os.environ.get("RANK", "0") == rank:
-        end_at(moment, question)
+        end_at(moment, query)
     runpy.run_path(sys.argv[0], run_name="__main__")

@@ -12,7 +12,7 @@ from diffusers_dp.accounting.unprotected_ledger import UnprotectedLedger
 from diffusers_dp.mechanisms import sampled
 
 
-#: What a door says of every question.
+#: What a door says of every query.
 SAID = {"clip_norm": 1.0}
 
 
@@ -40,10 +40,10 @@ def independent_epsilon(path, interval=1e-4):
     header, *events = [json.loads(line) for line in path.read_text().splitlines()]
     accountant = PLDAccountant(dp.NeighboringRelation.REPLACE_SPECIAL, interval)
     for event in events:
-        question = dp.GaussianDpEvent(event["noise_multiplier"])
+        query = dp.GaussianDpEvent(event["noise_multiplier"])
         if event["mechanism"] == "poisson_gaussian":
-            question = dp.PoissonSampledDpEvent(event["sampling_probability"], question)
-        accountant.compose(question, event["steps_reserved"])
+            query = dp.PoissonSampledDpEvent(event["sampling_probability"], query)
+        accountant.compose(query, event["steps_reserved"])
     return accountant.get_epsilon(header["target_delta"])
 
 

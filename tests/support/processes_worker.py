@@ -37,7 +37,7 @@ from diffusers_dp.randomness.private_generator import PrivateGenerator
 from diffusers_dp.runs.checkpoints import load_checkpoint, save_checkpoint
 from support.bands import bands_of
 from support.doors import Noiseless, put
-from support.noise_questions import NOISE_CELLS, noise_of
+from support.noise_queries import NOISE_CELLS, noise_of
 from support.releases import make_unet
 
 
@@ -105,7 +105,7 @@ def exact_sums(processes, model):
             lambda x, _: x.flatten(1),
             sampled(1.0, by_label=True),
             clip_norm=1.0,
-            name="question",
+            name="query",
             repeats=2,
             generator=Noiseless(),
         )
@@ -149,7 +149,7 @@ def whole_sums(processes, model):
     ]  # fmt: skip
     answer = put(
         door, "noisy_sum", lambda x, _: x.flatten(1), sampled(1.0, by_label=True), clip_norm=1.0,
-        name="question", generator=source, ledger=ledger,
+        name="query", generator=source, ledger=ledger,
     )  # fmt: skip
     named = {f"{turn} {name}": value for turn, each in enumerate(steps) for name, value in each.items()}
     return {"answer": answer, **named}
@@ -170,7 +170,7 @@ def large_sums(processes):
     arrays.images[1, 0, 0, 0] = 0
     door = make_door(processes, arrays, 10)
     door._generator = TakesAway()
-    answer = door.noisy_sum(large_or_one, sampled(1.0), clip_norm=2 * LARGE, name="question")
+    answer = door.noisy_sum(large_or_one, sampled(1.0), clip_norm=2 * LARGE, name="query")
     gradient = door.noisy_gradient(
         nn.Linear(1, 1, bias=False), loss, sampled(1.0), max_grad_norm=2 * LARGE, normaliser=1.0,
         noise_multiplicity=1, max_physical_batch_size=1,
@@ -185,7 +185,7 @@ def noise_alone(processes):
     door, wide = make_door(processes, arrays, 10), nn.Linear(16, 4096)
     gradients = [torch.cat([g.flatten() for g in step(door, wide).values()]) for _ in range(8)]
     answer = door.noisy_sum(
-        lambda x, _: x.new_zeros(len(x), 5000), sampled(1.0, SIGMA), clip_norm=CLIP_NORM, name="question", repeats=40
+        lambda x, _: x.new_zeros(len(x), 5000), sampled(1.0, SIGMA), clip_norm=CLIP_NORM, name="query", repeats=40
     )
     return {"gradient": torch.stack(gradients), "answer": answer.flatten(1)}
 
@@ -194,7 +194,7 @@ def who_takes_part(processes):
     """The door draws from its own source here; the noise is too small to hide who was sampled."""
     door = make_door(processes, make_arrays(40), 40)
     door._records.readable[:] = True
-    answer = door.noisy_sum(which, sampled(RATE, 1e-4), clip_norm=1.0, name="question", repeats=300)
+    answer = door.noisy_sum(which, sampled(RATE, 1e-4), clip_norm=1.0, name="query", repeats=300)
     return answer[:, 0]
 
 
@@ -205,20 +205,20 @@ def who_takes_turns(processes):
     ledger = make_ledger(processes, 40)
     door = make_door(processes, arrays, 40, ledger=ledger)
     door._generator = Noiseless()
-    question = {"mechanism": BANDS, "normaliser": 1.0, "noise_multiplicity": 1}
-    question |= {"max_grad_norm": 1.0, "max_physical_batch_size": 64, "reserve_steps": 8}
+    query = {"mechanism": BANDS, "normaliser": 1.0, "noise_multiplicity": 1}
+    query |= {"max_grad_norm": 1.0, "max_physical_batch_size": 64, "reserve_steps": 8}
 
     def one_hot_loss(model, images, _, generator):
         return model(which(images / 2 + 0.5)).sum(1)
 
     sums = nn.Linear(40, 1, bias=False)
     found = {"taken": torch.stack([
-        door.noisy_gradient(sums, one_hot_loss, **question)["weight"].flatten()
+        door.noisy_gradient(sums, one_hot_loss, **query)["weight"].flatten()
         for _ in range(2 * BANDS.num_groups)
     ])}  # fmt: skip
     arrays.readable[:] = False
     door, wide = make_door(processes, arrays, 40, ledger=ledger), nn.Linear(40, 512)
-    answers = [door.noisy_gradient(wide, one_hot_loss, **question) for _ in range(6)]
+    answers = [door.noisy_gradient(wide, one_hot_loss, **query) for _ in range(6)]
     found["noise"] = torch.stack([torch.cat([g.flatten() for g in answer.values()]) for answer in answers])
     return found
 
@@ -331,7 +331,7 @@ def share_of_a_cache(processes: Processes, folder: Path) -> dict:
 
 
 def about_a_finished_model(processes: Processes) -> dict:
-    """What is drawn from it, by whom, the classifier that is trained on it, and its question to the images, without
+    """What is drawn from it, by whom, the classifier that is trained on it, and its query to the images, without
     noise."""
     charged.DRAWN_AT_A_TIME = 8
     whole, labels = load_digits_split(train=True)

@@ -36,7 +36,7 @@ def make_ledger(path=None, accountant="rdp", target_epsilon=10.0):
 
 
 def receipt_of_plan(name, *flags, classes=("a", "b", "c"), **facts):
-    """The receipt of a run of a method whose questions were all asked, as its plan has them and the door writes them.
+    """The receipt of a run of a method whose queries were all asked, as its plan has them and the door writes them.
 
     Args:
         name (`str`): A method of the registry.

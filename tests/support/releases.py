@@ -46,7 +46,7 @@ def make_ledger(folder):
 
 
 def made_up(name="feta_pro"):
-    """A method whose events `verify` does not know, so that a test may make up its questions."""
+    """A method whose events `verify` does not know, so that a test may make up its queries."""
     return replace(METHODS[name], title=f"{METHODS[name].title} of a test")
 
 

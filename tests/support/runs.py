@@ -32,10 +32,10 @@ def rdp_epsilon(run):
     header, rows = read_ledger(run)
     accountant = RdpAccountant(neighboring_relation=dp.NeighboringRelation.REPLACE_SPECIAL)
     for row in rows:
-        question = dp.GaussianDpEvent(row["noise_multiplier"])
+        query = dp.GaussianDpEvent(row["noise_multiplier"])
         if row["sampling_probability"] < 1:
-            question = dp.PoissonSampledDpEvent(row["sampling_probability"], question)
-        accountant.compose(question, row["steps_reserved"])
+            query = dp.PoissonSampledDpEvent(row["sampling_probability"], query)
+        accountant.compose(query, row["steps_reserved"])
     return accountant.get_epsilon(header["target_delta"])
 
 

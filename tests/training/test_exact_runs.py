@@ -75,7 +75,7 @@ def test_a_run_goes_on_with_the_noise_that_it_began_with(tmp_path, monkeypatch):
     given = [*write_images(tmp_path / "images"), "--output_dir", str(run)]
     flags = [*(FOLDER + OTHERS["moments"]).split(), *given]
     with monkeypatch.context() as patch:
-        patch.setattr("diffusers_dp.runs.moments.ask_for_mixture", lambda run: 1 / 0)
+        patch.setattr("diffusers_dp.runs.moments_run.ask_for_mixture", lambda run: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             script.main([*flags, "--noise", "float"])
     rows = read_ledger(run)[1]
@@ -103,7 +103,7 @@ def test_patients_are_proven_where_no_gradient_is_asked(method, tmp_path, monkey
 
 @BITS_OF_A_CPU
 def test_the_pre_flight_tries_whole_numbers(script, tmp_path):
-    """With the run's own model and questions."""
+    """With the run's own model and queries."""
     flags = run_flags(tmp_path, "--noise_bands", "4", "--train_batch_size", "6")
     flags.remove("--skip_preflight")
     script.main(flags)

@@ -61,7 +61,7 @@ def check_release(tmp_path, method):
 
 
 def test_from_public_images_to_release(method, script, flags, tmp_path, monkeypatch, capsys):
-    """Public images first: what is kept for other runs was learned before the first question."""
+    """Public images first: what is kept for other runs was learned before the first query."""
     asked, keep = [], run_module.keep_pretrained
 
     def watched(private, pipeline, origin, chosen):

@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""A run that goes on keeps what its questions saw: another network, other public images or another base are refused,
+"""A run that goes on keeps what its queries saw: another network, other public images or another base are refused,
 for the receipt would name the second alone."""
 
 import json
@@ -38,12 +38,12 @@ def normalise(folder, mean, std=0.5):
     (folder / PREPROCESSOR).write_text(json.dumps({"image_mean": [mean] * 3, "image_std": [std] * 3}))
 
 
-def stop_before(monkeypatch, script, flags, question):
-    """Everything before a question was asked and stored."""
+def stop_before(monkeypatch, script, flags, query):
+    """Everything before a query was asked and stored."""
     ask = SensitiveImages.noisy_sum
 
     def asked(door, *others, **options):
-        if options["name"] == question:
+        if options["name"] == query:
             raise KeyboardInterrupt
         return ask(door, *others, **options)
 

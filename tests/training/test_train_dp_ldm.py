@@ -242,7 +242,7 @@ def test_central_images_that_cannot_be(given, said, bases, script, flags):
 
 
 def test_a_noisy_answer_chooses_the_layers(bases, script, flags, tmp_path, monkeypatch):
-    """DP-SAPF's question has its row and its share, and is asked once, of latents."""
+    """DP-SAPF's query has its row and its share, and is asked once, of latents."""
     given = [*flags, *base_flag(bases), "--train", "salient", "--num_salient", "3", "--budget", "saliency=0.1"]
     load("dp_sapf", monkeypatch).main(given)
     _, rows = read_ledger(tmp_path / "run")

@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""DP-MERF from its command line: one question, a generator fitted to its answer, and a release of one step."""
+"""DP-MERF from its command line: one query, a generator fitted to its answer, and a release of one step."""
 
 import json
 
@@ -31,7 +31,7 @@ def plan_of(*given):
 
 
 def test_from_images_to_release(script, flags, tmp_path, capsys):
-    """With a reserve for evaluation: two questions, the total of an independent accountant, and a verifier that
+    """With a reserve for evaluation: two queries, the total of an independent accountant, and a verifier that
     agrees."""
     script.main([*flags, "--evaluation_reserve", "0.2", "--num_evaluation_images", "6", "--patch_size", "2"])
     run = tmp_path / "run"
@@ -50,7 +50,7 @@ def test_from_images_to_release(script, flags, tmp_path, capsys):
     assert pipeline.is_one_step and pipeline(class_labels=["left", "right"], output_type="pt").images.shape[0] == 2
 
 
-def test_the_question_gets_what_the_others_leave():
+def test_the_query_gets_what_the_others_leave():
     _, whole = plan_of("--accountant", "rdp", "--target_epsilon", "3")
     _, part = plan_of("--accountant", "rdp", "--target_epsilon", "3", "--evaluation_reserve", "0.3")
     assert list(whole.rows) == ["frequency_features"] and whole.sampling is None

@@ -22,7 +22,7 @@ FLAGS = (
     "--target_epsilon 1"
 ).split()
 STOPPING = "--moments 2 --expert stopping_steps=2,num_stopping_images=6,moving_average_learning_rate=0.1".split()
-QUESTIONS = ["mean_features", "second_moments", "stopping_features_1", "stopping_features_2"]
+QUERIES = ["mean_features", "second_moments", "stopping_features_1", "stopping_features_2"]
 
 
 @pytest.fixture
@@ -39,11 +39,11 @@ def receipt_of(run):
 
 
 def test_dp_mepf_whole(script, perceptual, tmp_path):
-    """Four questions under one budget; two networks with hash and licence; a choice among two generators."""
+    """Four queries under one budget; two networks with hash and licence; a choice among two generators."""
     script.main(perceptual)
     run = tmp_path / "run"
     header, rows = read_ledger(run)
-    assert [row["stage"] for row in rows] == QUESTIONS
+    assert [row["stage"] for row in rows] == QUERIES
     assert {row["query"]["sensitivity"] for row in rows} == {1.0}
     assert 0.7 < independent_epsilon(run) <= header["target_epsilon"] + 1e-3
     first, second, *stopping = [row["noise_multiplier"] for row in rows]
@@ -66,7 +66,7 @@ def test_stopping_answers_of_equal_data_differ(script, perceptual, tmp_path):
     answers = []
     for name in ("first", "second"):
         script.main([*perceptual, "--output_dir", str(tmp_path / name)])
-        folders = [tmp_path / name / "private" / "answers" / question for question in QUESTIONS]
+        folders = [tmp_path / name / "private" / "answers" / query for query in QUERIES]
         answers.append([open_sealed(folder)[1]["answer"]["answer"] for folder in folders])
     rows = read_ledger(tmp_path / "second")[1]
     for row, one, other in zip(rows, *answers, strict=True):

@@ -28,7 +28,7 @@ WAYS = {
 
 @pytest.fixture(params=WAYS)
 def way(request, tmp_path, monkeypatch):
-    """The script, its flags for a tiny run on images in folders, and the rows of its questions."""
+    """The script, its flags for a tiny run on images in folders, and the rows of its queries."""
     method, flags, asked = WAYS[request.param]
     flags = [*TINY_RUN, *flags, *write_images(tmp_path / "images"), "--output_dir", str(tmp_path / "run")]
     return load(method, monkeypatch), flags, asked

@@ -41,7 +41,7 @@ def test_a_data_set_is_released(script, flags, tmp_path):
 MATCHED = "--matched_networks 2".split()
 
 
-def test_images_are_matched_by_one_more_question(script, flags, tmp_path):
+def test_images_are_matched_by_one_more_query(script, flags, tmp_path):
     script.main([*flags, *MATCHED])
     run, release = tmp_path / "run", tmp_path / "run" / "release"
     header, rows = read_ledger(run)
@@ -115,13 +115,13 @@ def test_a_stopped_run_asks_nothing_twice(script, flags, tmp_path, monkeypatch):
         UsageError, match="'part_means_1' has budget share .*, and this run began with .*: resume with"
     ):
         script.main([*flags, "--resume_from_checkpoint", "latest", "--budget", "part_means=0.2"])
-    monkeypatch.setattr("diffusers_dp.runs.moments.FIRST_SPREAD", 0.1)
+    monkeypatch.setattr("diffusers_dp.runs.moments_run.FIRST_SPREAD", 0.1)
     with pytest.raises(UsageError, match="part_means_1 was asked for with centres_sha256"):
         script.main([*flags, "--resume_from_checkpoint", "latest"])
 
 
 @pytest.mark.parametrize("more", [[], MATCHED], ids=["moments", "matched"])
-def test_the_pre_flight_tries_every_question(more, script, flags, tmp_path):
+def test_the_pre_flight_tries_every_query(more, script, flags, tmp_path):
     flags.remove("--skip_preflight")
     script.main([*flags, *more])
     assert verify.report(tmp_path / "run" / "release") == 0

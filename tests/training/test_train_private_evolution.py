@@ -104,7 +104,7 @@ def test_a_stopped_run_goes_on_from_its_answers(script, flags, tmp_path, monkeyp
     assert asked == ["votes_1", "votes_2"] and again == ["votes_2"]
     for name, digest in before.items():
         state, _ = open_sealed(run / "private" / "answers" / f"votes_{name[-1]}")
-        assert state["question"]["candidates_sha256"] == digest
+        assert state["query"]["candidates_sha256"] == digest
     assert verify.report(run / "release") == 0 and len(read_ledger(run)[1]) == 2
     with pytest.raises(UsageError, match="--vote_threshold is 0.5, and this run began with 2.0: give 2.0"):
         script.main([*flags, "--resume_from_checkpoint", "latest", "--vote_threshold", "0.5"])
@@ -242,7 +242,7 @@ def test_images_of_patients_in_colour_and_without_classes(script, tmp_path):
 
 
 def test_a_plan_shares_the_budget_evenly(capsys):
-    """T questions cost what one of the whole budget costs, with sqrt(T) times its noise."""
+    """T queries cost what one of the whole budget costs, with sqrt(T) times its noise."""
     sigmas = {}
     for number in (1, 4):
         given = ["--accountant", "rdp", "--variation_strengths", ",".join(["0.5"] * number)]

@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""PrivImage: one noisy question says which public classes the model learns from before DP-SGD."""
+"""PrivImage: one noisy query says which public classes the model learns from before DP-SGD."""
 
 import json
 

@@ -138,7 +138,7 @@ def test_what_cannot_work_is_refused(script, tmp_path, flags, named, monkeypatch
     assert not list(tmp_path.glob("run/*")) and not list(tmp_path.glob("*.jsonl*"))
 
 
-def test_the_identity_is_written_before_the_first_question(script, tmp_path, folder_flags, monkeypatch):  # noqa: F811
+def test_the_identity_is_written_before_the_first_query(script, tmp_path, folder_flags, monkeypatch):  # noqa: F811
     path = tmp_path / "ledgers" / "scans.jsonl"
     flags = [*folder_flags, "--dataset_id", "scans"]
     interrupted(script, monkeypatch, [*flags, "--ledger_dir", str(path.parent)], 2)

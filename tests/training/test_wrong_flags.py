@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Flags that cannot be are refused before the first question: nothing is spent, and no `private/` is left."""
+"""Flags that cannot be are refused before the first query: nothing is spent, and no `private/` is left."""
 
 import io
 import json
@@ -25,7 +25,7 @@ PE = (
 
 @pytest.fixture
 def nothing_asked(monkeypatch):
-    """Fails where a question reaches the images."""
+    """Fails where a query reaches the images."""
     for name in ("noisy_sum", "noisy_gradient"):
         monkeypatch.setattr(SensitiveImages, name, lambda *_, **__: pytest.fail("the images were asked"))
 
@@ -52,7 +52,7 @@ def test_private_evolution_asks_nothing(given, said, nothing_asked, tmp_path, mo
     refused(load("pe", monkeypatch), [*PE, *public, *write_images(tmp_path / "images"), *given], tmp_path, said)
 
 
-def test_a_refusal_after_the_first_question_keeps_the_ledger(tmp_path, monkeypatch):
+def test_a_refusal_after_the_first_query_keeps_the_ledger(tmp_path, monkeypatch):
     """What was spent stays spent, whatever is refused later."""
     said = "refused late"
 

@@ -23,7 +23,7 @@ from support.hub_stand_in import OWNER
 from support.images import write_dataset
 from support.latent_releases import seal_again
 from support.releases import made_up, make_ledger
-from support.strange_images import (
+from support.untrusted_images import (
     MANY,
     SHARD,
     honest_rows,
@@ -72,7 +72,7 @@ def plain(tmp_path):
 
 
 def load(folder, cache, **options):
-    source = Source("--images", str(folder), is_strange=True, **options)
+    source = Source("--images", str(folder), is_untrusted=True, **options)
     shape = source.shape("train", cache)
     return source.load("train", shape, resize=True, cache_dir=cache)
 

@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Questions about moments, in their order, and images that are drawn from what the answers tell."""
+"""Queries about moments, in their order, and images that are drawn from what the answers tell."""
 
 import math
 from dataclasses import dataclass, replace
@@ -75,7 +75,7 @@ class NoisyMoments:
 
 
 def ask_for_moments(run: "Run") -> NoisyMoments:
-    """Asks the questions of `MomentFlags`, which the run's flags include, and that of `MatchingFlags`, if they do."""
+    """Asks the queries of `MomentFlags`, which the run's flags include, and that of `MatchingFlags`, if they do."""
     config = run.config
     matching = ask_for_matching(run)
     levels = run.ask(config.grey_levels)
@@ -129,7 +129,7 @@ def distil(
 
 
 def ask_for_mixture(run: "Run") -> tuple[GaussianMixture, torch.Tensor]:
-    """The mixture of each class, and the noisy numbers of images, `[classes]`. Each question begins where the noisy
+    """The mixture of each class, and the noisy numbers of images, `[classes]`. Each query begins where the noisy
     answers before it end."""
     config, sums = run.config, run.ask(run.config.class_moments)
     counts = sums[:, -2].clamp_min(least_count(run, config.class_moments))

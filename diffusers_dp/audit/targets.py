@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Tier A on questions that are Gaussian mechanisms of whole answers: queries, and rounds of teachers. Each is put to
+"""Tier A on queries that are Gaussian mechanisms of whole answers: queries, and rounds of teachers. Each is put to
 stand-ins of which one unit is there or not, and the statistic is the answer's part along what that unit moves without
 noise: a plain Gaussian test. Whether images move each other is asked of six, without noise.
 """
@@ -38,8 +38,8 @@ NUM_TOGETHER = 6  # images that are asked for at once
 MOST_VALUES = 4_000_000  # of noise, per check
 
 
-class Question(ABC):
-    """A question of a run, put to `NUM_UNITS` stand-in units.
+class AuditTarget(ABC):
+    """A query of a run, put to `NUM_UNITS` stand-in units.
 
     Args:
         row (`LedgerRow`): Name and mechanism of the plan.
@@ -64,54 +64,54 @@ class Question(ABC):
         return []
 
 
-def question_runs(question: Question, *, delta: float, draws: int, accountant: str = "pld") -> list[Outcome]:
-    """The question honest, with the noise off and with the noise halved; `draws` answers with the unit and as many
+def target_runs(target: AuditTarget, *, delta: float, draws: int, accountant: str = "pld") -> list[Outcome]:
+    """The query honest, with the noise off and with the noise halved; `draws` answers with the unit and as many
     without it, and a tenth of them where the noise is broken."""
 
     def answers(noise_scale: float, present: bool, count: int) -> np.ndarray:
-        return question.answers(FaultyNoise(noise_scale), present, count)
+        return target.answers(FaultyNoise(noise_scale), present, count)
 
     # Enough asks that a Poisson sample holds the unit: without noise, an answer is what the unit adds, or nothing.
-    heard = answers(0.0, True, max(20, int(np.ceil(20 / question.row.sampling_probability))))
+    heard = answers(0.0, True, max(20, int(np.ceil(20 / target.row.sampling_probability))))
     base = answers(0.0, False, 2)[-1]
     moved = heard - base
     lengths = np.linalg.norm(moved.reshape(len(moved), -1), axis=1)
     signal = moved[lengths.argmax()]
-    certain = [*_exact_checks(question, lengths, signal, base), *question.checks()]
-    claim = counting_ledger(NUM_UNITS, delta, accountant).epsilon(extra=[replace(question.row, steps=1)])
+    certain = [*_exact_checks(target, lengths, signal, base), *target.checks()]
+    claim = counting_ledger(NUM_UNITS, delta, accountant).epsilon(extra=[replace(target.row, steps=1)])
     outcomes = []
     for noise_scale in NOISE_SCALES:
         count = draws if noise_scale == 1 else max(10, draws // 10)
         without, within = (answers(noise_scale, present, count) - base for present in (False, True))
         scores = [(part * signal).sum((1, 2)) / np.linalg.norm(signal) for part in (without, within)]
-        estimate = gaussian_estimate(scores[1], scores[0], question.sensitivity / 2, delta, ESTIMATE_CONFIDENCE)
-        checks = [*(certain if noise_scale == 1 else ()), *_random_checks(question, without, within, signal, scores)]
+        estimate = gaussian_estimate(scores[1], scores[0], target.sensitivity / 2, delta, ESTIMATE_CONFIDENCE)
+        checks = [*(certain if noise_scale == 1 else ()), *_random_checks(target, without, within, signal, scores)]
         outcomes.append(Outcome(noise_scale, checks, None, estimate, claim))
     return outcomes
 
 
-def _exact_checks(question: Question, lengths: np.ndarray, signal: np.ndarray, base: np.ndarray) -> list[Check]:
+def _exact_checks(target: AuditTarget, lengths: np.ndarray, signal: np.ndarray, base: np.ndarray) -> list[Check]:
     """What one unit moves, without noise."""
-    name, rate, trials = question.row.name, question.row.sampling_probability, len(lengths)
-    largest, hits = lengths.max() / question.sensitivity, int((lengths > question.sensitivity / 2).sum())
+    name, rate, trials = target.row.name, target.row.sampling_probability, len(lengths)
+    largest, hits = lengths.max() / target.sensitivity, int((lengths > target.sensitivity / 2).sum())
     seen = 1.0 if rate == 1 and hits == trials else binomial_p_value(hits, trials, rate)
     checks = [
         exact_check(f"{name}: what one unit moves, in the sensitivity", largest, 1.0, ROUNDING),
         random_check(f"{name}: rate of sampling", hits / trials, rate, seen),
     ]
-    if question.place is not None:
-        others = np.abs(np.delete(signal, question.place, axis=0)).max(initial=0)
+    if target.place is not None:
+        others = np.abs(np.delete(signal, target.place, axis=0)).max(initial=0)
         checks.append(exact_check(f"{name}: contribution to other classes", others, 0.0))
         checks.append(exact_check(f"{name}: answer to no image without noise", np.abs(base).max(), 0.0))
     return checks
 
 
 def _random_checks(
-    question: Question, without: np.ndarray, within: np.ndarray, signal: np.ndarray, scores: list[np.ndarray]
+    target: AuditTarget, without: np.ndarray, within: np.ndarray, signal: np.ndarray, scores: list[np.ndarray]
 ) -> list[Check]:
     """Of answers from which what they are without noise and without the unit is taken away."""
-    name, rate, size = question.row.name, question.row.sampling_probability, question.sensitivity
-    std, root = question.row.noise_multiplier * size, np.sqrt(len(without))
+    name, rate, size = target.row.name, target.row.sampling_probability, target.sensitivity
+    std, root = target.row.noise_multiplier * size, np.sqrt(len(without))
     few = max(2, MOST_VALUES // without[0].size)
     white = noise_p_values([{"classes and values": torch.from_numpy(answer)} for answer in without[:few]], std)
     spread = np.sqrt(std**2 + rate * (1 - rate) * size**2)
@@ -121,13 +121,13 @@ def _random_checks(
         z_check(f"{name}: mean without the unit", scores[0].mean(), 0.0, std / root),
         z_check(f"{name}: mean with the unit", scores[1].mean(), rate * size, spread / root),
     ]
-    beside = within[:few] - signal if question.place is None else np.delete(within[:few], question.place, axis=1)
+    beside = within[:few] - signal if target.place is None else np.delete(within[:few], target.place, axis=1)
     if beside.size:
         checks.append(std_check(f"{name}: standard deviation of the noise beside the unit", beside, std))
     return checks
 
 
-class QueryQuestion(Question):
+class QueryTarget(AuditTarget):
     """A query as the run asks it. The one image is white; where the run has units, it is a unit of two that are
     alike.
 
@@ -183,13 +183,13 @@ class QueryQuestion(Question):
             images, labels, readable, generator=generator, class_names=self.class_names,
             exact=self.row.mechanism.exact, **options,
         )  # fmt: skip
-        question = replace(self.query, repeats=count, sample_rate=rate)
-        return question.ask(door, self.features, noise_multiplier=self.row.noise_multiplier).double().numpy()
+        query = replace(self.query, repeats=count, sample_rate=rate)
+        return query.ask(door, self.features, noise_multiplier=self.row.noise_multiplier).double().numpy()
 
 
-def evaluation_question(
+def evaluation_target(
     row: LedgerRow, image_shape: tuple[int, ...], class_names: tuple[str, ...] | None
-) -> QueryQuestion:
-    """The question of `--evaluation_reserve`, about images of noise in the place of drawn ones."""
+) -> QueryTarget:
+    """The query of `--evaluation_reserve`, about images of noise in the place of drawn ones."""
     judge = untrained_judge(image_shape, class_names)
-    return QueryQuestion(judge.query, row, image_shape, class_names, judge.features)
+    return QueryTarget(judge.query, row, image_shape, class_names, judge.features)

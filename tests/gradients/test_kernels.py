@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from diffusers_dp.gradients import clipped_gradient_sum, tune, tuning
-from diffusers_dp.gradients.ways import CONVOLUTION, GROUP_NORM, LINEAR, POINTWISE, WAYS, Geometry
+from diffusers_dp.gradients.kernels import CONVOLUTION, GROUP_NORM, KERNELS, LINEAR, POINTWISE, Geometry
 from diffusers_dp.mechanisms import sampled
 from diffusers_dp.randomness.private_generator import PrivateGenerator
 from support.doors import gradient, make_door
@@ -26,7 +26,7 @@ LAYERS = {  # kind: layers with the shape of a row
     ],
     GROUP_NORM: [(nn.GroupNorm(2, 6), (6, 4, 3)), (nn.GroupNorm(3, 6), (6, 5))],
 }
-EVERY = [(kind, way) for kind, ways in WAYS.items() for way in ways]
+EVERY = [(kind, way) for kind, ways in KERNELS.items() for way in ways]
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +45,7 @@ def test_every_way_gives_the_gradients_of_autograd(kind, way, images, group_size
         served.append(way.gradient(*inputs))
         return served[-1]
 
-    monkeypatch.setitem(WAYS, kind, (tuning.Way(way.name, counted),))
+    monkeypatch.setitem(KERNELS, kind, (tuning.Kernel(way.name, counted),))
     tested = 0
     for layer, shape in LAYERS[kind]:
         rows = torch.randn(images * group_size, *shape, generator=torch.Generator().manual_seed(0))
@@ -108,11 +108,11 @@ def test_ways_are_timed_once_for_a_shape_and_on_no_image(monkeypatch):
     assert len({geometry for _, geometry in first}) == 3
 
 
-@pytest.mark.parametrize("name", [way.name for way in WAYS[CONVOLUTION]])
+@pytest.mark.parametrize("name", [way.name for way in KERNELS[CONVOLUTION]])
 def test_the_quickest_way_for_an_image_serves(name, monkeypatch):
     monkeypatch.setattr(tuning, "_seconds", lambda way, *rest: way.images * (1.0 if way.name == name else 1.5) / 1e4)
     geometry, rows = Geometry((2, 1, 3, 3), padding=(1, 1)), torch.zeros(2, 1, 4, 4)
-    assert tuning.chosen_way(CONVOLUTION, geometry, rows, rows.expand(2, 2, 4, 4), 1).name == name
+    assert tuning.chosen_kernel(CONVOLUTION, geometry, rows, rows.expand(2, 2, 4, 4), 1).name == name
 
 
 def test_nothing_is_timed_when_tuning_is_off(monkeypatch):

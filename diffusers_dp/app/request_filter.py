@@ -30,7 +30,7 @@ LONGEST_PATH = 1_000
 LARGEST_REQUEST = 100_000  # bytes: names, numbers and classes
 
 
-class Doors:
+class RequestFilter:
     """ASGI middleware.
 
     Args:

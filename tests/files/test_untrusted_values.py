@@ -11,7 +11,7 @@ import pytest
 from diffusers_dp.dossier.evidence import read_audit, read_evaluation
 from diffusers_dp.dossier.form import read_context
 from diffusers_dp.errors import UsageError
-from diffusers_dp.files.strange_values import parse_yaml, read_json_file
+from diffusers_dp.files.untrusted_values import parse_yaml, read_json_file
 from diffusers_dp.methods.config import chosen_method
 from diffusers_dp.release.signing import read_signer, signature_of
 

@@ -18,8 +18,8 @@ from ..privacy.teachers import ANSWER, Teachers, Teaching
 from ..randomness.private_generator import KEY_BYTES
 from .canaries import FaultyNoise
 from .checks import ROUNDING, Check, bounded_check, exact_check
-from .questions import NUM_UNITS, Question
 from .stand_ins import STAND_IN_SHAPE, AuditedModel, audited_door, labels_of
+from .targets import NUM_UNITS, AuditTarget
 from .turns import groups_of_rows
 
 
@@ -59,7 +59,7 @@ def stand_in_teaching(votes: bool) -> Teaching:
     )  # fmt: skip
 
 
-class TeachersQuestion(Question):
+class TeachersTarget(AuditTarget):
     """Rounds with and without one white unit."""
 
     def __init__(self, row: LedgerRow):

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError
-from ..files.strange_files import foreign_entries, read_bounded, regular_size
-from ..files.strange_values import leaves_of, parse_yaml
+from ..files.untrusted_files import foreign_entries, read_bounded, regular_size
+from ..files.untrusted_values import leaves_of, parse_yaml
 
 
 if TYPE_CHECKING:

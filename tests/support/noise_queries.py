@@ -17,7 +17,7 @@ from support.models import convolutional_unet
 
 
 SHAPE, CLASSES, NUM_IMAGES = (1, 16, 16), ("a", "b", "c"), 12
-MANY = tuple(f"class {number}" for number in range(24))  # an answer about each, so that few questions are enough
+MANY = tuple(f"class {number}" for number in range(24))  # an answer about each, so that few queries are enough
 STD = 0.6  # sigma 3, C 0.2
 NOISE_CELLS = (
     ("step", "images", "plain"),
@@ -37,7 +37,7 @@ NOISE_CELLS = (
 
 def noise_of(cell, processes):
     """Several answers, each of named tensors, and the standard deviation that they should have."""
-    question, of, sampling = cell
+    kind, of, sampling = cell
     arrays = ImageArrays(
         np.zeros((NUM_IMAGES, *SHAPE), np.uint8), np.arange(NUM_IMAGES) % 3, np.zeros(NUM_IMAGES, bool),
         np.arange(NUM_IMAGES) // 3 if of == "units" else None,
@@ -50,22 +50,22 @@ def noise_of(cell, processes):
     )
     door = SensitiveImages(
         share.images, share.labels, share.readable, num_images=NUM_IMAGES, image_shape=SHAPE, ledger=ledger,
-        class_names={"query of all": None, "finished model": MANY}.get(question, CLASSES), units=share.units,
+        class_names={"query of all": None, "finished model": MANY}.get(kind, CLASSES), units=share.units,
         num_units=None if of == "images" else number, processes=processes,
         exact=sampling == "exact",
     )  # fmt: skip
-    if question == "query of all":
+    if kind == "query of all":
         answer = door.noisy_sum(
-            lambda x, _: x.new_zeros(len(x), 12_000), sampled(1.0, 3.0), clip_norm=0.2, name="question", repeats=6
+            lambda x, _: x.new_zeros(len(x), 12_000), sampled(1.0, 3.0), clip_norm=0.2, name="query", repeats=6
         )
         return [{"all": each} for each in answer], STD
-    if question == "query":
+    if kind == "query":
         answer = door.noisy_sum(
             lambda x, _: x.new_zeros(len(x), 4000), sampled(0.5, 3.0, by_label=True), clip_norm=0.2,
-            name="question", repeats=6,
+            name="query", repeats=6,
         )  # fmt: skip
         return [{"classes": each} for each in answer], STD
-    if question == "finished model":
+    if kind == "finished model":
         judge, row = untrained_judge(SHAPE, MANY), LedgerRow("evaluation_reserve", Everyone(noise_multiplier=3.0))
         return [{"classes": judge.ask(door, row)} for _ in range(5)], 3.0 * judge.query.clip_norm
     model = EDMDenoiser(convolutional_unet(16, (8, 16), 4))

@@ -13,12 +13,12 @@ from ..gradients.grid import ROWS
 from ..gradients.step import PhysicalBatch
 
 
-def full_size(size: int) -> int:
+def padded_size(size: int) -> int:
     """Returns the largest batch up to `size`: a multiple of `ROWS`, below that of a quarter of it, below that any."""
     return next((size // rows * rows for rows in (ROWS, ROWS // 4) if size >= rows), size)
 
 
-def in_full_rows(batches: Iterator[PhysicalBatch], size: int) -> Iterator[PhysicalBatch]:
+def pad_batches(batches: Iterator[PhysicalBatch], size: int) -> Iterator[PhysicalBatch]:
     """Fills each batch up with blanks that do not count, to `size` images if that is at most `ROWS`, and else to a
     multiple of `ROWS`, of which it makes batches of `ROWS`. So batches have two shapes. Images that are filled in
     never enter a sum.
@@ -26,7 +26,7 @@ def in_full_rows(batches: Iterator[PhysicalBatch], size: int) -> Iterator[Physic
     Args:
         batches (iterator of `PhysicalBatch`): Batches of at most `size` images. A last part that is not
             `None` has a number for each image, which is 1 for a blank.
-        size (`int`): See `full_size`.
+        size (`int`): See `padded_size`.
     """
     rows = min(ROWS, size)
 

@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""`--question_slack`: budget for questions whose answer an interruption loses after their row is on disk. No torch."""
+"""`--query_slack`: budget for queries whose answer an interruption loses after their row is on disk. No torch."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -13,21 +13,19 @@ AGAIN = "again_"  # first word of such a row in a plan
 
 
 def dearest(number: int, rows: Iterable[LedgerRow], ledger: PrivacyLedger) -> list[LedgerRow]:
-    """The questions that cost most by themselves, once more.
+    """The queries that cost most by themselves, once more.
 
     Args:
-        number (`int`): `--question_slack`.
-        rows (iterable of `LedgerRow`): All questions of the plan.
+        number (`int`): `--query_slack`.
+        rows (iterable of `LedgerRow`): All queries of the plan.
         ledger (`PrivacyLedger`): Its target and its units.
 
     Raises:
-        UsageError: There are fewer questions.
+        UsageError: There are fewer queries.
     """
     rows = list(rows)
     if number > len(rows):
-        raise UsageError(
-            f"--question_slack is {number}, and the plan asks {len(rows)} question(s): give at most that."
-        )
+        raise UsageError(f"--query_slack is {number}, and the plan asks {len(rows)} query(s): give at most that.")
     empty = PrivacyLedger(
         None, target_epsilon=ledger.target_epsilon, target_delta=ledger.target_delta, num_images=ledger.num_images
     )
@@ -36,7 +34,7 @@ def dearest(number: int, rows: Iterable[LedgerRow], ledger: PrivacyLedger) -> li
 
 
 def slack_in_words(ledger: PrivacyLedger, rows: Mapping[str, LedgerRow]) -> list[str]:
-    """Which questions a plan can repeat once, at their planned noise: each that fits in the place of the slack."""
+    """Which queries a plan can repeat once, at their planned noise: each that fits in the place of the slack."""
     number = sum(name.startswith(AGAIN) for name in rows)
     if not number:
         return []
@@ -50,15 +48,15 @@ def slack_in_words(ledger: PrivacyLedger, rows: Mapping[str, LedgerRow]) -> list
         for row in kept
         if row.name not in (DP_SGD, TEACHERS, "restart_slack") and not planned.over_budget([*kept, row])
     ]
-    return [f"question_slack: {number} of these can be asked once more, at the same noise: {', '.join(names)}"]
+    return [f"query_slack: {number} of these can be asked once more, at the same noise: {', '.join(names)}"]
 
 
 def refuse_slack(number: int, slack: Sequence[LedgerRow], ledger: PrivacyLedger, rows: Iterable[LedgerRow]) -> None:
-    """Raises `UsageError` where the questions fit, and leave nothing with their slack."""
+    """Raises `UsageError` where the queries fit, and leave nothing with their slack."""
     rows = list(rows)
     if ledger.epsilon(extra=rows) < ledger.target_epsilon <= ledger.epsilon(extra=[*rows, *slack]):
         raise UsageError(
-            f"--question_slack {number} keeps budget to ask {', '.join(row.name[len(AGAIN) :] for row in slack)} once "
+            f"--query_slack {number} keeps budget to ask {', '.join(row.name[len(AGAIN) :] for row in slack)} once "
             f"more, which leaves nothing of --target_epsilon {ledger.target_epsilon:g}: lower it, or lower the budget "
-            "shares or raise the noise multipliers of the questions."
+            "shares or raise the noise multipliers of the queries."
         )

@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""A run that was killed in a question finishes what it begins, at the noise of its first start, or begins nothing."""
+"""A run that was killed in a query finishes what it begins, at the noise of its first start, or begins nothing."""
 
 import json
 import shutil
@@ -58,7 +58,7 @@ def answered(folder, name):
     (folder / "private" / "answers" / name).mkdir()
 
 
-def test_the_rest_is_priced_before_the_next_question(tmp_path):
+def test_the_rest_is_priced_before_the_next_query(tmp_path):
     _, plan, ledger = begun(tmp_path)
     first, second = (query.name for query in plan.queries)
     check(plan, ledger, tmp_path)
@@ -105,9 +105,9 @@ def test_a_lost_evaluation_is_not_asked_again_and_stops_no_release(tmp_path):
 
 
 def test_slack_keeps_budget_for_one_answer_and_names_whose(tmp_path):
-    config, plan, ledger = begun(tmp_path, "--question_slack", "1")
+    config, plan, ledger = begun(tmp_path, "--query_slack", "1")
     names = [query.name for query in plan.queries]
-    assert f"question_slack: 1 of these can be asked once more, at the same noise: {', '.join(names)}" in plan.table
+    assert f"query_slack: 1 of these can be asked once more, at the same noise: {', '.join(names)}" in plan.table
     assert plan.epsilon <= 2 and plan.step.noise_multiplier > begun(tmp_path / "0")[1].step.noise_multiplier
     for name in names:
         ledger.reserve(plan.rows[name])
@@ -116,15 +116,15 @@ def test_slack_keeps_budget_for_one_answer_and_names_whose(tmp_path):
     ledger.reserve(plan.rows[names[1]])
     with pytest.raises(BudgetExceeded, match=f"answer of {names[1]}"):
         check(plan, ledger, tmp_path)
-    with pytest.raises(UsageError, match="--question_slack is 3, and the plan asks 2 question"):
-        plan_run(load_config([*OF_FETA, "--question_slack", "3"]), FACTS)
+    with pytest.raises(UsageError, match="--query_slack is 3, and the plan asks 2 query"):
+        plan_run(load_config([*OF_FETA, "--query_slack", "3"]), FACTS)
     with pytest.raises(UsageError, match="leaves nothing of --target_epsilon 2"):
-        plan_run(load_config([*OF_FETA, "--question_slack", "1", "--budget", "frequency_features=0.7"]), FACTS)
+        plan_run(load_config([*OF_FETA, "--query_slack", "1", "--budget", "frequency_features=0.7"]), FACTS)
 
 
 @pytest.mark.parametrize("slack", [0, 1, 2])
-def test_slack_of_questions_that_share_the_rest(slack):
-    config = load_config([*MOMENT_FLAGS, "--dry_run", "--question_slack", str(slack)], METHODS["moments"])
+def test_slack_of_queries_that_share_the_rest(slack):
+    config = load_config([*MOMENT_FLAGS, "--dry_run", "--query_slack", str(slack)], METHODS["moments"])
     plan = plan_run(config, FACTS)
     again = [row for name, row in plan.rows.items() if name.startswith("again_")]
     assert len(again) == slack and 9.9 < plan.epsilon <= 10
@@ -153,7 +153,7 @@ def test_no_noise_is_chosen_again(tmp_path, noise):
         plan_run(load_config([*again_flags, "--train_batch_size", "50"]), FACTS)
 
 
-def test_a_question_that_is_new_is_refused():
+def test_a_query_that_is_new_is_refused():
     known, new = MeanImages(image_shape=(1, 8, 8), noise_multiplier=5.0), MeanImages(image_shape=(1, 8, 8))
     kept = noise_of({known.name: LedgerRow(known.name, sampled(1.0, 5.0))}, [known], exact=False)
     assert kept_row(json.loads(json.dumps(kept)), known, {}).noise_multiplier == 5.0
@@ -167,16 +167,16 @@ def test_a_question_that_is_new_is_refused():
         kept_row(kept, new, {})
 
 
-def kill_and_resume(folder, method, flags, moment, question, count=1, rank=0):
+def kill_and_resume(folder, method, flags, moment, query, count=1, rank=0):
     """The rows after the kill and after the resumed run, and its exit code."""
     run, script = folder / "run", ROOT / METHODS[method].script
     flags = [*flags, *write_images(folder / "images"), "--output_dir", str(run)]
-    forked.run(TESTS / "support" / "killed.py", moment, question, rank, script, *flags, folder=folder, count=count)
+    forked.run(TESTS / "support" / "killed.py", moment, query, rank, script, *flags, folder=folder, count=count)
     path = run / "private" / "ledger.jsonl"
     before = read_ledger(run)[1] if path.exists() else []
     done = forked.run(script, *flags, *RESUME, folder=folder, count=count)
     header, after = read_ledger(run)
-    charged = [row["stage"] for row in before].count(question)
+    charged = [row["stage"] for row in before].count(query)
     assert charged == (0 if moment in ("pass", "sum") else 1)
     if done.returncode == 0:
         receipt, problems = verify(run / "release")
@@ -188,7 +188,7 @@ def kill_and_resume(folder, method, flags, moment, question, count=1, rank=0):
 
 
 @pytest.mark.parametrize(("moment", "code"), [("pass", 0), ("row", 3)])
-def test_a_kill_within_a_question(tmp_path, moment, code):
+def test_a_kill_within_a_query(tmp_path, moment, code):
     before, after, done = kill_and_resume(tmp_path, "moments", MOMENT_FLAGS, moment, "class_moments")
     assert done.returncode == code, done.stderr[-3000:]
     if code:
@@ -205,18 +205,18 @@ def test_a_kill_of_one_of_two_processes(tmp_path, moment):
 @pytest.mark.parametrize("slack", [0, 1])
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize(
-    ("method", "flags", "question"),
+    ("method", "flags", "query"),
     [
         ("moments", MOMENT_FLAGS, "grey_levels"),
         ("moments", MOMENT_FLAGS, "covariances"),
         ("feta_pro", SHORT_FETA_PRO, "frequency_features"),
     ],
 )
-def test_kills_at_every_moment(tmp_path, method, flags, question, slack, count):
+def test_kills_at_every_moment(tmp_path, method, flags, query, slack, count):
     for moment, folder in zip((*MOMENTS, FAILS), map(tmp_path.joinpath, "abcdef"), strict=True):
         folder.mkdir()
-        given = [*flags, "--question_slack", str(slack)]
-        before, after, done = kill_and_resume(folder, method, given, moment, question, count)
+        given = [*flags, "--query_slack", str(slack)]
+        before, after, done = kill_and_resume(folder, method, given, moment, query, count)
         refused = not slack and moment in ("row", "noise", FAILS) and method == "moments"
         assert done.returncode == (3 if refused else 0), (moment, done.stderr[-3000:])
         assert not refused or before == after

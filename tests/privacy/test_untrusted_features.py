@@ -29,7 +29,7 @@ def summed(features, missing=(), *, by_label=False, **options):
     """The sum behind the noise, with a clip norm of 1."""
     door = make_door(missing, images())
     return put(
-        door, "noisy_sum", features, sampled(1.0, by_label=by_label), clip_norm=1.0, name="question",
+        door, "noisy_sum", features, sampled(1.0, by_label=by_label), clip_norm=1.0, name="query",
         ledger=make_ledger(), generator=Noiseless(), **options,
     )  # fmt: skip
 
@@ -91,7 +91,7 @@ def mapped(encode, white, tmp_path):
     door = make_door(images=found).map(encode, shape=(1, 4, 4), cache=tmp_path / str(white), made_of="encoder")
     return put(
         door, "noisy_sum", lambda rows, labels: rows.flatten(1) / 4, sampled(1.0), clip_norm=1.0,
-        name="question", ledger=make_ledger(), generator=Noiseless(),
+        name="query", ledger=make_ledger(), generator=Noiseless(),
     )  # fmt: skip
 
 
@@ -123,7 +123,7 @@ def test_means_of_a_class_are_refused_however_many_classes_there_are(num_classes
         class_names=[str(number) for number in range(num_classes)],
     )  # fmt: skip
     with pytest.raises(UsageError, match="no function of one image alone"):
-        door.noisy_sum(centred, sampled(1.0, by_label=True), clip_norm=1.0, name="question")
+        door.noisy_sum(centred, sampled(1.0, by_label=True), clip_norm=1.0, name="query")
 
 
 def test_an_answer_has_no_bits_below_its_noise():

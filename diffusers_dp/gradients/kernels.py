@@ -1,8 +1,8 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The exact ways to form a layer's gradient per image, in one table: `WAYS`. All of a kind give the same numbers, to
-rounding; which one is fastest depends on the machine, and `tuning.py` finds out.
+"""The exact kernels for a layer's gradient per image, in one table: `KERNELS`. All of a kind give the same numbers, to
+rounding. Which one is fastest depends on the machine; `tuning.py` finds out.
 
-Shapes: R = images x K rows, image-major. A way sums over the K rows of each image.
+Shapes: R = images x K rows, image-major. A kernel sums over the K rows of each image.
 """
 
 from collections.abc import Callable
@@ -40,13 +40,13 @@ class Geometry(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Way:
-    """One way to form the gradient of a weight.
+class Kernel:
+    """Computes the gradient of a weight, image by image.
 
     Args:
         name (`str`): In a few words.
         gradient (`Callable`): Geometry, input, gradient of the output, K, to the gradient in parts.
-        fits (`Callable`): Function of the same four arguments: whether the way is exact there.
+        fits (`Callable`): Function of the same four arguments: whether the kernel is exact there.
         images (`int`): On how many it is timed: those of one call, where there are many calls.
     """
 
@@ -116,11 +116,11 @@ def _grouped_calls(geometry: Geometry, x: torch.Tensor, grad: torch.Tensor, grou
     return parts
 
 
-def _grouped(images: int) -> Way:
+def _grouped(images: int) -> Kernel:
     def gradient(geometry: Geometry, x: torch.Tensor, grad: torch.Tensor, group_size: int) -> Parts:
         return _grouped_calls(geometry, x, grad, group_size, images=images)
 
-    return Way(f"grouped calls of {images} images", gradient, images=images)
+    return Kernel(f"grouped calls of {images} images", gradient, images=images)
 
 
 def _columns(geometry: Geometry, x: torch.Tensor) -> torch.Tensor:
@@ -211,28 +211,28 @@ def _summed_over_rows(weight: torch.Tensor, bias: torch.Tensor, group_size: int)
 LINEAR, POINTWISE, CONVOLUTION, GROUP_NORM = "linear", "pointwise convolution", "convolution", "group norm"
 
 # By kind of layer. Of those that fit, the first one serves where nothing is timed.
-WAYS: dict[str, tuple[Way, ...]] = {
+KERNELS: dict[str, tuple[Kernel, ...]] = {
     LINEAR: (
-        Way("one batched product", _tokens_in_one_product),
-        Way("a product for each image", _tokens_image_by_image),
-        Way("single tokens", _single_tokens, _has_single_tokens),
+        Kernel("one batched product", _tokens_in_one_product),
+        Kernel("a product for each image", _tokens_image_by_image),
+        Kernel("single tokens", _single_tokens, _has_single_tokens),
     ),
     POINTWISE: (
-        Way("a batched product for each row", _columns_row_by_row, _adds_up_exactly),
-        Way("one batched product", _columns_in_one_product),
-        Way("a call for each image", _own_calls, images=2),
+        Kernel("a batched product for each row", _columns_row_by_row, _adds_up_exactly),
+        Kernel("one batched product", _columns_in_one_product),
+        Kernel("a call for each image", _own_calls, images=2),
         _grouped(64),
     ),
     CONVOLUTION: (
         _grouped(16),
         _grouped(4),
         _grouped(64),
-        Way("a call for each image", _own_calls, images=2),
-        Way("im2col, one batched product", _columns_in_one_product, _has_columns, images=4),
-        Way("a batched product for each place in the kernel", _shifted, _can_be_shifted, images=4),
+        Kernel("a call for each image", _own_calls, images=2),
+        Kernel("im2col, one batched product", _columns_in_one_product, _has_columns, images=4),
+        Kernel("a batched product for each place in the kernel", _shifted, _can_be_shifted, images=4),
     ),
     GROUP_NORM: (
-        Way("rows as groups", _rows_as_groups),
-        Way("normalised again", _normalised),
+        Kernel("rows as groups", _rows_as_groups),
+        Kernel("normalised again", _normalised),
     ),
 }

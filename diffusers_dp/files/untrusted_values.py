@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
-from .strange_files import read_bounded
+from .untrusted_files import read_bounded
 
 
 MOST_DEPTH, MOST_PARTS, MOST_DIGITS = 16, 200_000, 40  # of lists and mappings; of a whole number
