@@ -134,7 +134,7 @@ def score(drawn: ImageSet, train: ImageSet, test: ImageSet) -> dict[str, Any]:
     )
     precision, recall = precision_recall(real_features, drawn_features)
     result |= {
-        "frechet": float(f"{frechet_distance(real_features, drawn_features).value:.4g}"),
+        "frechet": float(f"{frechet_distance(real_features, drawn_features):.4g}"),
         "precision": round(precision, 4), "recall": round(recall, 4),
         "fld": round(feature_likelihood_divergence(real_features, test_features, drawn_features, seed=0), 3),
     }  # fmt: skip

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from html import escape
 from pathlib import Path
+from typing import Any
 
 from ..errors import UsageError
 from ..files.canonical import canonical_json
@@ -25,23 +26,22 @@ from .measurement import Measurement, protocol_words
 
 
 INDEX_NAME = "model_index.json"
-ELSEWHERE = "copy the release to a folder that can"  # end of a message
 HONESTY = "- The receipt is the trainer's statement"  # last line of the card's list of what is not covered
 BEGIN, END = "<!-- evaluation: begin -->", "<!-- evaluation: end -->"
 #: Metrics that a card may contain, for the release as a whole; a name may end with a feature space in brackets.
 METRICS_IN_CARD = {title for each in ANALYSES.values() for title in each.titles}
 READ_SYNTHETIC_IMAGES_ALONE = {title for each in ANALYSES.values() if not each.reads_real for title in each.titles}
-#: Protocol fields that a card may contain: no hash that depends on private images, and no count of these.
-PROTOCOL_IN_CARD = (
-    "extractor features synthetic_images seed covariance classes splits k neighbours judged_on "
-    "num_images levels origin classifier trained_on tested_on num_train num_validation ensemble selection "
-    "private_selection seeds epochs chosen_epochs unit"
-).split()
-WITHIN_IN_CARD = {
-    "features": "weights layer dimension preprocessing steps batch_size learning_rate seed".split(),
-    "origin": "drawn_from num_inference_steps solver trajectory_length guidance_scale num_images seed".split(),
-    "private_selection": "epsilon delta candidates".split(),
-}
+#: Protocol fields that a card may contain, at their depth: no hash that depends on private images, and no count of
+#: these.
+PROTOCOL_IN_CARD = frozenset(
+    "extractor synthetic_images seed covariance classes splits k neighbours judged_on num_images levels classifier "
+    "trained_on tested_on num_train num_validation ensemble selection seeds epochs chosen_epochs unit "
+    "features features.weights features.layer features.dimension features.preprocessing features.steps "
+    "features.batch_size features.learning_rate features.seed "
+    "origin origin.drawn_from origin.num_inference_steps origin.solver origin.trajectory_length "
+    "origin.guidance_scale origin.num_images origin.seed "
+    "private_selection private_selection.epsilon private_selection.delta private_selection.candidates".split()
+)
 
 
 def count_evaluation(release: str | Path) -> int:
@@ -108,31 +108,26 @@ def is_writable(release: str | Path) -> bool:
     return os.access(folder, os.W_OK) and os.access(folder.parent, os.W_OK)
 
 
-def check_writable(release: str | Path) -> None:
-    """Checks before a long evaluation what `publish` needs after it, and raises what that would raise."""
-    intact_receipt(Path(release), "--model")
-    if not is_writable(release):
-        raise UsageError(f"--model {release} or the folder around it cannot be written; {ELSEWHERE}.")
-
-
 def _is_of_the_release(found: Measurement) -> bool:
     """Tells whether a number describes the release: not a class, an earlier state, or a classifier of real images."""
-    of_a_part = {"class", "state"} & found.protocol.keys()
-    if found.metric in READ_SYNTHETIC_IMAGES_ALONE and found.protocol.get("features") != DRAWN_IMAGES:
-        return False
-    trained_on = found.protocol.get("trained_on", "synthetic")
-    return not of_a_part and trained_on == "synthetic" and found.metric.split(" (")[0] in METRICS_IN_CARD
+    facts, metric = found.protocol, found.metric.split(" (")[0]
+    of_a_part = {"class", "state"} & facts.keys() or facts.get("trained_on", "synthetic") != "synthetic"
+    of_others = metric in READ_SYNTHETIC_IMAGES_ALONE and facts.get("features") != DRAWN_IMAGES
+    return metric in METRICS_IN_CARD and not of_a_part and not of_others
 
 
 def _for_card(found: Measurement, read_private_data: bool) -> Measurement:
-    protocol = {key: value for key, value in found.protocol.items() if key in PROTOCOL_IN_CARD}
-    for key, value in protocol.items():
-        if isinstance(value, dict):
-            protocol[key] = {name: value[name] for name in WITHIN_IN_CARD.get(key, ()) if name in value}
     error, error_of = found.standard_error, str(found.protocol.get("standard_error_of", ""))
     if read_private_data and found.metric not in READ_SYNTHETIC_IMAGES_ALONE and not error_of.endswith("seeds"):
         error, error_of = None, ""  # another error of a share reveals the number of images
-    return Measurement(found.metric, found.value, {**protocol, "standard_error_of": error_of}, error)
+    return Measurement(found.metric, found.value, {**_shown(found.protocol), "standard_error_of": error_of}, error)
+
+
+def _shown(protocol: dict[str, Any], above: str = "") -> dict[str, Any]:
+    return {
+        name: _shown(value, f"{above}{name}.") if isinstance(value, dict) else value
+        for name, value in protocol.items() if above + name in PROTOCOL_IN_CARD
+    }  # fmt: skip
 
 
 def _section(measurements: Sequence[Measurement], read_private_data: bool) -> str:
@@ -154,19 +149,17 @@ def _locked(folder: Path) -> Iterator[None]:
     killed."""
     try:
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            _finish(folder)
+            yield
+        finally:
+            os.close(lock)
     except OSError as error:
         raise UsageError(
-            f"--model {folder} cannot be opened ({error.strerror}); give the folder of a release."
+            f"--model {folder} or the folder around it cannot be written ({error.strerror}); copy the release to a "
+            "folder that can."
         ) from None
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        _finish(folder)
-        yield
-    except OSError as error:
-        reason = f"--model {folder} or the folder around it cannot be written ({error.strerror}); {ELSEWHERE}."
-        raise UsageError(reason) from None
-    finally:
-        os.close(lock)
 
 
 @public_files()

@@ -112,10 +112,6 @@ _FIDELITY = (
         lambda known, _: known.too_few(real=4, test=2) if known.has_test else NO_TEST, by_features=True,
         titles={"FLD": LOWER, "feature likelihood divergence": LOWER},
     ),
-    Analysis(
-        "class_fid", "fidelity_report:measure_class_fid", lambda known, _: None if known.labelled else NO_LABELS,
-        by_features=True,
-    ),
 )  # fmt: skip
 _COMPLEXITY = Analysis(
     "complexity", "evaluator:complexity",

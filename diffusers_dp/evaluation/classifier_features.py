@@ -87,7 +87,7 @@ class ClassifierExtractor:
     def __call__(self, images: np.ndarray) -> np.ndarray:
         return in_batches(lambda batch: self._network.features(_scaled(batch, self._device)), images, 500)
 
-    def probabilities(self, images: np.ndarray) -> np.ndarray | None:
+    def probabilities(self, images: np.ndarray) -> np.ndarray:
         return in_batches(lambda batch: self._network(_scaled(batch, self._device)).softmax(dim=1), images, 500)
 
 

@@ -46,9 +46,8 @@ class FeatureExtractor(Protocol):
     def __call__(self, images: np.ndarray) -> np.ndarray:
         """Maps images `[n, C, H, W]`, uint8, to features `[n, D]`, float32."""
 
-    def probabilities(self, images: np.ndarray) -> np.ndarray | None:
-        """Maps images `[n, C, H, W]`, uint8, to class probabilities `[n, classes]`, float32; returns `None` without a
-        classification layer."""
+    def probabilities(self, images: np.ndarray) -> np.ndarray:
+        """Maps images `[n, C, H, W]`, uint8, to class probabilities `[n, classes]`, float32. Pixels have none."""
 
 
 class PixelExtractor:
@@ -63,8 +62,8 @@ class PixelExtractor:
     def __call__(self, images: np.ndarray) -> np.ndarray:
         return images.reshape(len(images), -1).astype(np.float32) / 255
 
-    def probabilities(self, images: np.ndarray) -> np.ndarray | None:
-        return None
+    def probabilities(self, images: np.ndarray) -> np.ndarray:
+        raise NotImplementedError  # see `analyses.WITH_PROBABILITIES`
 
 
 class InceptionExtractor:
@@ -110,7 +109,7 @@ class InceptionExtractor:
             lambda batch: self._network(self._input(batch), return_features=True), images, self._batch_size
         )
 
-    def probabilities(self, images: np.ndarray) -> np.ndarray | None:
+    def probabilities(self, images: np.ndarray) -> np.ndarray:
         return in_batches(lambda batch: self._network(self._input(batch)), images, self._batch_size)
 
     def _input(self, images: np.ndarray) -> torch.Tensor:

@@ -6,9 +6,6 @@ numbers. Features are finite (`check_features`) and enough (`analyses.py`). Dist
 `feature_likelihood.py`.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 from scipy import linalg, special
@@ -25,14 +22,6 @@ ROWS_OF_A_COVARIANCE = 10_000
 ROUNDING = 1e-12
 
 
-@dataclass(frozen=True)
-class FrechetDistance:
-    """A Fréchet distance, and the estimator of the covariances: `unbiased` or `Ledoit-Wolf`."""
-
-    value: float
-    covariance: str
-
-
 def check_features(features: np.ndarray, whose: str) -> None:
     """Raises `UsageError` unless all features are finite. `whose`, for the sentence: "synthetic", "real"."""
     if not np.isfinite(features).all():
@@ -42,7 +31,7 @@ def check_features(features: np.ndarray, whose: str) -> None:
         )
 
 
-def frechet_distance(real: np.ndarray, synthetic: np.ndarray, *, shrink: bool = False) -> FrechetDistance:
+def frechet_distance(real: np.ndarray, synthetic: np.ndarray, *, shrink: bool = False) -> float:
     """Computes the squared Fréchet distance of Gaussians with these moments (Heusel et al. 2017, Equation 6; Dowson &
     Landau 1982): `|m1 - m2|^2 + Tr(S1 + S2 - 2 (S1 S2)^(1/2))`, with unbiased covariances, in float64.
 
@@ -56,8 +45,7 @@ def frechet_distance(real: np.ndarray, synthetic: np.ndarray, *, shrink: bool = 
     """
     (mean1, cov1), (mean2, cov2) = (_moments(features, shrink) for features in (real, synthetic))
     cross = linalg.svdvals(_root(cov1) @ _root(cov2)).sum()
-    value = float(((mean1 - mean2) ** 2).sum() + np.trace(cov1) + np.trace(cov2) - 2 * cross)
-    return FrechetDistance(max(value, 0.0), "Ledoit-Wolf" if shrink else "unbiased")
+    return max(0.0, float(((mean1 - mean2) ** 2).sum() + np.trace(cov1) + np.trace(cov2) - 2 * cross))
 
 
 def _moments(features: np.ndarray, shrink: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -74,31 +62,6 @@ def _moments(features: np.ndarray, shrink: bool) -> tuple[np.ndarray, np.ndarray
 def _root(covariance: np.ndarray) -> np.ndarray:
     values, vectors = linalg.eigh(covariance)
     return (vectors * np.sqrt(values.clip(min=0))) @ vectors.T
-
-
-def class_frechet_distances(
-    real: np.ndarray,
-    real_labels: np.ndarray,
-    synthetic: np.ndarray,
-    synthetic_labels: np.ndarray,
-    class_names: Sequence[str],
-) -> dict[str, FrechetDistance]:
-    """Computes `frechet_distance` for each class with at least two images in both sets; leaves out other classes.
-
-    If one class has too few images for its covariance, the covariances of **all** classes are shrunk, because values
-    of different estimators are not comparable.
-
-    Args:
-        real, synthetic (`np.ndarray`, shapes `[n, D]` and `[m, D]`): Features.
-        real_labels, synthetic_labels (`np.ndarray` of int64, shapes `[n]` and `[m]`): Indices of `class_names`.
-    """
-    pairs = {
-        name: (real[real_labels == index], synthetic[synthetic_labels == index])
-        for index, name in enumerate(class_names)
-    }
-    pairs = {name: pair for name, pair in pairs.items() if min(map(len, pair)) >= 2}
-    shrink = any(min(map(len, pair)) <= real.shape[1] for pair in pairs.values())
-    return {name: frechet_distance(*pair, shrink=shrink) for name, pair in pairs.items()}
 
 
 def inception_score(probabilities: np.ndarray) -> float:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from . import fidelity
-from .classifiers import required_labels
 from .extractors import FeatureExtractor
 from .feature_cache import FeatureCache
 from .feature_likelihood import LIKELIHOOD_IMAGES, feature_likelihood_divergence
@@ -84,18 +83,15 @@ def measure_fid(space: FeatureSpace) -> list[Measurement]:
     # Too few images of a network's features are refused. Pixels have many dimensions and no table to compare with.
     shrink = space.extractor.name == "pixels" and min(len(space.real), len(synthetic)) <= space.real.shape[1]
     distance = fidelity.frechet_distance(space.real, synthetic, shrink=shrink)
-    protocol = space.protocol(space.real, synthetic, covariance=distance.covariance)
+    protocol = space.protocol(space.real, synthetic, covariance="Ledoit-Wolf" if shrink else "unbiased")
     mixed, half = space.draw(space.real, len(space.real)), len(space.real) // 2
     if half > 1 and (shrink or half > space.real.shape[1]):
-        halves = fidelity.frechet_distance(mixed[:half], mixed[half : 2 * half], shrink=shrink)
-        protocol[OF_HALVES] = halves.value
-    return [Measurement(space.extractor.frechet_name, distance.value, protocol)]
+        protocol[OF_HALVES] = fidelity.frechet_distance(mixed[:half], mixed[half : 2 * half], shrink=shrink)
+    return [Measurement(space.extractor.frechet_name, distance, protocol)]
 
 
 def measure_inception_score(space: FeatureSpace) -> list[Measurement]:
     probabilities = space.cache.probabilities(space.extractor, space.sets["synthetic"].images)
-    if probabilities is None:
-        return []
     fidelity.check_features(probabilities, "synthetic")
     protocol = space.protocol(space.real[:0], probabilities, classes=probabilities.shape[1], splits=1)
     return [Measurement(space.name("Inception Score", "score"), fidelity.inception_score(probabilities), protocol)]
@@ -118,19 +114,3 @@ def measure_fld(space: FeatureSpace) -> list[Measurement]:
     value = feature_likelihood_divergence(real, test, synthetic, seed=space.seed, device=space.device)
     protocol = space.protocol(real, synthetic, real_test_images=len(test), judged_on="real training images")
     return [Measurement(space.name("FLD", "feature likelihood divergence"), value, protocol)]
-
-
-def measure_class_fid(space: FeatureSpace) -> list[Measurement]:
-    names, sets = space.sets["real training"].class_names or (), (space.sets["real training"], space.sets["synthetic"])
-    real_labels, labels = map(required_labels, sets)
-    found = fidelity.class_frechet_distances(space.real, real_labels, space.synthetic, labels, names)
-    counts = {name: (int((real_labels == i).sum()), int((labels == i).sum())) for i, name in enumerate(names)}
-    return [
-        Measurement(
-            f"{space.extractor.frechet_name} of class {name}",
-            distance.value,
-            space.protocol(space.real, space.synthetic, covariance=distance.covariance)
-            | {"class": name, "real_images": counts[name][0], "synthetic_images": counts[name][1]},
-        )
-        for name, distance in found.items()
-    ]

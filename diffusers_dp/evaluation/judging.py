@@ -20,7 +20,7 @@ from ..release.loading import release_in
 from ..release.no_guarantee import refuse_without_guarantee
 from ..sampling.drawing import Drawing
 from ..sampling.shards import Drawer
-from .amendments import check_writable, count_evaluation, is_writable, publish, recover
+from .amendments import count_evaluation, is_writable, publish, recover
 from .analyses import Known
 from .choice import Choice, choose
 from .classifier_features import DIMENSION
@@ -106,8 +106,11 @@ def _open_release(
     if folder == Path(flags.model):
         recover(folder)
     curve = curve_of(folder) if flags.training_curve else None
-    if flags.publish_metrics:
-        check_writable(folder)
+    if flags.publish_metrics and not is_writable(folder):
+        raise UsageError(
+            f"--model {folder} or the folder around it cannot be written; copy the release to a folder that can, or "
+            "leave --publish_metrics out."
+        )
     return Drawer.of(flags.model, drawing, device, base), curve
 
 

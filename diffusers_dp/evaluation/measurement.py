@@ -1,6 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """One number of a report, with everything needed to reproduce it."""
 
+from collections.abc import Container
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,12 +33,8 @@ class Measurement:
         return str(self.protocol.get("unit", ""))
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            "metric": self.metric,
-            "value": self.value,
-            "standard_error": self.standard_error,
-            "protocol": self.protocol,
-        }
+        names = ("metric", "value", "standard_error", "protocol")
+        return {name: getattr(self, name) for name in names}
 
 
 def number(value: float, unit: str = "", digits: int = 4) -> str:
@@ -47,18 +44,19 @@ def number(value: float, unit: str = "", digits: int = 4) -> str:
     return f"{value:,.{digits}g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
-def protocol_words(protocol: dict[str, Any]) -> str:
-    """Formats a protocol in one line, `extractor pixels, seed 0, ...`, without empty values."""
+def protocol_words(protocol: dict[str, Any], without: Container[str] = ()) -> str:
+    """Formats a protocol in one line, `extractor pixels, seed 0, ...`, without empty values and the fields `without`,
+    at any depth."""
+
+    def words(value: Any) -> str:
+        if isinstance(value, dict):
+            return f"({protocol_words(value, without)})"
+        if isinstance(value, float):
+            return f"{value:.4g}"
+        return " ".join(map(words, value)) if isinstance(value, (list, tuple)) else str(value)
+
     return ", ".join(
-        f"{key.replace('_', ' ')} {_value_words(value)}"
+        f"{key.replace('_', ' ')} {words(value)}"
         for key, value in protocol.items()
-        if value not in (None, [], {}, "", [None]) and key != "unit"
+        if value not in (None, [], {}, "", [None]) and key != "unit" and key not in without
     )
-
-
-def _value_words(value: Any) -> str:
-    if isinstance(value, dict):
-        return f"({protocol_words(value)})"
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return " ".join(map(_value_words, value)) if isinstance(value, (list, tuple)) else str(value)

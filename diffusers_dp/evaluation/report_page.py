@@ -12,6 +12,7 @@ from .report import Evaluation
 from .summary import summary
 
 
+PAID_FOR = "In the receipt: one noisy answer of the training images, paid for and covered by the guarantee"
 #: Protocol fields that a chart or a number's name already shows, or that readers of a page do not need.
 LEFT_TO_JSON = {
     "models", "accuracy_on_synthetic", "accuracy_on_real", "state", "dp_sgd_step", "weights_sha256", "num_train",
@@ -22,53 +23,27 @@ LEFT_TO_JSON = {
 def report_page(evaluation: Evaluation) -> str:
     """Builds the page. Everything but the charts is escaped because names of classes and data sets are external."""
     paid_for = [Measurement(**each) for each in (evaluation.release or {}).get("paid_for", [])]
-    groups: dict[str, list[Measurement]] = {}
-    if paid_for:
-        groups["In the receipt: one noisy answer of the training images, paid for and covered by the guarantee"] = (
-            paid_for
-        )
+    groups: dict[str, list[Measurement]] = {PAID_FOR: paid_for} if paid_for else {}
     for each in evaluation.measurements:
-        if "class" not in each.protocol:  # those of single classes are only in the charts and in `report.json`
-            groups.setdefault(ANALYSES[each.analysis].heading.format(**each.protocol), []).append(each)
+        groups.setdefault(ANALYSES[each.analysis].heading.format(**each.protocol), []).append(each)
     return render(
-        "report.html",
-        evaluation=evaluation,
-        facts=evaluation.as_json(),
-        summary=summary(evaluation),
-        groups=[_group(title, measurements) for title, measurements in groups.items()],
-        charts=build_charts(evaluation),
-        samples=build_samples(evaluation),
-        origins={
-            name: protocol_words({key: value for key, value in images.origin.items() if key != "num_images"})
-            for name, images in evaluation.image_sets.items()
-        },
-    )
+        "report.html", filters={"number": number, "name": _name}, evaluation=evaluation, facts=evaluation.as_json(),
+        summary=summary(evaluation), charts=build_charts(evaluation), samples=build_samples(evaluation),
+        groups=[(title, *_rows(found)) for title, found in groups.items()],
+        origins={name: _words(images.origin) for name, images in evaluation.image_sets.items()},
+    )  # fmt: skip
 
 
-def _group(title: str, measurements: Sequence[Measurement]) -> dict[str, Any]:
-    """Returns numbers with the common part of their protocol, which is printed once."""
-    protocols = [_for_readers(each.protocol) for each in measurements]
-    shared = {
-        key: value for key, value in protocols[0].items() if all(each.get(key, ...) == value for each in protocols)
-    }
-    rows = [
-        {
-            "metric": _name(each), "value": number(each.value, each.unit),
-            "spread": "" if each.standard_error is None else f"± {number(each.standard_error, each.unit, digits=2)}",
-            "protocol": protocol_words({key: value for key, value in own.items() if key not in shared}),
-        }
-        for each, own in zip(measurements, protocols, strict=True)
-    ]  # fmt: skip
-    return {"title": title, "shared": protocol_words(shared), "rows": rows}
+def _rows(measurements: Sequence[Measurement]) -> tuple[str, list[tuple[Measurement, str]]]:
+    """Returns the common part of the protocols, which is printed once, and each number with the rest of its own."""
+    first, *others = (each.protocol for each in measurements)
+    shared = {key: value for key, value in first.items() if all(each.get(key, ...) == value for each in others)}
+    rest = [{key: value for key, value in each.protocol.items() if key not in shared} for each in measurements]
+    return _words(shared), list(zip(measurements, map(_words, rest), strict=True))
 
 
-def _for_readers(protocol: dict[str, Any]) -> dict[str, Any]:
-    """Leaves out fields that readers do not need, at any depth."""
-    return {
-        key: _for_readers(value) if isinstance(value, dict) else value
-        for key, value in protocol.items()
-        if key not in LEFT_TO_JSON
-    }
+def _words(protocol: dict[str, Any]) -> str:
+    return protocol_words(protocol, without=LEFT_TO_JSON)
 
 
 def _name(found: Measurement) -> str:

@@ -49,7 +49,6 @@ def test_images_are_judged_and_everything_stays_in_the_house(judged_data, tmp_pa
     assert "PRIVATE" in page and str(tmp_path) not in page + json.dumps(found)
     values = {each["metric"]: each for each in found["measurements"]}
     assert values["Fréchet distance (pixels)"]["protocol"]["real_images"] == 200
-    assert {f"Fréchet distance (pixels) of {name}" for name in ("class class 0", "class class 1")} <= values.keys()
     said = capsys.readouterr()
     assert "private data read: yes" in said.out and "not counted in any receipt" in said.out
     assert any("not counted in any receipt" in warning for warning in found["warnings"])

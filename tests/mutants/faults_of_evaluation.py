@@ -56,8 +56,8 @@ EVALUATION = (
     Fault(
         "the card tells whatever a protocol holds",
         AMENDMENTS,
-        "found.protocol.items() if key in PROTOCOL_IN_CARD}",
-        "found.protocol.items()}",
+        "        for name, value in protocol.items() if above + name in PROTOCOL_IN_CARD\n",
+        "        for name, value in protocol.items()\n",
         (
             "evaluation/test_evaluation_amendments.py::test_a_card_tells_the_numbers_of_the_release_and_nothing_else_of_private_images",
         ),
