@@ -174,8 +174,11 @@ def sampler_checks(watch: Watch, declared: Declared, visible: np.ndarray) -> lis
             exact_check("sampler: fewest steps of a record", counts.min(), turns),
         ]
     total, trials = int(counts.sum()), turns * len(visible)
-    return checks + [
-        random_check("sampler: rate", total / trials, q, binomial_p_value(total, trials, q)),
+    checks.append(random_check("sampler: rate", total / trials, q, binomial_p_value(total, trials, q)))
+    if not mechanism.who.by_coins:
+        return checks
+    return [
+        *checks,
         _dispersion("sampler: dispersion of batch sizes", batch_sizes, population, q),
         _dispersion("sampler: dispersion of records' counts", counts, turns, q),
     ]

@@ -43,6 +43,8 @@ class Mechanism:
         has_noise (`bool`): Whether it protects anything.
         one_stream (`bool`): Whether a release has one mechanism of this kind, whose steps have positions.
         has_teachers (`bool`): Whether teachers answer, and not the units.
+        by_coins (`bool`): Whether each unit takes part by a coin of its own in each step. An audit expects samples to
+            vary as such coins do.
 
     Raises:
         UsageError: A value lies outside its range.
@@ -52,6 +54,7 @@ class Mechanism:
     has_noise: ClassVar[bool] = True
     one_stream: ClassVar[bool] = False
     has_teachers: ClassVar[bool] = False
+    by_coins: ClassVar[bool] = True
 
     noise_multiplier: float
     by_label: bool = False

@@ -6,7 +6,7 @@ import torch
 from ..gradients import add_noise, poisson_sample
 from ..gradients.grid import refuse_too_much_noise
 from ..gradients.step import Gradients, add_rounded_noise
-from ..mechanisms import Banded, Everyone, Mechanism, Poisson, Shares
+from ..mechanisms import Banded, Mechanism
 from ..mechanisms.banded import COEFFICIENT_STEPS
 from ..mechanisms.mechanism import STEPS
 from ..randomness.banded_noise import BandedNoise, BandedSums, whole_coefficients
@@ -117,21 +117,3 @@ class Turns(Passage):
 
     def _solved(self, answers: Gradients) -> Gradients:
         return dict(zip(answers, self._sums.solve(list(answers.values())), strict=True))
-
-
-#: Of `SensitiveImages`, and of `Teachers`.
-AT_THE_DOOR: dict[type[Mechanism], type[Passage]] = {Everyone: Passage, Poisson: Passage, Banded: Turns}
-OF_TEACHERS: dict[type[Mechanism], type[Passage]] = {Shares: Passage}
-
-
-def passage_of(
-    mechanism: Mechanism,
-    records: PrivateRecords,
-    generator: PrivateGenerator,
-    kinds: dict[type[Mechanism], type[Passage]],
-) -> Passage:
-    """The passage of a mechanism. Raises `ValueError` where its kind has none here."""
-    passage = kinds.get(type(mechanism.who))
-    if passage is None:
-        raise ValueError(f"A mechanism of kind {type(mechanism.who).__name__} has no passage here.")
-    return passage(mechanism, records, generator)

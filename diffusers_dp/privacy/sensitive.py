@@ -34,8 +34,9 @@ from ..mechanisms.mechanism import NO_EXACT_LATENTS
 from ..randomness.private_generator import PrivateGenerator
 from .charged_pass import charged_pass
 from .kept_state import KeptState
+from .kinds import AT_THE_DOOR, passage_of
 from .padded_batches import pad_batches, padded_size
-from .passages import AT_THE_DOOR, Passage, passage_of
+from .passages import Passage
 from .records import PrivateRecords, scaled
 from .separate_records import Features, batch_invariant, features_of_zeros, try_loss
 

@@ -26,7 +26,7 @@ from ..gradients.step import Gradients, clip_factors
 from ..mechanisms import Mechanism, Shares
 from ..randomness.keyed_hash import group_of, has_id
 from .kept_state import KeptState
-from .passages import OF_TEACHERS, passage_of
+from .kinds import OF_TEACHERS, passage_of
 from .records import scaled
 from .sensitive import SensitiveImages
 
