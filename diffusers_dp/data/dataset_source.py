@@ -19,8 +19,8 @@ from .values import ID_TYPE, LABEL_TYPE, class_of
 
 
 class DatasetSource(ImageSource):
-    """A dataset that `datasets` can load and whose columns have declared types: Parquet, of a Hub id or a local
-    folder."""
+    """A dataset that `datasets` can load and whose columns have declared types: a Hub id or a local folder of Parquet,
+    or a `save_to_disk` folder."""
 
     def __init__(self, dataset_name: str, data: DataSource, loaded: Any = None):
         """`loaded` is the split `train`, a `datasets.Dataset`, where another reader read it."""
@@ -28,6 +28,7 @@ class DatasetSource(ImageSource):
         self.ids = "row" if data.id_column is None else "column"
         self.path = Path(os.path.expanduser(dataset_name))
         self.dataset_name = str(self.path) if self.path.exists() else dataset_name
+        self._saved = any((self.path / name).is_file() for name in ("dataset_dict.json", "state.json"))
         self._load_kwargs: dict[str, Any] = {}
         self._rows: int | None = None
         self._features: Any = None
@@ -35,10 +36,18 @@ class DatasetSource(ImageSource):
         self._split = data.train_split  # as the data set calls it
         if data.is_untrusted and loaded is None:
             check_folder(self.path, "dataset_name")
+            if self._saved:
+                raise UsageError(
+                    f"{dataset_name} holds arrow files; write parquet, by to_parquet.", field="dataset_name"
+                )
         with _quiet(), _refuse(data):
             if loaded is not None:
                 self._found_split(["train"])
                 self._rows, self._features = len(loaded), loaded.features
+            elif self._saved:
+                dataset = self._load(Path())
+                self._rows, self._features = len(dataset), dataset.features
+                self._files = [file["filename"] for file in dataset.cache_files]
             else:
                 self._read_metadata()
         if self._features is not None:
@@ -127,7 +136,7 @@ class DatasetSource(ImageSource):
         self._features = builder.info.features
         if split in infos and infos[split].num_examples:
             self._rows = infos[split].num_examples
-        if files and all(os.path.isfile(path) for path in files):
+        if builder.name == "parquet" and files and all(os.path.isfile(path) for path in files):
             footers = [pyarrow.parquet.ParquetFile(path) for path in files]
             self._rows = sum(footer.metadata.num_rows for footer in footers)
             found = [datasets.Features.from_arrow_schema(footer.schema_arrow) for footer in footers]
@@ -140,15 +149,13 @@ class DatasetSource(ImageSource):
             self._features = self._features or found[0]
 
     def _check_kind(self, kind: str) -> None:
-        """Refuses all but Parquet. `datasets` takes the types of most other kinds from all values, so that one record
-        would change how others are read."""
-        if kind == "parquet":
+        """Refuses data whose types `datasets` takes from all values, so that one record would change how others are
+        read."""
+        if kind in ("parquet", "arrow"):
             return
-        files = files_below(self.path) if self.path.is_dir() else []
-        table = next((path for path in files if path.suffix.lower() in (".csv", ".jsonl")), None)
-        if table is not None:
+        if (table := next(self._tables(), None)) is not None:
             remedy = f"give --dataset_name {table}"
-        elif kind == "arrow" or self.path.exists():
+        elif self.path.exists():
             remedy = "write it as Parquet by to_parquet"
         else:
             remedy = f"run `hf download {self.dataset_name} --repo-type dataset --local-dir DIR`, and name that folder"
@@ -158,17 +165,27 @@ class DatasetSource(ImageSource):
             field="dataset_name",
         )
 
+    def _tables(self) -> Iterator[Path]:
+        if self.path.is_dir():
+            yield from (path for path in files_below(self.path) if path.suffix.lower() in (".csv", ".jsonl"))
+
     def _load(self, cache_dir: Path) -> Any:
         import datasets
 
         if self._loaded is not None:
             return self._loaded
-        return datasets.load_dataset(
-            name=self.data.dataset_config_name,
-            split=self._split,
-            cache_dir=str(cache_dir / "datasets"),  # beside our own images, whatever the data set is called
-            **self._load_kwargs,
-        )
+        if not self._saved:
+            return datasets.load_dataset(
+                name=self.data.dataset_config_name,
+                split=self._split,
+                cache_dir=str(cache_dir / "datasets"),  # beside our own images, whatever the data set is called
+                **self._load_kwargs,
+            )
+        dataset = datasets.load_from_disk(str(self.path))
+        if isinstance(dataset, datasets.DatasetDict):
+            return dataset[self._found_split(list(dataset))]
+        self._found_split([str(dataset.split or "train")])
+        return dataset
 
     def _found_split(self, known: list[str]) -> str:
         """The split of `--train_split`, by its name or another spelling of it: `val` is `validation`."""

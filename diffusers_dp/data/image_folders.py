@@ -17,9 +17,9 @@ from .decoding import is_image
 from .folders import files_below, meant_split, refuse_inner_splits, refuse_some_splits, splits_in, subfolders
 from .records import Id, ListedRecords, Record, Records
 from .source import DataSource, ImageSource, MissingSplit
-from .tables import TABLES, Row, columns_of, rows_of
-from .untrusted_tables import check_folder
-from .values import id_of, in_nfc, label_of
+from .tables import TABLES, Row, class_labels, columns_of, rows_of, types_of
+from .untrusted_tables import check_folder, check_kind
+from .values import ID_TYPE, LABEL_TYPE, TEXT, id_of, in_nfc, label_of
 
 
 METADATA = tuple(f"metadata{suffix}" for suffix in TABLES)  # beside images, as `datasets` calls them
@@ -32,20 +32,19 @@ def is_table(place: str) -> bool:
 
 
 def holds_images(folder: Path) -> bool:
-    """Whether a folder holds image files, and no file of many images. Raises `UsageError` for a metadata.parquet."""
+    """Whether a folder holds image files, and no file of many images."""
+    if any((folder / name).is_file() for name in ("dataset_dict.json", "state.json")):
+        return False
     files = files_below(folder)
-    if any(path.name.lower() == "metadata.parquet" for path in files):
-        raise UsageError(
-            f"{folder} holds a metadata.parquet, which is not read; write it as metadata.csv or metadata.jsonl.",
-            field="dataset_name",
-        )
-    tables = (path.suffix.lower() in (".arrow", ".tar", ".parquet") for path in files)
+    tables = (
+        path.suffix.lower() in (".arrow", ".tar", ".parquet") and path.name.lower() not in METADATA for path in files
+    )
     return any(map(is_image, files)) and not any(tables)
 
 
 class ImageFolderSource(ImageSource):
     """
-    Image files, and `metadata.csv` or `.jsonl` in any folder among them, or one table that names them.
+    Image files, and `metadata.csv`, `.jsonl` or `.parquet` in any folder among them, or one table that names them.
 
     A line belongs to the file that its column `file_name` (or `--image_column`) names, relative to the folder of the
     table. A line whose file is missing, and a file that no line names, are damaged records; a name that was misspelt
@@ -84,6 +83,9 @@ class ImageFolderSource(ImageSource):
                 name: path for name, path in self._all.items() if name.startswith(self._below) and is_image(path)
             }
             self._tables = [path for path in self._tables if self._concerns(path)]
+        if data.is_untrusted:
+            packed = [str(path) for path in self._tables if path.suffix.lower() == ".parquet"]
+            check_kind("parquet", packed, str(data.dataset_name))
         self._classes = [in_nfc(name) for name in data.class_names or ()]
         names = [in_nfc(path.name) for path in subfolders(inner)]
         self._folders_are_classes = bool(set(names) & set(self._classes))
@@ -181,8 +183,8 @@ class ImageFolderSource(ImageSource):
         for flag, column in there.items():
             if column is not None and not self._tables:
                 raise UsageError(
-                    f"'{column}' does not exist: {self.data.dataset_name} has no metadata.csv or metadata.jsonl; "
-                    "add one.",
+                    f"'{column}' does not exist: {self.data.dataset_name} has no metadata.csv, metadata.jsonl or "
+                    "metadata.parquet; add one.",
                     field=flag,
                 )
         if len({path.parent for path in self._tables}) < len(self._tables):
@@ -197,13 +199,15 @@ class ImageFolderSource(ImageSource):
             )
         if self.data.class_names is not None and not self._folders_are_classes:
             there["label_column"] = self._label
+        first: dict[str, str] = {}
         for table in self._tables:
             columns = columns_of(table, self.data.delimiter)
             if columns is not None:
                 self._check_columns(table, columns, there)
+                self._check_types(table, types_of(table, self._wanted), first)
 
     def _check_columns(self, table: Path, columns: tuple[str, ...], wanted: dict[str, str | None]) -> None:
-        """Columns are public: those of a CSV file are in its header."""
+        """Columns are public: those of a CSV file or of Parquet are in its header."""
         there = f"; there is: {', '.join(columns)}"
         if len(columns) == 1 and re.search(r"[;|\t]", columns[0]):
             there += ". If another character separates them, give --delimiter"
@@ -215,6 +219,34 @@ class ImageFolderSource(ImageSource):
         for flag, column in wanted.items():
             if column is not None and column not in columns:
                 raise UsageError(f"'{column}' does not exist in {table.name}{there}.", field=flag)
+        label = wanted["label_column"]
+        own = class_labels(table, {label}).get(label or "")
+        if own is not None and not set(own) <= set(self.data.class_names or own):
+            raise UsageError(
+                f"contradicts column '{label}' of {table.name}, which has: {', '.join(own)}; name these.",
+                field="class_names",
+            )
+
+    def _check_types(self, table: Path, types: dict[str, str], first: dict[str, str]) -> None:
+        """The columns of a Parquet file can be read, and have the types of the first file."""
+        allowed = {self.data.image_column if self.data.image_column in types else FILE_NAME: ("image_column", TEXT)}
+        if self.data.class_names is not None:
+            allowed[self._label] = "label_column", LABEL_TYPE
+        if self.data.id_column is not None and self.data.id_column not in allowed:
+            allowed[self.data.id_column] = "unit_column" if self.data.unit_column else "key_column", ID_TYPE
+        for column, (flag, kinds) in allowed.items():
+            kind = types.get(column)
+            if kind is not None and not re.fullmatch(kinds, kind):
+                raise UsageError(
+                    f"'{column}' of {table.name} has values of type {kind}; write text"
+                    f"{'' if kinds == TEXT else ' or integers'}.",
+                    field=flag,
+                )
+            if kind is not None and first.setdefault(column, kind) != kind:
+                raise UsageError(
+                    f"{table} has another type of '{column}' than other files; write all files with one schema.",
+                    field="dataset_name",
+                )
 
     @property
     def _label(self) -> str:

@@ -10,28 +10,34 @@ from typing import Any
 
 from ..errors import UsageError
 from ..files.untrusted_files import regular_size
+from .values import class_of
 
 
 #: The values of one record by column; `None`: its line is damaged.
 Row = dict[str, Any] | None
-TABLES = (".csv", ".jsonl")
+TABLES = (".csv", ".jsonl", ".parquet")
 MOST_HEADER = 2**20  # bytes
 csv.field_size_limit(2**31 - 1)  # a long report in a field is no damage
 
 
 def columns_of(path: Path, delimiter: str = ",") -> tuple[str, ...] | None:
-    """The header of a CSV file, which is public; `None` for JSON lines.
+    """The header of a CSV file, or the columns of a Parquet file, which are public; `None` for JSON lines.
 
     Raises:
         UsageError: It cannot be read, or names a column twice.
     """
     try:
         regular_size(path)
-        if path.suffix.lower() != ".csv":
+        if path.suffix.lower() == ".csv":
+            with open(path, "rb") as file:
+                header = _fields(file.readline(MOST_HEADER).removeprefix(b"\xef\xbb\xbf"), delimiter)
+        elif path.suffix.lower() == ".parquet":
+            import pyarrow.parquet
+
+            header = list(pyarrow.parquet.read_schema(path).names)
+        else:
             return None
-        with open(path, "rb") as file:
-            header = _fields(file.readline(MOST_HEADER).removeprefix(b"\xef\xbb\xbf"), delimiter)
-    except (OSError, ValueError):  # a pipe is a ValueError
+    except (OSError, ValueError):  # `pyarrow.ArrowInvalid` is a ValueError
         raise UsageError(f"{path} cannot be read; restore it.", field="dataset_name") from None
     if not header or len(set(header)) < len(header):
         raise UsageError(
@@ -42,22 +48,59 @@ def columns_of(path: Path, delimiter: str = ",") -> tuple[str, ...] | None:
     return tuple(header)
 
 
+def class_labels(path: Path, columns: Collection[str | None]) -> dict[str, list[str]]:
+    """The names of columns of a Parquet file that `datasets` wrote as `ClassLabel`s, in the order of their integers;
+    they are public.
+
+    Raises:
+        UsageError: What the file says of these columns cannot be read.
+    """
+    if path.suffix.lower() != ".parquet":
+        return {}
+    import datasets
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    try:
+        whole = pyarrow.parquet.read_schema(path)
+        schema = pa.schema([field for field in whole if field.name in columns], metadata=whole.metadata)
+        features = datasets.Features.from_arrow_schema(schema)
+    except Exception:  # whatever `datasets` makes of a note that others wrote
+        raise UsageError(f"{path} cannot be read; restore it.", field="dataset_name") from None
+    return {name: list(kind.names) for name, kind in features.items() if isinstance(kind, datasets.ClassLabel)}
+
+
+def types_of(path: Path, columns: Collection[str | None]) -> dict[str, str]:
+    """The types of columns of a Parquet file; nothing for other tables, whose values have types of their own."""
+    if path.suffix.lower() != ".parquet":
+        return {}
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    kinds = {field.name: field.type for field in pyarrow.parquet.read_schema(path) if field.name in columns}
+    types = {name: str(kind.value_type if pa.types.is_dictionary(kind) else kind) for name, kind in kinds.items()}
+    return types | dict.fromkeys(class_labels(path, columns), "string")  # its names are what is read
+
+
 def rows_of(path: Path, columns: Collection[str | None], delimiter: str = ",") -> Iterator[Row]:
     """Reads the records of a table one by one. Empty lines are no records.
 
     Args:
         path (`Path`): A file that ends in one of `TABLES`.
-        columns (collection of `str`): Those that are needed: no other is kept.
+        columns (collection of `str`): Those that are needed: no other is kept, and of Parquet none is read.
         delimiter (`str`): One character between the fields of a CSV file. Within double quotes it is text. A field
             holds no line break.
 
     Yields:
-        `Row`: Text in CSV files; in the others whatever JSON has.
+        `Row`: Text in CSV files; in the others whatever JSON or Parquet has.
 
     Raises:
         UsageError: The file cannot be read, or its first line names no columns.
     """
     header = columns_of(path, delimiter)
+    if path.suffix.lower() == ".parquet":
+        yield from _parquet(path, columns)
+        return
     try:
         with open(path, "rb") as file:
             for number, line in enumerate(file):
@@ -103,3 +146,21 @@ def _object(line: bytes) -> Row:
     except (ValueError, RecursionError):
         return None
     return told if isinstance(told, dict) else None
+
+
+def _parquet(path: Path, wanted: Collection[str | None]) -> Iterator[Row]:
+    import pyarrow.parquet
+
+    from .records import values_of
+
+    classes = class_labels(path, wanted)
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            there = [name for name in file.schema_arrow.names if name in wanted]
+            for batch in file.iter_batches(batch_size=1024, columns=there):
+                columns = {name: values_of(batch.column(name)) for name in there}
+                for name in classes.keys() & columns.keys():
+                    columns[name] = [class_of(classes[name], value) for value in columns[name]]
+                yield from (dict(zip(columns, values)) for values in zip(*columns.values()))
+    except (OSError, ValueError):
+        raise UsageError(f"{path} cannot be read; restore it.", field="dataset_name") from None

@@ -10,6 +10,7 @@ from PIL import Image
 from diffusers_dp.data.images import load_images, public_facts
 from diffusers_dp.data.source import DataSource
 from diffusers_dp.errors import UsageError
+from diffusers_dp.methods.config import load_config
 from diffusers_dp.runs.folder import RunFolder
 
 
@@ -21,6 +22,11 @@ def make_dataset():
     images = [Image.fromarray(generator.integers(0, 256, (8, 8), dtype=np.uint8)) for _ in range(30)]
     features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=["a", "b"])})
     return datasets.Dataset.from_dict({"image": images, "label": [n % 2 for n in range(30)]}, features=features)
+
+
+def saved(folder):
+    make_dataset().save_to_disk(folder / "set", num_shards=SHARDS)
+    return sorted((folder / "set").glob("*.arrow"))
 
 
 def parquet(folder):
@@ -44,8 +50,19 @@ def overwritten(path):
 
 
 def read(folder):
-    data = DataSource(dataset_name=str(folder / "set"))
-    return load_images(data, public_facts(data), folder / "cache")
+    config = load_config(
+        [
+            "--dataset_name",
+            str(folder / "set"),
+            "--resolution",
+            "8",
+            "--num_channels",
+            "1",
+            "--output_dir",
+            str(folder / "run"),
+        ]
+    )
+    return load_images(config.data, public_facts(config.data), folder / "cache")
 
 
 @pytest.mark.parametrize("name", ["labels.tsv", "x.parquet", "images.zip"])
@@ -55,14 +72,21 @@ def test_a_file_that_is_no_table_is_not_looked_for_on_the_hub(tmp_path, name):
         public_facts(DataSource(dataset_name=str(tmp_path / name)))
 
 
-@pytest.mark.parametrize("damage", [cut_short, overwritten])
-def test_a_damaged_shard(tmp_path, damage):
-    shards = parquet(tmp_path)
+@pytest.mark.parametrize("write", [saved, parquet])
+def test_whole_ones_are_read(tmp_path, write):
+    assert len(write(tmp_path)) == SHARDS
     assert read(tmp_path).readable.sum() == 30
-    damage(shards[1])
+
+
+@pytest.mark.parametrize(
+    ("write", "damage"),
+    [(saved, lambda path: path.unlink()), (saved, cut_short), (parquet, cut_short), (parquet, overwritten)],
+)
+def test_a_shard_that_is_gone_or_damaged(tmp_path, write, damage):
+    damage(write(tmp_path)[1])
     with pytest.raises(UsageError, match="--dataset_name .* could not be opened") as refusal:
         read(tmp_path)
-    assert "\n" not in str(refusal.value)
+    assert "\n" not in str(refusal.value) and not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("place", ["/proc/run", "{tmp}/file/run"])

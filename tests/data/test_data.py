@@ -263,6 +263,18 @@ def test_image_folder_needs_declared_classes(tmp_path):
     assert facts.class_names == ("z", "b", "a") and arrays.labels.tolist() == [1]
 
 
+def test_dataset_saved_to_disk(tmp_path):
+    columns = {"image": image_bytes(encode(grey()), b"broken"), "label": [1, 0]}
+    dataset = datasets.Dataset.from_dict(columns, features=labelled(["a", "b"]))
+    datasets.DatasetDict({"train": dataset}).save_to_disk(tmp_path / "set")
+    config = FETAProConfig(dataset_name=str(tmp_path / "set"))
+    facts, arrays = read_images(config, tmp_path)
+    assert facts.num_images == 2 and facts.class_names == ("a", "b") and arrays.readable.tolist() == [True, False]
+    config.train_split = "test"
+    with pytest.raises(UsageError, match="--train_split 'test' .* train"):
+        public_facts(config.data)
+
+
 def test_validation_images_are_held_out_by_their_ids(tmp_path):
     images = image_bytes(*[encode(grey(value)) for value in range(1, 21)])
     name = save_parquet(tmp_path / "set", {"image": images, "label": [0] * 20}, labelled(["a"]))

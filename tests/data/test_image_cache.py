@@ -30,7 +30,7 @@ from diffusers_dp.methods.feta_pro import FETAProConfig
 from diffusers_dp.randomness.keyed_hash import DIGEST, digests_of, is_held_out
 from support.decoding_jobs import DamagedRows, FullDisk, is_killed, say_it, stop_hard, times_two
 from support.doors import make_ledger
-from support.images import config_of, encode, folder_config, grey, image_bytes, read_images, save_parquet
+from support.images import config_of, encode, folder_config, grey, image_bytes, labelled, read_images, save_parquet
 
 
 NAMES = ["a", "b", "c"]
@@ -100,7 +100,7 @@ def test_the_same_arrays_as_in_memory(tmp_path, monkeypatch, validation_size, nu
         assert found.dtype == values.dtype and np.array_equal(found, values), name
 
 
-@pytest.mark.parametrize("kind", ["folder", "digits"])
+@pytest.mark.parametrize("kind", ["folder", "digits", "saved"])
 def test_every_source_is_decoded_by_several_processes(tmp_path, monkeypatch, small_parts, kind):
     monkeypatch.setattr(image_parts, "PART_IMAGES", 600 if kind == "digits" else 4)
     monkeypatch.setattr(data, "PARTS_OF_A_PROCESS", 1)
@@ -111,8 +111,12 @@ def test_every_source_is_decoded_by_several_processes(tmp_path, monkeypatch, sma
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(encode(grey(20 * i)))
         config = folder_config(tmp_path / "images", class_names="a,b,c", num_channels=1)
-    else:
+    elif kind == "digits":
         config = FETAProConfig()
+    else:
+        columns = {"image": image_bytes(*[encode(grey(i)) for i in range(9)]), "label": [0, 1, 2] * 3}
+        datasets.Dataset.from_dict(columns, features=labelled(NAMES)).save_to_disk(tmp_path / "set", num_shards=2)
+        config = config_of(str(tmp_path / "set"))
     facts, arrays = read_images(config, tmp_path)
     expected = in_memory(config, facts, tmp_path / "other")
     assert np.array_equal(arrays.images, expected["images"]) and np.array_equal(arrays.labels, expected["labels"])

@@ -37,13 +37,15 @@ def test_odd_paths(tmp_path, odd):
     """Neighbours whose names the odd one would match as a pattern stay what they are: other data."""
     for place, value in ((odd, 10), ("a1", 90), ("aXb", 90), ("x", 90), ("y", 90)):
         write(tmp_path / "tables" / place / "data" / "train-00000-of-00001.parquet", value, value + 1)
+        table([value, value + 1]).save_to_disk(tmp_path / "saved" / place)
         write_image(tmp_path / "images" / place / f"{place}.png", value)
         write_image(tmp_path / "images" / place / "b.png", value + 1)
         write_image(tmp_path / "described" / place / f"{place}.png", value)
         write_image(tmp_path / "described" / place / "b.png", value + 1)
         names = datasets.Dataset.from_dict({"file_name": [f"{place}.png", "b.png"], "label": ["a", "a"]})
-        names.to_json(tmp_path / "described" / place / "metadata.jsonl")
-    for kind, flags in (("tables", {}), ("images", {}), ("described", {"class_names": "a"})):
+        with (tmp_path / "described" / place / "metadata.parquet").open("wb") as file:
+            names.to_parquet(file)
+    for kind, flags in (("tables", {}), ("saved", {}), ("images", {}), ("described", {"class_names": "a"})):
         assert values(tmp_path / kind / odd, tmp_path / f"cache {kind}", **flags) == [10, 11], kind
 
 

@@ -1,19 +1,67 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Folders whose tables, folders and flags do not fit together: read right, or refused in one sentence."""
 
+import decimal
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from diffusers_dp.cli import main
 from diffusers_dp.errors import UsageError
-from support.tables import COUNT, NAMES, folder_of, picture, read, rows, write_table
+from support.tables import COUNT, LABELS, NAMES, PATIENTS, folder_of, picture, read, rows, write_table
 
 
-def test_one_person_is_no_text_in_one_table_and_a_number_in_another(tmp_path):
-    for place, suffix, unit in (("a", ".csv", 7), ("b", ".jsonl", "7")):
-        write_table(folder_of(tmp_path / place) / f"metadata{suffix}", [dict(row, patient=unit) for row in rows()])
-    with pytest.raises(UsageError, match="--dataset_name .*several formats"):
+NUMBERS = [unit // 2 for unit in range(COUNT)]
+
+
+def columns_of(**changed):
+    return pa.table({"file_name": NAMES, "label": LABELS, "patient": PATIENTS, **changed})
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([1, 2, 3, 10**8, 5, 6], pa.int32()).cast(pa.date32()),  # no year that Python knows
+        pa.array([1, 2, 3, 10**15, 5, 6]).cast(pa.timestamp("s")),
+        pa.array([1] * COUNT).cast(pa.timestamp("s", "Mars/Base")),
+        pa.array([2**62] * COUNT).cast(pa.duration("s")),
+        pa.array([[b"\xff"]] * COUNT, pa.list_(pa.binary())).view(pa.list_(pa.string())),
+    ],
+)
+def test_values_of_a_column_that_no_flag_names_are_not_read(tmp_path, column):
+    pq.write_table(columns_of(seen=column), folder_of(tmp_path) / "metadata.parquet")
+    assert len(read(tmp_path, unit_column="patient")) == COUNT
+
+
+@pytest.mark.parametrize(
+    ("flag", "changed"),
+    [
+        ("label_column", {"label": pa.array([decimal.Decimal(0)] * COUNT)}),
+        ("label_column", {"label": [[0]] * COUNT}),
+        ("unit_column", {"patient": pa.array([decimal.Decimal(unit) for unit in NUMBERS])}),
+        ("unit_column", {"patient": pa.array(NUMBERS, pa.int32()).cast(pa.date32())}),
+        ("unit_column", {"patient": [True, False] * 3}),
+        ("image_column", {"file_name": [name.encode() for name in NAMES]}),
+    ],
+)
+def test_columns_of_parquet_that_tell_nothing_are_refused(tmp_path, flag, changed):
+    pq.write_table(columns_of(**changed), folder_of(tmp_path) / "metadata.parquet")
+    with pytest.raises(UsageError, match=f"--{flag} .* of metadata.parquet has values of type"):
+        read(tmp_path, unit_column="patient")
+
+
+@pytest.mark.parametrize("suffixes", [(".parquet", ".parquet"), (".csv", ".jsonl"), (".csv", ".parquet")])
+def test_one_person_is_no_text_in_one_table_and_a_number_in_another(tmp_path, suffixes):
+    for place, suffix, unit in zip("ab", suffixes, (7, "7")):
+        records = [dict(row, patient=unit) for row in rows()]
+        table = folder_of(tmp_path / place) / f"metadata{suffix}"
+        if suffix == ".parquet":
+            pq.write_table(pa.Table.from_pylist(records), table)
+        else:
+            write_table(table, records)
+    with pytest.raises(UsageError, match="--dataset_name .*(several formats|another type of 'patient')"):
         read(tmp_path, unit_column="patient", num_train_images=2 * COUNT)
 
 

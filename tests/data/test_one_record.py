@@ -44,13 +44,19 @@ LINES = [
 ]  # fmt: skip
 
 
+def write_parquet(path, records):
+    """Values of one Python type in each column, as the schema of a file has them."""
+    kinds = {"label": pa.string(), "patient": pa.string(), "file_name": pa.string()}
+    pq.write_table(pa.Table.from_pylist(records, pa.schema(kinds)), path)
+
+
 def others(found):
     return {number: facts for number, facts in found.items() if number != CHANGED}
 
 
 #: What is read beside a column that changes.
 FLAGS = {"label": {}, "patient": {"unit_column": "patient"}, "file_name": {"key_column": "file_name"}}
-TABLES = ["metadata.csv", "metadata.jsonl", "table.csv", "table.jsonl"]
+TABLES = ["metadata.csv", "metadata.jsonl", "table.csv", "table.jsonl", "metadata.parquet"]
 
 
 @pytest.mark.parametrize(("kind", "channels"), [*((kind, 1) for kind in TABLES), ("metadata.csv", 3)])
@@ -58,13 +64,15 @@ def test_a_cell_changes_its_own_record_alone(tmp_path, kind, channels):
     folder = folder_of(tmp_path, channels)
     table = folder / kind
     place = folder if kind.startswith("metadata") else table
+    write = write_parquet if table.suffix == ".parquet" else write_table
+    write(table, rows())
     cells = CELLS[:12] if channels == 3 else CELLS + (VALUES if table.suffix == ".jsonl" else [])
     for column, flags in FLAGS.items():
-        write_table(table, rows())
+        write(table, rows())
         whole = read(place, channels, **flags)
         assert len(whole) == COUNT
         for cell in cells:
-            write_table(table, rows(**{column: cell}))
+            write(table, rows(**{column: cell}))
             assert others(read(place, channels, **flags)) == others(whole), (column, cell)
 
 
@@ -110,12 +118,13 @@ def test_lines_without_a_file_count_as_damaged_records(tmp_path):
         (folder / kind).unlink()
 
 
-@pytest.mark.parametrize("kind", ["metadata.csv", "metadata.jsonl", "table.csv"])
+@pytest.mark.parametrize("kind", ["metadata.csv", "metadata.jsonl", "table.csv", "metadata.parquet"])
 def test_a_record_or_its_file_or_its_line_is_gone(tmp_path, kind):
+    write = write_parquet if kind.endswith("parquet") else write_table
     whole, found = None, []
     for number, (missing, gone) in enumerate([((), False), ((CHANGED,), False), ((), True), ((CHANGED,), True)]):
         folder = folder_of(tmp_path / str(number), missing=missing)
-        write_table(folder / kind, [row for row in rows() if not gone or row["file_name"] != NAMES[CHANGED]])
+        write(folder / kind, [row for row in rows() if not gone or row["file_name"] != NAMES[CHANGED]])
         place = folder if kind.startswith("metadata") else folder / kind
         found = [read(place, **flags) for flags in (*FLAGS.values(), {"class_names": None})]
         whole = whole or found
@@ -315,6 +324,30 @@ def test_a_misspelt_line_of_another_split_is_no_record_of_this_one(tmp_path):
         assert len(read(tmp_path)) == COUNT
 
 
+def test_a_class_label_of_metadata_means_its_own_names(tmp_path):
+    folder = folder_of(tmp_path)
+    kinds = datasets.Features(
+        {"file_name": datasets.Value("string"), "label": datasets.ClassLabel(names=["dog", "cat"])}
+    )
+    values = {"file_name": NAMES, "label": [0, 1, 0, -1, None, 1]}
+    with (folder / "metadata.parquet").open("wb") as file:
+        datasets.Dataset.from_dict(values, features=kinds).to_parquet(file)
+    assert {number: label for number, (label, _) in read(folder).items()} == {0: 1, 1: 0, 2: 1, 5: 0}
+    with pytest.raises(UsageError, match="--class_names contradicts column 'label' of metadata.parquet.*dog, cat"):
+        read(folder, class_names=("a", "b"))
+
+
+@pytest.mark.parametrize("column", ["label", "when"])
+def test_a_date_that_python_cannot_hold_changes_its_own_record_alone(tmp_path, column):
+    """In a column that no flag names, it changes none."""
+    folder = folder_of(tmp_path)
+    when = pa.array([0, 0, 2**62, 0, 0, 0], pa.int64()).cast(pa.timestamp("us"))
+    table = {"file_name": NAMES, "label": LABELS, "patient": PATIENTS, column: when}
+    pq.write_table(pa.table(table), folder / "metadata.parquet")
+    flags = {"class_names": None, "unit_column": "patient"} if column == "label" else {}
+    assert len(read(folder, **flags)) == COUNT
+
+
 @pytest.mark.parametrize(
     ("label", "names", "hint"),
     [
@@ -360,24 +393,12 @@ def test_the_data_command_counts_labels_that_are_no_class(tmp_path, capsys):
         ("labels.jsonl", b'{"image": "a.png"}\n', "give --dataset_name .*labels.jsonl"),
         ("labels.json", b'[{"image": "a.png"}]', "Parquet"),
         ("notes.txt", b"no image", "Parquet"),
-        ("metadata.parquet", b"beside an image", "write it as metadata.csv"),
     ],
 )
 def test_columns_without_a_type_are_refused_with_a_remedy(tmp_path, name, content, remedy):
     (tmp_path / name).write_bytes(content)
-    if name.startswith("metadata"):
-        folder_of(tmp_path)
     with pytest.raises(UsageError, match=remedy):
         read(tmp_path)
-
-
-def test_arrow_files_are_refused_with_a_remedy(tmp_path):
-    rows_ = datasets.Dataset.from_dict({"label": [0]})
-    rows_.save_to_disk(tmp_path / "set")
-    datasets.DatasetDict({"train": rows_}).save_to_disk(tmp_path / "sets")
-    for name in ("set", "sets"):
-        with pytest.raises(UsageError, match="--dataset_name .*write it as Parquet by to_parquet"):
-            read(tmp_path / name)
 
 
 def test_archives_of_images_are_refused(tmp_path):

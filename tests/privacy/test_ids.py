@@ -241,7 +241,7 @@ def image_folder(folder, names, metadata=None):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
     if metadata is not None:
-        datasets.Dataset.from_dict(metadata).to_json(folder / "metadata.jsonl")
+        datasets.Dataset.from_dict(metadata).to_parquet(folder / "metadata.parquet")
     return folder
 
 

@@ -219,10 +219,14 @@ def shard_config(sensitive, public):
 
 def test_a_file_of_many_images_in_common_is_refused(tmp_path):
     sensitive = write_shards(tmp_path / "sensitive", 1, 2)
-    other, one = write_shards(tmp_path / "other", 3), write_shards(tmp_path / "one", 4, 2)
+    other, one, saved = write_shards(tmp_path / "other", 3), write_shards(tmp_path / "one", 4, 2), tmp_path / "saved"
     refuse_the_same_files(*shard_config(sensitive, other))
     with pytest.raises(UsageError, match="--public_dataset_name holds data files of the sensitive images"):
         refuse_the_same_files(*shard_config(sensitive, one))
+    datasets.load_dataset(other, split="train", cache_dir=str(tmp_path / "cache")).save_to_disk(saved)
+    shutil.copytree(saved, tmp_path / "again")
+    with pytest.raises(UsageError, match="--public_dataset_name holds"):
+        refuse_the_same_files(*shard_config(str(saved), str(tmp_path / "again")))
 
 
 def test_no_single_image_decides_whether_a_run_starts(script, flags, tmp_path):
