@@ -46,8 +46,8 @@ def row_loss(model, images, labels, generator):
 
 
 # %% [markdown]
-# What a release of it holds: weights, and an index that carries the privacy statement. The receipt has the hash of
-# both.
+# What a release of it holds: weights, and an index, to which the privacy statement is added. The receipt has the hash
+# of both.
 
 
 # %%
@@ -59,10 +59,7 @@ class Decoder:
 
     def save(self, release):
         save_file(self.weights, release / "decoder.safetensors")
-        self.state_privacy(release, None)
-
-    def state_privacy(self, release, statement):
-        write_text(release / "model_index.json", canonical_json({"_class_name": "Decoder", "privacy": statement}))
+        write_text(release / "model_index.json", canonical_json({"_class_name": "Decoder"}))
 
     def card(self, receipt):
         return ModelCard(f"---\nlicense: mit\n---\n# A decoder of 8x8 digits\n\n{guarantee(receipt)}")

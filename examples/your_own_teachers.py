@@ -77,10 +77,7 @@ class Release:
 
     def save(self, release):
         save_file(self.tensors, release / "images.safetensors")
-        self.state_privacy(release, None)
-
-    def state_privacy(self, release, statement):
-        write_text(release / "model_index.json", canonical_json({"_class_name": "Images", "privacy": statement}))
+        write_text(release / "model_index.json", canonical_json({"_class_name": "Images"}))
 
     def card(self, receipt):
         return ModelCard(f"---\nlicense: mit\n---\n# Ten images of 8x8 digits\n\n{guarantee(receipt)}")

@@ -7,7 +7,7 @@ import zipfile
 
 from ..errors import UsageError
 from ..release.allow_list import CARD_AND_RECEIPT
-from ..release.dataset_card import dataset_card
+from ..release.cards import dataset_card
 from ..release.image_tables import write_images
 from ..words import CARD_NAME, RECEIPT_NAME
 from .drawing import Drawn

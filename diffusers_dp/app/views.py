@@ -10,7 +10,7 @@ from typing import Any
 from jinja2 import TemplateError
 
 from ..files.templates import render
-from ..release.dataset_card import UNSAYABLE
+from ..release.cards import UNSAYABLE
 from ..release.loading import AnyRelease
 from ..release.plain_words import (
     MODERATE,

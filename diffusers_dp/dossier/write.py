@@ -6,7 +6,7 @@ from pathlib import Path
 from ..errors import IntegrityError
 from ..files.canonical import canonical_json
 from ..files.output_files import write_text
-from ..release.dataset_card import UNSAYABLE
+from ..release.cards import UNSAYABLE
 from ..release.hub import verify_here
 from ..release.signing import Signer, check_signature
 from ..verify import consistency, settled_digest

@@ -9,20 +9,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
-from huggingface_hub import ModelCard, ModelCardData, RepoCard
+from huggingface_hub import ModelCardData
 from PIL import Image, ImageDraw, ImageFont
 
 from ..files.canonical import canonical_json
 from ..pipelines import DPImagePipeline, pipeline_dp_image
 from .allow_list import COMPONENT_FILES, PIPELINE_FILES
-from .dataset_card import filled_card
+from .cards import release_card
 
 
 TILE_SIZE = 56  # minimum side of a tile of the sample grid, in pixels
 TILE_GAP = 2
 IMAGES_PER_CLASS = 10  # in the sample grid
 NAME_SIZE, LONGEST_NAME = 14, 24  # pixels of a letter, and letters of a class name, beside the sample grid
-CLASSES_NAMED = 30  # on the card
 
 
 class Artefact(Protocol):
@@ -31,6 +30,7 @@ class Artefact(Protocol):
 
     Attributes:
         files (`tuple[str, ...]`): Allow-list: the files that `save` writes into a release, beside card and receipt.
+            One of them is `model_index.json`, to which the privacy statement is added.
     """
 
     @property
@@ -39,11 +39,8 @@ class Artefact(Protocol):
     def save(self, release: Path) -> None:
         """Writes its files into an empty folder without reading the run's folder."""
 
-    def state_privacy(self, release: Path, statement: dict[str, Any]) -> None:
-        """Writes the privacy statement where users of the artefact find it; `hash_release` leaves this field out."""
-
-    def card(self, receipt: dict[str, Any]) -> RepoCard:
-        """Fills the card from the receipt."""
+    def card(self, receipt: dict[str, Any]) -> Any:
+        """Returns the card, text or a `RepoCard`, with `verify.guarantee`, whose words the verifier looks for."""
 
 
 class PipelineArtefact:
@@ -73,11 +70,7 @@ class PipelineArtefact:
         config = release / "unet" / "config.json"
         write_text(config, canonical_json(without_path(config)))
 
-    def state_privacy(self, release: Path, statement: dict[str, Any]) -> None:
-        add_statement(release, statement)
-
-    def card(self, receipt: dict[str, Any]) -> ModelCard:
-        """The guarantee is in the verifier's words, which looks for them."""
+    def card(self, receipt: dict[str, Any]) -> str:
         labels = self.pipeline.config.id2label
         tags = ["differential-privacy", "dp-sgd", "image-generation", "synthetic"]
         if all(event["stage"] != "dp_sgd" for event in receipt["events"]):
@@ -85,29 +78,8 @@ class PipelineArtefact:
         if labels is not None:
             tags.append("class-conditional")
         data = ModelCardData(library_name="diffusers", pipeline_tag="unconditional-image-generation", tags=tags)
-        return model_card(data, receipt, labels)
-
-
-def model_card(data: ModelCardData, receipt: dict[str, Any], labels: dict[int, str] | None, **more: Any) -> ModelCard:
-    """Fills the card of a model.
-
-    Args:
-        data (`ModelCardData`): Metadata for the Hub's filters.
-        receipt (`dict`): Receipt of the release.
-        labels (`dict[int, str]`, *optional*): Class names by id.
-        more: Further variables of the template.
-    """
-    names = [] if labels is None else [labels[number] for number in sorted(labels, key=int)]  # JSON has texts as keys
-    return filled_card(
-        ModelCard, "model_card.md", data, receipt, title="Differentially private image generator", labels=labels,
-        named=class_list(names), arguments="batch_size=8" if not names else f"class_labels={list(range(len(names)))}",
-        **more,
-    )  # fmt: skip
-
-
-def class_list(names: Sequence[str]) -> str:
-    """Lists the classes for a card."""
-    return ", ".join(names[:CLASSES_NAMED]) + (", ..." if len(names) > CLASSES_NAMED else "")
+        names = None if labels is None else [labels[number] for number in sorted(labels, key=int)]  # texts in JSON
+        return release_card("model_card.md", data, receipt, names, latent=None)
 
 
 def grid_of(rows: Sequence[Sequence[Image.Image]], names: Sequence[str] = ()) -> Image.Image:
@@ -137,12 +109,6 @@ def _named(grid: Image.Image, names: Sequence[str], height: int) -> Image.Image:
         middle = row * (height + TILE_GAP) + height // 2
         draw.text((margin - NAME_SIZE // 2, middle), name, fill="black", font=font, anchor="rm")
     return named
-
-
-def add_statement(release: Path, statement: dict[str, Any]) -> None:
-    """Adds the privacy statement to `model_index.json`."""
-    index = json.loads((release / "model_index.json").read_text())
-    write_text(release / "model_index.json", canonical_json({**index, "privacy": statement}))
 
 
 def without_path(config_file: Path) -> dict[str, Any]:

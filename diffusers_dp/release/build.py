@@ -2,6 +2,7 @@
 """The public folder: an allow-list of files, built aside and moved into place atomically."""
 
 import hashlib
+import json
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from ..files.canonical import canonical_json
 from ..files.file_modes import give_ordinary_modes, public_files
 from ..files.journal import put_in_place, remove_leftovers, replace_file
 from ..randomness.private_generator import EXACT_RNG_FACTS, RNG_FACTS
-from ..words import RECEIPT_NAME
+from ..words import CARD_NAME, RECEIPT_NAME
 from .artefacts import Artefact, write_text
 from .hub import intact_receipt
 from .receipt import RunRecord, build_receipt, hash_release, is_exact
@@ -52,8 +53,10 @@ def build_release(output_dir: str | Path, artefact: Artefact, record: RunRecord)
         receipt = build_receipt(record, files=hash_release(release), rng=rng)
         content = canonical_json(receipt)
         write_text(release / RECEIPT_NAME, content)
-        artefact.state_privacy(release, privacy_statement(receipt, hashlib.sha256(content.encode()).hexdigest()))
-        write_text(release / "README.md", f"{artefact.card(receipt)}\n")
+        index = json.loads((release / "model_index.json").read_text(encoding="utf-8"))
+        statement = privacy_statement(receipt, hashlib.sha256(content.encode()).hexdigest())
+        write_text(release / "model_index.json", canonical_json({**index, "privacy": statement}))
+        write_text(release / CARD_NAME, f"{artefact.card(receipt)}\n")
 
         give_ordinary_modes(release)
         put_in_place(release, output_dir / "release")

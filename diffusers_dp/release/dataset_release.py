@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from huggingface_hub import DatasetCard, RepoCard
 from PIL import Image
 
 from ..errors import UsageError
 from ..files.canonical import canonical_json
 from .allow_list import DATASET_CLASS, MOST_SHARDS, dataset_files, shard_names
-from .artefacts import IMAGES_PER_CLASS, add_statement, class_list, grid_of, write_text
-from .dataset_card import card_data, filled_card
+from .artefacts import IMAGES_PER_CLASS, grid_of, write_text
+from .cards import dataset_data, release_card
 from .image_tables import to_png, write_images
 
 
@@ -69,15 +68,11 @@ class DatasetArtefact:
         }  # fmt: skip
         write_text(release / "model_index.json", canonical_json(index))
 
-    def state_privacy(self, release: Path, statement: dict[str, Any]) -> None:
-        add_statement(release, statement)
-
-    def card(self, receipt: dict[str, Any]) -> RepoCard:
-        """The guarantee is in the verifier's words, which looks for them."""
-        data = card_data(len(self.images), self.labels is not None)
-        return filled_card(
-            DatasetCard, "data_release_card.md", data, receipt, "these images", purpose=self.purpose,
-            num_images=len(self.images), labels=self.class_names, named=class_list(self.class_names or ()),
+    def card(self, receipt: dict[str, Any]) -> str:
+        number = len(self.images)
+        return release_card(
+            "data_release_card.md", dataset_data(number, self.class_names), receipt, self.class_names, "these images",
+            num_images=number, purpose=self.purpose,
         )  # fmt: skip
 
     def _sample_grid(self) -> Image.Image:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import ModelCard, ModelCardData
+from huggingface_hub import ModelCardData
 from PIL import Image
 
 from ..errors import IntegrityError, UsageError, first_line
@@ -19,7 +19,8 @@ from ..models.latent_denoiser import LatentDenoiser
 from ..models.latent_pipeline import LatentImagePipeline
 from ..verify import ADAPTERS
 from .allow_list import ADAPTER_FILES, merged_files
-from .artefacts import add_statement, model_card, without_path, write_text
+from .artefacts import without_path, write_text
+from .cards import release_card
 from .components import WRONG, WrongModel, read_shapes
 from .latent_base import KINDS, LatentBase, drawing_pipeline
 
@@ -69,17 +70,14 @@ class LatentArtefact:
         if self.merge:
             self.files = merged_files(release)
 
-    def state_privacy(self, release: Path, statement: dict[str, Any]) -> None:
-        add_statement(release, statement)
-
-    def card(self, receipt: dict[str, Any]) -> ModelCard:
-        """The guarantee is in the verifier's words, which looks for them."""
-        labels, base = self.id2label, self.base
+    def card(self, receipt: dict[str, Any]) -> str:
+        base = self.base
         tags = ["differential-privacy", "dp-sgd", "image-generation", "synthetic", *([] if self.merge else ["lora"])]
         named = None if self.merge or base.revision is None else base.name
         data = ModelCardData(library_name="diffusers", pipeline_tag="text-to-image", tags=tags, base_model=named)
         facts = {"kind": base.kind, "name": base.name, "revision": base.revision, "new": base.is_new}
-        return model_card(data, receipt, labels, latent={**facts, "merged": self.merge})
+        names = None if self.id2label is None else list(self.id2label.values())
+        return release_card("model_card.md", data, receipt, names, latent={**facts, "merged": self.merge})
 
 
 def load_adapters(base: LatentBase, path: Path) -> None:

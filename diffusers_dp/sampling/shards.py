@@ -13,8 +13,8 @@ from tqdm.auto import tqdm
 from ..distributed.worker_pool import WorkerPool
 from ..errors import IntegrityError, UsageError
 from ..files.canonical import canonical_json
+from ..release.cards import dataset_card
 from ..release.components import WRONG
-from ..release.dataset_card import dataset_card
 from ..release.image_tables import PARAMETERS_NAME, to_png, write_images
 from ..release.loading import ModelRelease, open_model
 from ..verify import receipt_digest

@@ -22,7 +22,7 @@ from diffusers_dp.data.images import PublicFacts
 from diffusers_dp.errors import IntegrityError, UsageError
 from diffusers_dp.mechanisms import sampled
 from diffusers_dp.methods.config import load_config
-from diffusers_dp.release.dataset_card import dataset_card
+from diffusers_dp.release.cards import dataset_card
 from diffusers_dp.release.push import files_to_push
 from diffusers_dp.runs.plan import plan_run
 from support.ledgers import row

@@ -42,10 +42,7 @@ class Index:
     files = ("model_index.json",)
 
     def save(self, release):
-        self.state_privacy(release, None)
-
-    def state_privacy(self, release, statement):
-        write_text(release / "model_index.json", canonical_json({"_class_name": "Index", "privacy": statement}))
+        write_text(release / "model_index.json", canonical_json({"_class_name": "Index"}))
 
     def card(self, receipt):
         return ModelCard("---\nlicense: mit\n---\n# An index\n")
