@@ -2,19 +2,21 @@
 """Checks of a stranger's model, before any class is looked up or built.
 
 A model index may name any installed class, and a small configuration may describe a network of any size. This module
-allows the classes of this library's models, and sizes that fit the weights. Only `check_model` loads torch.
+allows the classes of this library's models, and sizes that fit the weights. Reading loads no torch; building does.
 """
 
 import contextlib
 import json
 import math
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import IntegrityError
+from safetensors import SafetensorError
+
+from ..errors import IntegrityError, first_line
 from ..files.untrusted_files import read_bounded, regular_size
 from ..files.untrusted_values import leaves_of
 from .allow_list import COMPONENT_FILES
@@ -32,11 +34,16 @@ BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
 LARGEST_SIDE, MOST_CLASSES = 4_096, 100_000
 MOST_JSON, MOST_HEADER, MOST_TENSORS, MOST_NOISE_LEVELS = 5_000_000, 5_000_000, 10_000, 100_000
 LONGEST_NAME = 1_000
+#: Numbers of a latent pipeline that no weight shows are at most that: classes, positions, tokens of known models.
+LARGEST_NUMBER = 2**17
+#: Keys that make Diffusers or transformers import other packages, or fetch code.
+CODE = ("quantization_config", "auto_map", "attn_implementation", "_attn_implementation",
+        "_attn_implementation_internal")  # fmt: skip
 NOT_OURS = "it holds no model of this library"
 #: Errors of reading, building or trying a stranger's configuration, without those of too little memory.
 WRONG = (
     OSError, ValueError, TypeError, LookupError, AttributeError, NameError, ArithmeticError, RuntimeError,
-    AssertionError, ImportError,
+    AssertionError, ImportError, SafetensorError,
 )  # fmt: skip
 
 
@@ -44,11 +51,21 @@ class WrongModel(Exception):
     """A model is refused; the message is one clause with the reason."""
 
 
+@contextlib.contextmanager
+def refused(name: str) -> Iterator[None]:
+    """What a stranger's model is refused for in here becomes an `IntegrityError` that names the model."""
+    try:
+        yield
+    except WrongModel as error:
+        raise IntegrityError(f"'{name}' is not opened: {error}.") from None
+    except WRONG as error:
+        raise IntegrityError(f"'{name}' is not opened: it cannot draw ({first_line(error)}).") from None
+
+
 @dataclass(frozen=True)
 class Components:
     """
     Args:
-        side (`int`): Side of an image in pixels.
         class_names (tuple of `str`, *optional*): Class names by id, with the id for a missing name; `None` for a model
             without classes.
         unet_config (`dict`): Configuration of the `UNet2DModel`.
@@ -57,7 +74,6 @@ class Components:
         shapes (`dict`): Shapes of the tensors of the weights, by name.
     """
 
-    side: int
     class_names: tuple[str, ...] | None
     unet_config: dict[str, Any]
     scheduler: str
@@ -65,56 +81,28 @@ class Components:
     shapes: dict[str, tuple[int, ...]]
 
 
-def check_components(
-    name: str, folder: Path, largest_side: int = LARGEST_SIDE, most_classes: int = MOST_CLASSES
-) -> Components:
-    """Reads index, configurations and the header of the weights, without importing or building anything.
-
-    Args:
-        name (`str`): Name of the model, for the message.
-        folder (`Path`): Folder of a pipeline.
-        largest_side (`int`): Maximum side of an image in pixels.
-        most_classes (`int`): Maximum number of classes, because each gets a name.
-
-    Raises:
-        IntegrityError: The model names another class, a size that does not fit its weights, or a value that is not a
-            number.
-    """
-    try:
-        return _check(Path(folder), largest_side, most_classes)
-    except WrongModel as error:
-        raise IntegrityError(f"'{name}' is not opened: {error}.") from None
-
-
-def check_model(name: str, components: Components) -> None:
+def check_model(components: Components) -> None:
     """Builds the model on the meta device, compares the shapes of its weights, and draws with shapes only.
 
     Raises:
-        IntegrityError: The configuration does not describe the network of the weights, or that network cannot draw.
+        WrongModel: The configuration does not describe the network of the weights, or that network cannot draw. Other
+            errors are in `WRONG`.
     """
     import diffusers
     import torch
 
-    config = components.unet_config
-    try:
-        unet = build_empty(config, components.shapes).eval()
-        if {key: tuple(tensor.shape) for key, tensor in unet.state_dict().items()} != components.shapes:
-            raise WrongModel(f"its weights are not those that {UNET_CONFIG} describes")
-        side = unet.config.sample_size
-        sides = (side, side) if isinstance(side, int) else side
-        image = torch.empty(1, unet.config.in_channels, *sides, device="meta")
-        labels = None if components.class_names is None else torch.empty(1, dtype=torch.int64, device="meta")
-        with torch.no_grad():
-            drawn = unet(image, torch.empty((), device="meta"), class_labels=labels).sample
-        if drawn.shape != image.shape:
-            raise WrongModel("its network makes images of another shape than it takes")
-        try_scheduler(getattr(diffusers, components.scheduler).from_config(components.scheduler_config))
-    except WrongModel as error:
-        raise IntegrityError(f"'{name}' is not opened: {error}.") from None
-    except WRONG as error:
-        raise IntegrityError(
-            f"'{name}' is not opened: its configuration describes no model that can draw ({type(error).__name__})."
-        ) from None
+    unet = empty_unet(components.unet_config, components.shapes).eval()
+    if {key: tuple(tensor.shape) for key, tensor in unet.state_dict().items()} != components.shapes:
+        raise WrongModel(f"its weights are not those that {UNET_CONFIG} describes")
+    side = unet.config.sample_size
+    sides = (side, side) if isinstance(side, int) else side
+    image = torch.empty(1, unet.config.in_channels, *sides, device="meta")
+    labels = None if components.class_names is None else torch.empty(1, dtype=torch.int64, device="meta")
+    with torch.no_grad():
+        drawn = unet(image, torch.empty((), device="meta"), class_labels=labels).sample
+    if drawn.shape != image.shape:
+        raise WrongModel("its network makes images of another shape than it takes")
+    try_scheduler(getattr(diffusers, components.scheduler).from_config(components.scheduler_config))
 
 
 def try_scheduler(scheduler: Any) -> None:
@@ -130,24 +118,85 @@ def try_scheduler(scheduler: Any) -> None:
         raise WrongModel("the noise levels of its scheduler are no numbers")
 
 
-def build_empty(config: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> "UNet2DModel":
-    """Builds the network on the meta device, without memory. Call `check_sizes` first, because building takes time.
-
-    Raises:
-        WrongModel: The network has more weights than the file.
-    """
-    import torch
+def empty_unet(config: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> "UNet2DModel":
+    """Calls `build_empty` for a `UNet2DModel`. Raises `WrongModel`."""
     from diffusers import UNet2DModel
 
-    with torch.device("meta"):
-        unet = UNet2DModel(**{key: value for key, value in config.items() if not key.startswith("_")})
-    # A factor of 2 because a file may lack some weights; the loader then names them.
-    if sum(parameter.numel() for parameter in unet.parameters()) > 2 * sum(map(math.prod, shapes.values())):
-        raise WrongModel(f"{UNET_CONFIG} describes a network that is larger than its weights")
-    return unet
+    arguments = {key: value for key, value in config.items() if not key.startswith("_")}
+    return build_empty(lambda: UNet2DModel(**arguments), config, shapes, most=0)
 
 
-def _check(folder: Path, largest_side: int, most_classes: int) -> Components:
+def build_empty(
+    build: Callable[[], Any], config: dict[str, Any], shapes: dict[str, tuple[int, ...]], most: int = LARGEST_NUMBER
+) -> Any:
+    """Builds a network on the meta device, without memory. A configuration of a few bytes may describe any number of
+    weights: its numbers are at most as large as the widest dimension of the weights, and building ends with them.
+
+    Args:
+        build (`Callable`): Builds the network.
+        config (`dict`): Configuration that it reads.
+        shapes (`dict`): Shapes of the tensors of its weights, by name.
+        most (`int`): Largest number in the configuration, where no weight is as wide.
+
+    Raises:
+        WrongModel: The configuration describes no network, or more than its weights, or names code.
+    """
+    import torch
+    from huggingface_hub.errors import StrictDataclassError
+
+    for key in CODE:
+        if config.get(key) is not None:
+            raise WrongModel(f"{key} in its configuration asks for code or packages")
+    most = max([most, *(side for shape in shapes.values() for side in shape)])
+    refuse_large_numbers(config, most, "in its configuration", sample_size=LARGEST_SIDE)
+    try:
+        with torch.device("meta"), bounded(len(shapes), sum(map(math.prod, shapes.values()))):
+            return build()
+    except (*WRONG, StrictDataclassError) as error:
+        raise WrongModel(f"its configuration describes no model: {first_line(error)}") from None
+
+
+@contextlib.contextmanager
+def bounded(tensors: int, numbers: int) -> Iterator[None]:
+    """Building a network in here ends as soon as it has more parameters, or many more modules, than there are weights.
+    Raises `WrongModel`."""
+    from torch.nn.modules import module
+
+    seen: dict[int, Any] = {}  # each parameter once, though it may have several names
+    found = {"modules": 0, "numbers": 0}
+
+    def note_parameter(_: Any, __: str, parameter: Any) -> None:
+        if parameter is None or id(parameter) in seen:
+            return
+        seen[id(parameter)] = parameter
+        found["numbers"] += parameter.numel()
+        # Twice: a file may lack some, and whoever loads it says which.
+        if len(seen) > 2 * tensors + 16 or found["numbers"] > 2 * numbers:
+            raise WrongModel("its configuration describes more weights than there are")
+
+    def note_module(*_: Any) -> None:
+        found["modules"] += 1
+        if found["modules"] > 20 * tensors + 1_000:
+            raise WrongModel("its configuration describes more layers than there are weights")
+
+    with contextlib.ExitStack() as hooks:
+        hooks.callback(module.register_module_parameter_registration_hook(note_parameter).remove)
+        hooks.callback(module.register_module_module_registration_hook(note_module).remove)
+        yield
+
+
+def check_components(folder: Path, largest_side: int = LARGEST_SIDE, most_classes: int = MOST_CLASSES) -> Components:
+    """Reads index, configurations and the header of the weights, without importing or building anything.
+
+    Args:
+        folder (`Path`): Folder of a pipeline.
+        largest_side (`int`): Maximum side of an image in pixels.
+        most_classes (`int`): Maximum number of classes, because each gets a name.
+
+    Raises:
+        WrongModel: The model names another class, a size that does not fit its weights, or a value that is not a
+            number.
+    """
     index, config, schedule = (
         read_json(folder / file) for file in ("model_index.json", UNET_CONFIG, SCHEDULER_CONFIG)
     )
@@ -167,19 +216,16 @@ def _check(folder: Path, largest_side: int, most_classes: int) -> Components:
     channels = config.get("in_channels", 3)
     if not all(whole(value) for value in (*sides, patch, channels)) or not (rows is None or whole(rows, 2)):
         raise WrongModel(NOT_OURS)
-    side = max(sides) * patch
-    if side > largest_side:
-        raise WrongModel(f"its images have {side} pixels a side, and {largest_side} is the most here")
+    if max(sides) * patch > largest_side:
+        raise WrongModel(f"its images have {max(sides) * patch} pixels a side, and {largest_side} is the most here")
     if rows is not None and rows - 1 > most_classes:
         raise WrongModel(f"it has {rows - 1:,} classes, and {most_classes:,} is the most here")
     if channels % patch**2 or channels // patch**2 not in (1, 2, 3, 4):
         raise WrongModel(f"its network has {channels} channels, which are no image in patches of {patch}")
     names = None if rows is None else class_names_of(index.get("id2label") or {}, rows - 1)
     _refuse_other_files(folder)
-    shapes = read_shapes(folder / WEIGHTS)
-    check_sizes(config, shapes)
     check_schedule(schedule)
-    return Components(side, names, config, kind, schedule, shapes)
+    return Components(names, config, kind, schedule, read_shapes(folder / WEIGHTS))
 
 
 def component(index: dict[str, Any], name: str) -> str:
@@ -216,23 +262,6 @@ def refuse_large_numbers(config: dict[str, Any], most: int, place: str, **others
                 raise WrongModel(f"{key} {place} is {str(number)[:20]}, and there is room for {largest:,}")
 
 
-def check_sizes(config: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> None:
-    """Checks that numbers in `unet/config.json` are at most the widest dimension of the weights, and that every layer
-    has tensors. Only `sample_size`, which does not appear in weights, is bounded by `LARGEST_SIDE`. Raises
-    `WrongModel`."""
-    if config.get("quantization_config") is not None:
-        raise WrongModel("its weights are quantized, and releases have plain ones")
-    refuse_large_numbers(config, widest(shapes), f"in {UNET_CONFIG}", sample_size=LARGEST_SIDE)
-    layers, levels = config.get("layers_per_block", 2), config.get("block_out_channels", (1,) * 4)
-    if not whole(layers) or not isinstance(levels, list | tuple) or layers * len(levels) > len(shapes):
-        raise WrongModel(f"{UNET_CONFIG} describes more layers than its weights have")
-
-
-def widest(shapes: dict[str, tuple[int, ...]]) -> int:
-    """Returns the largest dimension of the tensors."""
-    return max((side for shape in shapes.values() for side in shape), default=0)
-
-
 def check_schedule(config: dict[str, Any]) -> None:
     """Checks the numbers of a scheduler's configuration. Raises `WrongModel`."""
     refuse_large_numbers(config, MOST_NOISE_LEVELS, "of its scheduler")
@@ -264,8 +293,7 @@ def load_whole(kind: Any, folder: Path) -> Any:
         folder (`Path`): Folder with its configuration and its weights alone, see `these_alone`.
 
     Raises:
-        WrongModel: Weights are missing, superfluous, or no numbers. Other errors are in `WRONG`, or a
-            `SafetensorError`.
+        WrongModel: Weights are missing, superfluous, or no numbers. Other errors are in `WRONG`.
     """
     model, report = kind.from_pretrained(
         folder, use_safetensors=True, low_cpu_mem_usage=False, output_loading_info=True

@@ -83,7 +83,7 @@ class LatentArtefact:
 def load_adapters(base: LatentBase, path: Path) -> None:
     """Merges LoRA matrices into the weights of their base, so that drawing costs no more than from the base. Raises
     `IntegrityError` if they do not fit."""
-    from safetensors import SafetensorError, safe_open
+    from safetensors.torch import load_file
 
     if importlib.util.find_spec("peft") is None:
         raise UsageError("Adapters need a package: pip install diffusers_dp[lora].")
@@ -91,8 +91,7 @@ def load_adapters(base: LatentBase, path: Path) -> None:
         shapes = read_shapes(path)
         if not all(len(shape) in (2, 4) for shape in shapes.values()):
             raise ValueError("some are no matrices")
-        with safe_open(path, "pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        tensors = load_file(path)
         prefix = f"{base.network_name}."
         if not tensors or not all(name.startswith(prefix) for name in tensors):
             raise ValueError("they are of another network")
@@ -103,7 +102,7 @@ def load_adapters(base: LatentBase, path: Path) -> None:
         if not loaded == sum("lora_" in name for name in tensors) == len(tensors):
             raise ValueError("some have no layer in the base, or no partner")
         base.network.fuse_lora()
-    except (*WRONG, WrongModel, SafetensorError) as error:
+    except (*WRONG, WrongModel) as error:
         raise IntegrityError(f"{path} are no adapters of this base ({first_line(error)}).") from None
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import diffusers
 import torch
 from diffusers import DiffusionPipeline, DiTPipeline, StableDiffusion3Pipeline, StableDiffusionPipeline
+from huggingface_hub.errors import StrictDataclassError
 
 from ..data.public_images import licence_of
 from ..errors import IntegrityError, UsageError, first_line
@@ -23,9 +24,9 @@ from ..models.latent_pipeline import LatentImagePipeline
 from ..models.unet import latent_unet
 from ..verify import check_base
 from ..words import BASE_FILE, RECEIPT_NAME
-from .components import WrongModel, load_whole, quiet, read_json, these_alone
+from .components import WRONG, WrongModel, load_whole, quiet, read_json, these_alone
 from .hub import fetch_release, fetch_snapshot
-from .latent_checks import TEXT_ENCODERS, TOKENIZERS, WRONG_COMPONENT, check_component, check_loaded
+from .latent_checks import TEXT_ENCODERS, TOKENIZERS, check_component, check_loaded
 
 
 WEIGHTS = "diffusion_pytorch_model.safetensors"
@@ -229,7 +230,7 @@ def _load(folder: Path, root: Path, index: dict[str, Any], kind: str, components
             pipeline = KINDS[kind][0].from_pretrained(folder, use_safetensors=True, **given)
         check_loaded(pipeline)
         return pipeline
-    except WRONG_COMPONENT as error:
+    except (*WRONG, WrongModel, StrictDataclassError) as error:
         raise UsageError(f"{named} is not taken ({part}: {first_line(error)}); choose another.") from None
 
 

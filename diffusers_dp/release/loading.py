@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from ..data.layouts import open_picture
-from ..errors import IntegrityError, UsageError, first_line
+from ..errors import IntegrityError, UsageError
 from ..verify import (
     ADAPTERS,
     NO_CARD,
@@ -42,6 +42,7 @@ from .components import (
     check_model,
     class_names_of,
     read_json,
+    refused,
     try_scheduler,
 )
 from .hub import fetch_release
@@ -105,7 +106,8 @@ class ModelRelease(Release):
         Raises:
             IntegrityError: The release is not of this library, or larger than these limits.
         """
-        return check_components(self.name, self.folder, largest_side, most_classes).class_names
+        with refused(self.name):
+            return check_components(self.folder, largest_side, most_classes).class_names
 
     @cached_property
     def pipeline(self) -> "DPImagePipeline":
@@ -115,15 +117,12 @@ class ModelRelease(Release):
         return pipeline
 
     def load(self, **arguments: Any) -> "DPImagePipeline":
-        check_model(self.name, check_components(self.name, self.folder))
-        from safetensors import SafetensorError
-
         from ..pipelines import DPImagePipeline
 
+        with refused(self.name):
+            check_model(check_components(self.folder))
         try:
             return DPImagePipeline.from_pretrained(self.folder, **{**arguments, "use_safetensors": True})
-        except SafetensorError:
-            raise IntegrityError(f"'{self.name}' was not loaded: its weights are damaged.") from None
         except WRONG as error:
             if arguments:  # they may be wrong, so the caller gets the error
                 raise
@@ -154,14 +153,12 @@ class LatentRelease(ModelRelease):
         Raises:
             IntegrityError: A field is not valid.
         """
-        try:
+        with refused(self.name):
             index = read_json(self.folder / "model_index.json")
             labels, prompts, base = (index.get(key) for key in ("id2label", "class_prompts", "base"))
             if labels is not None:
                 if not isinstance(labels, dict) or not 0 < len(labels) <= MOST_CLASSES:
                     raise WrongModel(f"its id2label names no classes, or more than {MOST_CLASSES:,}")
-                if set(labels) != {str(number) for number in range(len(labels))}:
-                    raise WrongModel("its classes are not numbered")
                 labels = dict(enumerate(class_names_of(labels, len(labels))))
             if prompts is not None and not are_texts(prompts):
                 raise WrongModel("its class_prompts are no list of texts")
@@ -169,14 +166,13 @@ class LatentRelease(ModelRelease):
                 base = None
             elif problem := next(check_reference(base), None) if isinstance(base, dict) else "Adapters need a base.":
                 raise WrongModel(problem.rstrip("."))
-        except WrongModel as error:
-            raise IntegrityError(f"'{self.name}' is not opened: {error}.") from None
         return {"id2label": labels, "class_prompts": prompts, "base": base}
 
     def described_classes(self, largest_side: int, most_classes: int) -> tuple[str, ...] | None:
         labels = self._index["id2label"]
-        if labels is not None and len(labels) > most_classes:
-            raise IntegrityError(f"'{self.name}' is not opened: it has more than {most_classes:,} classes.")
+        with refused(self.name):
+            if labels is not None and len(labels) > most_classes:
+                raise WrongModel(f"it has more than {most_classes:,} classes")
         return None if labels is None else tuple(labels.values())
 
     @property
@@ -199,13 +195,11 @@ class LatentRelease(ModelRelease):
         else:
             found = referenced_base(index["base"], self.base)
             load_adapters(found, self.folder / LORA_FILE)
-        try:
+        with refused(self.name):
             pipeline = drawing_pipeline(found, index["id2label"], index["class_prompts"])
             try_scheduler(pipeline.scheduler)
             if max(pipeline.image_shape[1:]) > LARGEST_SIDE:
-                raise ValueError(f"its images have more than {LARGEST_SIDE} pixels a side")
-        except (*WRONG, WrongModel) as error:
-            raise IntegrityError(f"'{self.name}' is not opened: it cannot draw ({first_line(error)}).") from None
+                raise WrongModel(f"its images have more than {LARGEST_SIDE} pixels a side")
         return pipeline
 
     @property

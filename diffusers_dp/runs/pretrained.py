@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from diffusers import DDIMScheduler, EDMDPMSolverMultistepScheduler, UNet2DModel
-from safetensors import SafetensorError
 from torch import nn
 
 from ..data.public_images import licence_of
@@ -26,11 +25,10 @@ from ..release.components import (
     UNET,
     WRONG,
     WrongModel,
-    build_empty,
     check_class_name,
     check_schedule,
-    check_sizes,
     component,
+    empty_unet,
     load_whole,
     quiet,
     read_json,
@@ -124,7 +122,7 @@ def load_pretrained(
         check_size(unet, image_shape, patch_size)
         check_layers(unet)
         origin = _origin(name, folder, weights)
-    except (*WRONG, WrongModel, SafetensorError) as error:
+    except (*WRONG, WrongModel) as error:
         raise UsageError(f"{FLAG} {name} is not taken: {first_line(error)}; choose another model.") from None
     for layer in unet.modules():
         if isinstance(layer, nn.Dropout):  # its masks would come from a seeded source, and draws must be secret
@@ -219,8 +217,7 @@ def _unet(folder: Path, index: dict[str, Any]) -> tuple[UNet2DModel, Path]:
         raise WrongModel(f"it has no {WEIGHTS}, and pickles are not loaded: save it again with safetensors")
     config, shapes = read_json(place / "config.json"), read_shapes(place / WEIGHTS)
     check_class_name(config, (UNET,), "its config.json")
-    check_sizes(config, shapes)
-    build_empty(config, shapes)
+    empty_unet(config, shapes)
     with these_alone(place, ("config.json", WEIGHTS)) as alone, quiet():
         return load_whole(UNet2DModel, alone).float(), place / WEIGHTS
 

@@ -132,8 +132,8 @@ STATED_FILES = (
     Fault(
         "an index of a base names weights that are elsewhere",
         "diffusers_dp/release/latent_checks.py",
-        "isinstance(file, str) and file in here for",
-        "isinstance(file, str) for",
+        "place / str(file) in weights for",
+        "True for",
         (f"{OF_A_BASE}an_index_that_names_files_outside_is_refused",),
     ),
     Fault(

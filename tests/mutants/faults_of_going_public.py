@@ -70,8 +70,8 @@ GOING_PUBLIC = (
     Fault(
         "a stranger's model is loaded unseen",
         HUB,
-        "        check_model(self.name, check_components(self.name, self.folder))\n",
-        "",
+        "            check_model(check_components(self.folder))\n",
+        "            pass\n",
         ("release/test_components.py::test_nothing_is_loaded_though_the_receipt_is_consistent",),
     ),
     Fault(
@@ -79,13 +79,6 @@ GOING_PUBLIC = (
         COMPONENTS,
         'component(index, "unet") != UNET or kind not in SCHEDULERS',
         'component(index, "unet") != UNET',
-        ("release/test_components.py::test_a_trap_is_refused_in_one_sentence",),
-    ),
-    Fault(
-        "a configuration may describe more layers than there are weights",
-        COMPONENTS,
-        " or layers * len(levels) > len(shapes)",
-        "",
         ("release/test_components.py::test_a_trap_is_refused_in_one_sentence",),
     ),
     Fault(

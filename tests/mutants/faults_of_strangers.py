@@ -9,7 +9,7 @@ SHELF, BASE, TABLES, RECORDS = (
     "diffusers_dp/data/records.py",
 )  # fmt: skip
 READER, CHECKS, LAUNCH, RECIPES, FOLDER = (
-    "diffusers_dp/release/image_tables.py", "diffusers_dp/release/latent_checks.py", "diffusers_dp/runs/launch.py",
+    "diffusers_dp/release/image_tables.py", "diffusers_dp/release/components.py", "diffusers_dp/runs/launch.py",
     "diffusers_dp/methods/recipes.py", "diffusers_dp/runs/folder.py",
 )  # fmt: skip
 PAGES, STRANGE, WRONG = (

@@ -67,7 +67,7 @@ def test_a_release_of_each_kind(places, place, kind, classes):
     ("fields", "words"),
     [
         ({"id2label": {}}, "names no classes"),
-        ({"id2label": {"1": "a"}}, "not numbered"),
+        ({"id2label": {"1": "a"}}, "does not have"),
         ({"id2label": {"0": 1}}, "no text"),
         ({"class_prompts": "a"}, "no list of texts"),
         ({"base": None}, "need a base"),

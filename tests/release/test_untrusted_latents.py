@@ -12,8 +12,7 @@ import torch
 
 from diffusers_dp import load_verified, verify
 from diffusers_dp.errors import DiffusersDPError
-from diffusers_dp.release.components import WrongModel
-from diffusers_dp.release.latent_checks import _bounded
+from diffusers_dp.release.components import WrongModel, bounded
 from support.hostile_latents import ADAPTER_TRAPS, HARMLESS, MERGED_TRAPS, index
 from support.latent_releases import latent_release
 from support.latents import stable_diffusion
@@ -93,14 +92,14 @@ def test_verify_checks_the_type_of_what_it_knows(fields, releases, tmp_path, cap
 def test_building_ends_with_the_weights_that_there_are():
     """Whatever a configuration is called that asks for more layers, or for larger ones."""
     built = []
-    with pytest.raises(WrongModel, match="more weights than there are"), _bounded(tensors=4, numbers=10**6):
+    with pytest.raises(WrongModel, match="more weights than there are"), bounded(tensors=4, numbers=10**6):
         for _ in range(10**6):
             built.append(torch.nn.Linear(2, 2, device="meta"))
     assert len(built) <= 12
-    with pytest.raises(WrongModel, match="more weights than there are"), _bounded(tensors=4, numbers=100):
+    with pytest.raises(WrongModel, match="more weights than there are"), bounded(tensors=4, numbers=100):
         torch.nn.Linear(100, 100, device="meta")
-    with pytest.raises(WrongModel, match="more layers than there are"), _bounded(tensors=4, numbers=100):
+    with pytest.raises(WrongModel, match="more layers than there are"), bounded(tensors=4, numbers=100):
         torch.nn.Sequential(*(torch.nn.ReLU() for _ in range(10_000)))
-    with _bounded(tensors=4, numbers=10):
+    with bounded(tensors=4, numbers=10):
         torch.nn.Linear(2, 2)
     torch.nn.Linear(100, 100)  # the bound is gone
