@@ -4,7 +4,7 @@ import hashlib
 import json
 import math
 import os
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from tqdm.auto import tqdm
 
 from ..errors import UsageError
 from ..randomness.keyed_hash import DIGEST, digests_of, has_id, is_held_out
-from .cache import damaged, fingerprint, new_cache, new_npy, open_cache
+from .cache import damaged, fingerprint, new_cache, open_cache
 from .decoding_workers import map_in_processes
 from .parts import Decoder, part_length, parts_of
 from .records import Records
@@ -138,8 +138,7 @@ def load_images(data: DataSource, facts: PublicFacts, cache_dir: str | Path) -> 
     loaded: the arrays are memory maps. Other flags, or other local files, are decoded anew. Which images are held out
     follows from their ids: a record that is missing or damaged moves no other.
 
-    Each process holds about 16 MiB of images, and one byte for each image. The first holds 16 bytes more for each unit
-    of several images, or where a column has the ids.
+    Each process holds about 16 MiB of images, and the first about 100 bytes for each image.
 
     Args:
         data (`DataSource`): Which images.
@@ -289,29 +288,23 @@ def _decode(data: DataSource, facts: PublicFacts, records: Records, left_out: np
         max_pixels=data.max_image_pixels, value_range=data.value_range,
     )  # fmt: skip
     num_processes = min(_num_cores(), capacity // (PARTS_OF_A_PROCESS * length))
-    numbers: dict[bytes, int] = {}  # of the units
-    with ExitStack() as stack:
-        files = {"readable": stack.enter_context(new_npy(folder / "readable.npy", "|b1", num_images))}
-        files["ids"] = stack.enter_context(new_npy(folder / "ids.npy", DIGEST.str, num_images))
-        if decoder.labelled:
-            files["labels"] = stack.enter_context(new_npy(folder / "labels.npy", "<i8", num_images))
-        if by_unit:
-            files["units"] = stack.enter_context(new_npy(folder / "units.npy", "<i8", num_images))
-        bar = stack.enter_context(tqdm(total=capacity, desc="Reading images", unit="image"))
-        decoded = stack.enter_context(
-            closing(map_in_processes(decoder, parts_of(left_out, facts.image_shape), num_processes))
-        )
-        for labels, readable, digests in decoded:
-            files["readable"].write(readable.tobytes())
-            files["ids"].write(digests.tobytes())
-            if decoder.labelled:
-                files["labels"].write(labels.astype("<i8").tobytes())
-            if by_unit:
-                found = (bytes(digest) for digest in digests)
-                places = [numbers.setdefault(each, len(numbers)) if any(each) else 0 for each in found]
-                files["units"].write(np.array(places, dtype="<i8").tobytes())
+    decoded = map_in_processes(decoder, parts_of(left_out, facts.image_shape), num_processes)
+    found = []
+    with closing(decoded), tqdm(total=capacity, desc="Reading images", unit="image") as bar:
+        for part in decoded:
+            found.append(part)
             bar.update(min(length, capacity - bar.n))
         bar.update(capacity - bar.n)  # the bar ends at the declared number, however many images there are
+    labels, readable, ids = map(np.concatenate, zip(*found))
+    arrays = {"readable": readable, "ids": ids}
+    if decoder.labelled:
+        arrays["labels"] = labels
+    numbers: dict[bytes, int] = {}  # of the units
+    if by_unit:
+        digests = (bytes(digest) for digest in ids)
+        arrays["units"] = np.array([numbers.setdefault(each, len(numbers)) if any(each) else 0 for each in digests])
+    for name, array in arrays.items():
+        np.save(folder / f"{name}.npy", array)
     # How many units a hash holds out varies: with all of them, as the door counts, no data set is refused by chance.
     if len(numbers) > facts.num_units + facts.held_out:
         raise UsageError(

@@ -2,7 +2,6 @@
 """Images are decoded part by part, each part into its place in a file. Other processes import this, so nothing here
 loads torch."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,37 +17,19 @@ from .records import Records
 PART_BYTES, PART_IMAGES = 2**24, 4096
 
 
-@dataclass(frozen=True)
-class Part:
-    """A part of the records, to be decoded at once.
-
-    Args:
-        start, stop (`int`): Positions among the records.
-        row (`int`): The place of its first image among the decoded ones.
-        left_out (`np.ndarray` of bool, shape `[stop - start]`): Records that are not decoded.
-    """
-
-    start: int
-    stop: int
-    row: int
-    left_out: np.ndarray
-
-    def __len__(self) -> int:
-        return int((~self.left_out).sum())
+#: The place of its first image among the decoded ones, and the positions of its records, int64 `[k]`.
+Part = tuple[int, np.ndarray]
 
 
-def parts_of(left_out: np.ndarray, image_shape: tuple[int, int, int]) -> Iterator[Part]:
+def parts_of(left_out: np.ndarray, image_shape: tuple[int, int, int]) -> list[Part]:
     """Parts of as many records as may be in memory, in order.
 
     Args:
         left_out (`np.ndarray` of bool, shape `[n]`): Which of n records are not decoded.
         image_shape (`tuple[int, int, int]`): (C, H, W).
     """
-    row, length = 0, part_length(image_shape)
-    for start in range(0, len(left_out), length):
-        part = Part(start, min(start + length, len(left_out)), row, left_out[start : start + length])
-        yield part
-        row += len(part)
+    kept, length = np.flatnonzero(~left_out), part_length(image_shape)
+    return [(row, kept[row : row + length]) for row in range(0, len(kept), length)]
 
 
 def part_length(image_shape: tuple[int, int, int]) -> int:
@@ -90,20 +71,17 @@ class Decoder:
             `tuple[np.ndarray, np.ndarray, np.ndarray]`: Label of each image (int64, 0 where not readable), whether it
             is readable (bool), and the digest of its id (zeros where it has none).
         """
-        images = np.zeros((len(part), *self.image_shape), dtype=np.uint8)
-        labels, readable = np.zeros(len(part), dtype=np.int64), np.zeros(len(part), dtype=bool)
-        digests = np.zeros(len(part), dtype=DIGEST)
-        row = 0
-        for left_out, (encoded, label, identifier) in zip(part.left_out, self.records.read(part.start, part.stop)):
-            if left_out:
-                continue
+        row, places = part
+        images = np.zeros((len(places), *self.image_shape), dtype=np.uint8)
+        labels, readable = np.zeros(len(places), dtype=np.int64), np.zeros(len(places), dtype=bool)
+        digests = np.zeros(len(places), dtype=DIGEST)
+        for number, (encoded, label, identifier) in enumerate(self.records.read(places.tolist())):
             image = decode_image(encoded, self.image_shape, self.max_pixels, self.value_range)
-            digests[row] = digests_of([identifier])[0]
+            digests[number] = digests_of([identifier])[0]
             if image is not None and identifier is not None and (not self.labelled or label is not None):
-                images[row], labels[row], readable[row] = image, label or 0, True
-            row += 1
+                images[number], labels[number], readable[number] = image, label or 0, True
         # Written, not mapped: a full disk is then an error and not a signal.
         with open(self.path, "r+b") as file:
-            file.seek(self.offset + part.row * int(np.prod(self.image_shape)))
+            file.seek(self.offset + row * int(np.prod(self.image_shape)))
             file.write(images.data)
         return labels, readable, digests

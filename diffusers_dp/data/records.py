@@ -2,7 +2,7 @@
 """The records of a source, read in any part: an encoded image, its class, its id. They travel to another process as
 a list of files, not as images."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -31,9 +31,8 @@ class Records(Protocol):
 
     def __iter__(self) -> Iterator[Record]: ...
 
-    def read(self, start: int, stop: int) -> Iterator[Record]:
-        """Those from `start` up to, without, `stop`; one after the other, so that they are never in memory
-        together."""
+    def read(self, places: Sequence[int]) -> Iterator[Record]:
+        """Those at these positions, one after the other, so that they are never in memory together."""
 
     def ids(self) -> Iterator[Id]:
         """The ids of all records, in order. No image is read."""
@@ -42,8 +41,8 @@ class Records(Protocol):
 class ListedRecords(list[Record]):
     """Records that are all known, such as the files of a folder."""
 
-    def read(self, start: int, stop: int) -> Iterator[Record]:
-        return iter(self[start:stop])
+    def read(self, places: Sequence[int]) -> Iterator[Record]:
+        return (self[place] for place in places)
 
     def ids(self) -> Iterator[Id]:
         return (record[2] for record in self)
@@ -76,13 +75,13 @@ class DatasetRecords:
         return len(self.dataset)
 
     def __iter__(self) -> Iterator[Record]:
-        return self.read(0, len(self))
+        return self.read(range(len(self)))
 
-    def read(self, start: int, stop: int) -> Iterator[Record]:
+    def read(self, places: Sequence[int]) -> Iterator[Record]:
         """Raises `UsageError` where a file of the dataset cannot be read."""
         label_column = None if self.class_names is None else self.label_column
         columns = dict.fromkeys(name for name in (self.image_column, label_column, self.id_column) if name is not None)
-        for number, row in self._rows(start, min(stop, len(self)), list(columns), ROWS_AT_ONCE):
+        for number, row in self._rows(places, list(columns), ROWS_AT_ONCE):
             label = None if label_column is None else self._label(row[label_column])
             image = _own(_encoded(row[self.image_column]), self.roots)
             yield image, label, self._id(number, row[self.id_column] if self.id_column else None)
@@ -91,7 +90,7 @@ class DatasetRecords:
         if self.id_column is None:
             yield from range(len(self))
             return
-        for number, row in self._rows(0, len(self), [self.id_column], IDS_AT_ONCE):
+        for number, row in self._rows(range(len(self)), [self.id_column], IDS_AT_ONCE):
             yield self._id(number, row[self.id_column])
 
     def _label(self, value: Any) -> int | None:
@@ -108,13 +107,14 @@ class DatasetRecords:
         is_class = hasattr(self.dataset.features[self.id_column], "names")
         return None if is_class and isinstance(found, int) and found < 0 else found
 
-    def _rows(self, start: int, stop: int, columns: list[str], size: int) -> Iterator[tuple[int, dict[str, Any]]]:
+    def _rows(self, places: Sequence[int], columns: list[str], size: int) -> Iterator[tuple[int, dict[str, Any]]]:
         """Numbers and values of rows, `size` in memory at a time. Text that is not UTF-8 is `None` in its own record
         alone."""
         dataset = self.dataset.select_columns(columns).with_format("arrow")
-        for first in range(start, stop, size):
+        for first in range(0, len(places), size):
+            numbers = places[first : first + size]
             try:
-                table = dataset[first : min(first + size, stop)]
+                table = dataset[numbers]
                 found = {name: values_of(table[name]) for name in columns}
             except Exception as error:  # of Arrow or the file system
                 reason = first_line(error)
@@ -123,8 +123,8 @@ class DatasetRecords:
                     "it.",
                     field="dataset_name",
                 ) from None
-            for offset, values in enumerate(zip(*found.values())):
-                yield first + offset, dict(zip(columns, values))
+            for number, values in zip(numbers, zip(*found.values())):
+                yield number, dict(zip(columns, values))
 
 
 def values_of(column: Any) -> list[Any]:

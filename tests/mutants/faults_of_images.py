@@ -86,22 +86,22 @@ IMAGES = (
     Fault(
         "images lie where validation images would",
         PARTS,
-        "part.row * int(",
-        "part.start * int(",
+        "row * int(",
+        "int(places[0]) * int(",
         ("data/test_image_cache.py::test_the_same_arrays_as_in_memory",),
     ),
     Fault(
         "the last image of a part is the first of the next one",
         PARTS,
-        "min(start + length, len(left_out)), row, left_out[start : start + length]",
-        "min(start + length + 1, len(left_out)), row, left_out[start : start + length + 1]",
+        "kept[row : row + length]",
+        "kept[row : row + length + 1]",
         ("data/test_image_cache.py::test_the_same_arrays_as_in_memory",),
     ),
     Fault(
         "the bar counts the images that are readable",
         DATA,
         "            bar.update(min(length, capacity - bar.n))",
-        "            bar.update(int(readable.sum()))",
+        "            bar.update(int(part[1].sum()))",
         ("data/test_image_cache.py::test_nothing_is_said_of_broken_images",),
     ),
     Fault(

@@ -12,7 +12,7 @@ from diffusers_dp.data.parts import Decoder
 
 class FullDisk(Decoder):
     def __call__(self, part):
-        if part.start >= 8:
+        if part[0] >= 8:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return super().__call__(part)
 
@@ -33,7 +33,7 @@ class DamagedRows:
         return DamagedRows(self.dataset.with_format(kind))
 
     def __getitem__(self, rows):
-        if rows.stop > 8:
+        if max(rows) >= 8:
             raise OSError("a stripe is gone")
         return self.dataset[rows]
 
