@@ -1,6 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Format 1, `docs/release.md`: a release and a stopped run that were kept when it was fixed. Every later version verifies
-and draws from the one, and finishes the other. Nobody makes them again."""
+"""Format 1, `docs/release.md`: a release and a stopped run that were kept when it was fixed. Every later version
+verifies and draws from the one, and finishes the other. Nobody makes them again."""
 
 import shutil
 
