@@ -26,7 +26,7 @@ def dearest(number: int, rows: Iterable[LedgerRow], ledger: PrivacyLedger) -> li
     rows = list(rows)
     if number > len(rows):
         raise UsageError(
-            f"--query_slack is {number}, more than the {len(rows)} queries of the plan: give at most that."
+            f"--query_slack {number} is more than the {len(rows)} queries of the plan: give at most that."
         )
     empty = PrivacyLedger(
         None, target_epsilon=ledger.target_epsilon, target_delta=ledger.target_delta, num_images=ledger.num_images

@@ -116,7 +116,7 @@ def test_slack_keeps_budget_for_one_answer_and_names_whose(tmp_path):
     ledger.reserve(plan.rows[names[1]])
     with pytest.raises(BudgetExceeded, match=f"answer of {names[1]}"):
         check(plan, ledger, tmp_path)
-    with pytest.raises(UsageError, match="--query_slack is 3, more than the 2 queries of the plan"):
+    with pytest.raises(UsageError, match="--query_slack 3 is more than the 2 queries of the plan"):
         plan_run(load_config([*OF_FETA, "--query_slack", "3"]), FACTS)
     with pytest.raises(UsageError, match="leaves nothing of --target_epsilon 2"):
         plan_run(load_config([*OF_FETA, "--query_slack", "1", "--budget", "frequency_features=0.7"]), FACTS)
