@@ -193,7 +193,7 @@ class TrainingRun(Generic[Config]):
         """
         if query.name in self._asked:
             raise UsageError(
-                f"'{query.name}' was asked already, and has one answer: plan one query for each, with a name of its own."
+                f"'{query.name}' was asked already, and has one answer: give a second query its own name."
             )
         row, door = self.plan.rows[query.name], self._door(images)
         stored = self.answers.ask(
