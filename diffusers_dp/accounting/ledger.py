@@ -9,6 +9,7 @@ Neighbouring data sets differ in **one image that is zeroed out**; the number of
 `ledger_costs.py` adds up the rows, and `epsilon.py` computes the numbers. Nothing here loads torch.
 """
 
+import math
 import numbers
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -49,6 +50,9 @@ class PrivacyLedger(LedgerCosts):
             binds later releases at this delta, as the bounds of earlier releases bind this one at theirs.
         release_id (`str`, *optional*): Name of this release in the shared file.
         others (sequence of `ReleaseRows`): Other releases, for a ledger in memory.
+        has_guarantee (`bool`): False of a run with `--target_epsilon inf`, for comparison with the papers' rows at
+            epsilon = infinity. Such a ledger grants every row without noise and no other; its epsilon is infinite. It
+            has no receipt, so the run cannot be released.
 
     Attributes:
         dataset_bounds (list of `Bound`): Bounds promised to releases on their sum; no bound implies another.
@@ -60,8 +64,6 @@ class PrivacyLedger(LedgerCosts):
         UsageError: A value is outside its range, or another process writes to the data set's ledger.
         IntegrityError: The file is damaged, edited, or was written for another budget or other public facts.
     """
-
-    has_guarantee = True  # False in `unprotected_ledger.UnprotectedLedger`
 
     def __init__(
         self,
@@ -77,9 +79,13 @@ class PrivacyLedger(LedgerCosts):
         dataset_epsilon: float | None = None,
         release_id: str | None = None,
         others: Sequence[ReleaseRows] = (),
+        has_guarantee: bool = True,
     ) -> None:
         self.path = None if path is None else Path(path)
-        self.target_epsilon = self._checked_target(target_epsilon)
+        self.has_guarantee = has_guarantee
+        self.target_epsilon = finite_number(target_epsilon, field="target_epsilon") if has_guarantee else math.inf
+        if not self.target_epsilon > 0:
+            raise UsageError(f"must be above 0, not {target_epsilon}.", field="target_epsilon")
         self.target_delta = finite_number(target_delta, field="target_delta")
         if not 0 < self.target_delta < 1:
             raise UsageError(f"must lie strictly between 0 and 1, not {target_delta}.", field="target_delta")
@@ -237,9 +243,3 @@ class PrivacyLedger(LedgerCosts):
         """Writes the step counts of open reservations to disk (at checkpoints, and when a run ends)."""
         if any(self._rows[number]["steps_executed"] for number in self._open):
             self._file.rewrite()
-
-    def _checked_target(self, target_epsilon: float) -> float:
-        target = finite_number(target_epsilon, field="target_epsilon")
-        if not target > 0:
-            raise UsageError(f"must be above 0, not {target_epsilon}.", field="target_epsilon")
-        return target

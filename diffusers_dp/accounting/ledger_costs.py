@@ -2,6 +2,7 @@
 """What the rows of a ledger cost, and the noise that a further query needs. Nothing here writes or grants, and
 nothing loads torch."""
 
+import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import replace
@@ -24,6 +25,7 @@ class LedgerCosts:
 
     target_epsilon: float
     target_delta: float
+    has_guarantee: bool
     num_images: int
     accountant: str
     dataset_bounds: list[Bound]
@@ -45,6 +47,8 @@ class LedgerCosts:
 
         Uses PLD, the only accountant that supports every query.
         """
+        if not self.has_guarantee:
+            return math.inf
         together = self._with_others(self._composition(extra))
         return accounting.cost(together, self.sum_target, self.target_delta if delta is None else delta, "pld")
 
@@ -85,7 +89,7 @@ class LedgerCosts:
         """
         shares: dict[str, float] = {}
         asked = self._file.own.asked
-        if asked:
+        if asked and self.has_guarantee:
             composition = self._composition()
             _, at = accounting.rdp_epsilon(composition, self.target_delta)
             total = accounting.rdp(composition)[at]
@@ -124,6 +128,8 @@ class LedgerCosts:
         Raises:
             UsageError: The rows so far use up the target, or one of `dataset_bounds`.
         """
+        if not self.has_guarantee:
+            return 0.0
         row = LedgerRow("the remaining steps", mechanism, steps)  # reports a wrong number of steps first
         spent = self.epsilon(extra=self.set_aside)
         if not spent < self.target_epsilon:
@@ -164,6 +170,8 @@ class LedgerCosts:
         Raises:
             UsageError: The share is not in (0, 1), or the target is too small for RDP at the known orders.
         """
+        if not self.has_guarantee:
+            return 0.0
         if not 0 < share < 1:
             raise UsageError(f"The share of the budget must lie strictly between 0 and 1, not {share}.")
         row = LedgerRow("the query", mechanism, steps)
@@ -173,10 +181,12 @@ class LedgerCosts:
 
     def _check_noise(self, row: LedgerRow) -> None:
         """Checks each row before it is written and before it is counted."""
-        if not row.mechanism.has_noise:
+        if not row.mechanism.has_noise and self.has_guarantee:
             raise UsageError(
                 f"{row.name!r} is asked without noise, which no budget can pay for: give a noise multiplier."
             )
+        if row.mechanism.has_noise and not self.has_guarantee:
+            raise UsageError(f"{row.name!r} is asked with noise, but runs with --target_epsilon inf add no noise.")
 
     @property
     def _target(self) -> tuple[float, float]:
@@ -188,13 +198,15 @@ class LedgerCosts:
         return compose([*self._file.own.asked, *extra])
 
     def _cost(self, composition: Composition, accountant: str | None = None) -> float:
+        if not self.has_guarantee:
+            return math.inf
         accountant = self.accountant if accountant is None else known_accountant(accountant)
         return accounting.cost(composition, *self._target, accountant)
 
     def _affords(self, composition: Composition) -> bool:
         # Fewer steps never cost more, so a training loop whose total was checked once needs no further computation.
         known = dict(self._affordable)
-        if all(count <= known.get(event, 0) for event, count in composition):
+        if not self.has_guarantee or all(count <= known.get(event, 0) for event, count in composition):
             return True
         affordable = self._within(composition) and self._broken_bound(composition) is None
         if affordable:

@@ -102,4 +102,4 @@ def gradient_row(
         UsageError: A value is outside its range.
     """
     facts = {"clip_norm": max_grad_norm, "normaliser": normaliser, "noise_multiplicity": noise_multiplicity}
-    return LedgerRow(TEACHERS if mechanism.who.has_teachers else DP_SGD, mechanism, steps, facts)
+    return LedgerRow(TEACHERS if mechanism.has_teachers else DP_SGD, mechanism, steps, facts)

@@ -175,7 +175,7 @@ def sampler_checks(watch: Watch, declared: Declared, visible: np.ndarray) -> lis
         ]
     total, trials = int(counts.sum()), turns * len(visible)
     checks.append(random_check("sampler: rate", total / trials, q, binomial_p_value(total, trials, q)))
-    if not mechanism.who.by_coins:
+    if not mechanism.by_coins:
         return checks
     return [
         *checks,

@@ -4,9 +4,9 @@ torch."""
 from .banded import Banded
 from .everyone import Everyone
 from .kinds import KINDS, mechanism_of, sampled
-from .mechanism import Mechanism, NoNoise
+from .mechanism import Mechanism
 from .poisson import Poisson
 from .shares import Shares
 
 
-__all__ = ["KINDS", "Banded", "Everyone", "Mechanism", "NoNoise", "Poisson", "Shares", "mechanism_of", "sampled"]
+__all__ = ["KINDS", "Banded", "Everyone", "Mechanism", "Poisson", "Shares", "mechanism_of", "sampled"]

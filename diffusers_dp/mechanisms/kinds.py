@@ -7,12 +7,12 @@ from typing import Any
 from ..errors import UsageError
 from .banded import Banded
 from .everyone import Everyone
-from .mechanism import Mechanism, NoNoise
+from .mechanism import NON_PRIVATE, Mechanism
 from .poisson import Poisson
 from .shares import Shares
 
 
-#: Of two that have one name in a ledger, the one with more facts comes first. Each can go without noise (`NoNoise`).
+#: Of two that have one name in a ledger, the one with more facts comes first.
 KINDS: tuple[type[Mechanism], ...] = (Shares, Everyone, Poisson, Banded)
 
 
@@ -23,12 +23,10 @@ def mechanism_of(row: Mapping[str, Any]) -> Mechanism:
         UsageError: The kind is unknown, a value lies outside its range, or facts contradict each other.
         KeyError, TypeError: A value is missing or of another type.
     """
-    if row["mechanism"] == NoNoise.kind:
-        kind = sampled(row["sampling_probability"]).kind
-        like = mechanism_of({**row, "mechanism": kind, "noise_multiplier": 1.0})
-        return NoNoise(like=like, noise_multiplier=row["noise_multiplier"])
+    without = row["mechanism"] == NON_PRIVATE
+    named = {**row, "mechanism": sampled(row["sampling_probability"]).kind} if without else row
     for each in KINDS:
-        if each.is_of(row):
+        if each.is_of(named):
             mechanism = each.read(row)
             stated = {**{name: row.get(name) for name in ("bands", *mechanism.fields)}, **row["query"]}
             meant = {"bands": None, **mechanism.fields, **mechanism.facts}
@@ -52,6 +50,6 @@ def sampled(sample_rate: float, noise_multiplier: float = 1.0, **facts: Any) -> 
     Raises:
         UsageError: A value lies outside its range.
     """
-    everyone = Everyone(noise_multiplier=1.0, **facts)
-    mechanism = everyone if sample_rate == 1 else Poisson(noise_multiplier=1.0, rate=sample_rate, **facts)
-    return mechanism.with_noise(noise_multiplier)
+    if sample_rate == 1:
+        return Everyone(noise_multiplier=noise_multiplier, **facts)
+    return Poisson(noise_multiplier=noise_multiplier, rate=sample_rate, **facts)

@@ -20,6 +20,7 @@ STEPS = 2**18
 NO_EXACT_LATENTS = "--noise exact has no proof for latents, because their last bits were not tried: leave it out."
 #: Facts of a mechanism that no query may state for itself.
 RESERVED = frozenset({"sensitivity", "grid", "max_images_per_unit", "group_key"})
+NON_PRIVATE = "non_private"  # kind of every mechanism without noise, as dp_accounting calls it
 LARGEST_SUM_OF_SQUARES = 1 + 1e-9  # of coefficients scaled to norm 1; any excess is more than rounding
 
 
@@ -30,7 +31,8 @@ class Mechanism:
     A subclass names its kind, its own facts, and what it costs. `privacy.passages` has what is torch about it.
 
     Args:
-        noise_multiplier (`float`): Standard deviation of the noise divided by the sensitivity; finite and above 0.
+        noise_multiplier (`float`): Standard deviation of the noise divided by the sensitivity; finite. 0 is no noise,
+            and no guarantee: only the ledger of a run with `--target_epsilon inf` takes it.
         by_label (`bool`, defaults to `False`): Whether there is a sum for each class. An image has one class, so that
             all sums together are one Gaussian mechanism (FETA-Pro Theorem 3). Units of several images have no such
             row: the mean of a unit is spread over the sums.
@@ -40,7 +42,6 @@ class Mechanism:
 
     Attributes:
         kind (`str`): Its name in ledgers and receipts.
-        has_noise (`bool`): Whether it protects anything.
         one_stream (`bool`): Whether a release has one mechanism of this kind, whose steps have positions.
         has_teachers (`bool`): Whether teachers answer, and not the units.
         by_coins (`bool`): Whether each unit takes part by a coin of its own in each step. An audit expects samples to
@@ -51,7 +52,6 @@ class Mechanism:
     """
 
     kind: ClassVar[str]
-    has_noise: ClassVar[bool] = True
     one_stream: ClassVar[bool] = False
     has_teachers: ClassVar[bool] = False
     by_coins: ClassVar[bool] = True
@@ -63,8 +63,8 @@ class Mechanism:
 
     def __post_init__(self) -> None:
         sigma = finite_number(self.noise_multiplier, "A noise multiplier")
-        if not (sigma > 0 if self.has_noise else sigma == 0):
-            raise UsageError(f"A noise multiplier must be above 0, not {sigma}.")
+        if not sigma >= 0:
+            raise UsageError(f"A noise multiplier must be at least 0, not {sigma}.")
         object.__setattr__(self, "noise_multiplier", sigma)  # numpy's numbers are not JSON
 
     # What it costs.
@@ -101,9 +101,9 @@ class Mechanism:
     # What it is like.
 
     @property
-    def who(self) -> "Mechanism":
-        """The mechanism that says who takes part."""
-        return self
+    def has_noise(self) -> bool:
+        """Whether it protects anything."""
+        return self.noise_multiplier > 0
 
     @property
     def num_groups(self) -> int:
@@ -130,9 +130,7 @@ class Mechanism:
         return ""
 
     def with_noise(self, noise_multiplier: float) -> "Mechanism":
-        """This mechanism with another noise multiplier; 0, of a run without guarantee, makes it one of `NoNoise`."""
-        if noise_multiplier == 0:
-            return NoNoise(like=self)
+        """This mechanism with another noise multiplier."""
         return replace(self, noise_multiplier=noise_multiplier)
 
     def at(self, **facts: Any) -> "Mechanism":
@@ -156,7 +154,7 @@ class Mechanism:
     def fields(self) -> dict[str, Any]:
         """What a ledger row states beside its query."""
         return {
-            "mechanism": self.kind,
+            "mechanism": self.kind if self.has_noise else NON_PRIVATE,
             "noise_multiplier": self.noise_multiplier,
             "sampling_probability": self.sampling_probability,
             "partition": "label" if self.by_label else None,
@@ -181,57 +179,6 @@ class Mechanism:
             "exact": "grid" in query,
             "max_images_per_unit": query.get("max_images_per_unit"),
         }
-
-
-@dataclass(frozen=True, kw_only=True)
-class NoNoise(Mechanism):
-    """As another mechanism, without its noise, and so without a guarantee: `--target_epsilon inf`.
-
-    Args:
-        like (`Mechanism`): Who takes part; its noise multiplier means nothing.
-    """
-
-    kind = "non_private"  # dp_accounting's name
-    has_noise = False
-
-    like: Mechanism
-    noise_multiplier: float = 0.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "like", replace(self.like, noise_multiplier=1.0))
-        for name in ("by_label", "exact", "max_images_per_unit"):
-            object.__setattr__(self, name, getattr(self.like, name))
-
-    @property
-    def sampling_probability(self) -> float:
-        return self.like.sampling_probability
-
-    @property
-    def who(self) -> Mechanism:
-        return self.like
-
-    @property
-    def num_groups(self) -> int:
-        return self.like.num_groups
-
-    def event(self, steps: int) -> "DpEvent":
-        import dp_accounting as dp
-
-        return dp.NonPrivateDpEvent()
-
-    def sensitivity(self, clip_norm: float) -> float:
-        return self.like.sensitivity(clip_norm)
-
-    def with_noise(self, noise_multiplier: float) -> Mechanism:
-        return self if noise_multiplier == 0 else self.like.with_noise(noise_multiplier)
-
-    def at(self, **facts: Any) -> Mechanism:
-        return NoNoise(like=self.like.at(**facts))
-
-    @property
-    def own_facts(self) -> dict[str, Any]:
-        return self.like.own_facts
 
 
 def finite_number(value: Any, what: str = "", *, field: str | None = None) -> float:

@@ -19,7 +19,7 @@ def passage_of(
     kinds: dict[type[Mechanism], type[Passage]],
 ) -> Passage:
     """The passage of a mechanism. Raises `ValueError` where its kind has none here."""
-    passage = kinds.get(type(mechanism.who))
+    passage = kinds.get(type(mechanism))
     if passage is None:
-        raise ValueError(f"A mechanism of kind {type(mechanism.who).__name__} has no passage here.")
+        raise ValueError(f"A mechanism of kind {type(mechanism).__name__} has no passage here.")
     return passage(mechanism, records, generator)

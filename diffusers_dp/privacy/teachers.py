@@ -111,8 +111,8 @@ class Teachers:
         number = shares.num_groups
         if number > door.num_units:
             raise ValueError(f"{number} shares are more than {door.num_units} units.")
-        assert isinstance(shares.who, Shares)
-        self._door, self.teaching, self.shares, self._generator = door, teaching, shares.who, door._generator
+        assert isinstance(shares, Shares)
+        self._door, self.teaching, self.shares, self._generator = door, teaching, shares, door._generator
         self.processes, self.device = door.processes, door.device
         self.image_shape, self.class_names = door.image_shape, door.class_names
         own = list(range(self.processes.index, number, self.processes.count))
@@ -207,7 +207,7 @@ class Teachers:
         inputs, labels = inputs.detach().to(self.device), None if labels is None else labels.to(self.device)
         shape = self._shape = self._shape or self._try(inputs, labels)
         votes = math.prod(shape[:-1]) if self._votes else None
-        if mechanism.who != replace(self.shares, votes=votes, noise_multiplier=mechanism.who.noise_multiplier):
+        if mechanism != replace(self.shares, votes=votes, noise_multiplier=mechanism.noise_multiplier):
             raise ValueError("Teachers answer for the shares that they were made with, and cast the votes that count.")
         row = gradient_row(
             door._charged(mechanism, by_label=False), max_grad_norm=max_grad_norm, normaliser=normaliser

@@ -1,7 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """The output of a run without any guarantee: a pipeline and a card, both marked. No torch.
 
-See `unprotected_ledger.py`. The folder is not a release, and functions that expect a release refuse it.
+The folder is not a release, and functions that expect a release refuse it.
 """
 
 import tempfile

@@ -95,7 +95,7 @@ def forecast(
     assert row is not None  # where there is DP-SGD
     pixels, weights = facts.num_images * math.prod(facts.image_shape), _bytes(trained.module)
     with _unchanged(device, trained.module, trained.model):
-        if not row.mechanism.who.has_teachers:
+        if not row.mechanism.has_teachers:
             step, memory = _step(facts, plan, row, trained, device, settings, count)
             disk = 4 * facts.num_images * math.prod(trained.row_shape) if trained.row_shape else 0
             before, title = 0.0, "DP-SGD"
@@ -148,7 +148,7 @@ def _round(
         None if facts.class_names is None else np.zeros(few, dtype=np.int64), num_images=few,
         image_shape=facts.image_shape, ledger=ledger, class_names=facts.class_names, device=device,
     )  # fmt: skip
-    shares = row.mechanism.who.at(noise_multiplier=1.0, number=few, max_images_per_unit=None)
+    shares = row.mechanism.at(noise_multiplier=1.0, number=few, max_images_per_unit=None)
     teachers = Teachers(door, replace(teaching, first_steps=0), shares)
     ask = partial(
         teachers.noisy_gradient, trained.model, teachers.teaching, shares, max_grad_norm=row.facts["clip_norm"],

@@ -7,7 +7,6 @@ from typing import Any
 from ..accounting.ledger import PrivacyLedger
 from ..accounting.ledger_file import ReleaseRows, other_releases
 from ..accounting.ledger_row import LedgerRow
-from ..accounting.unprotected_ledger import UnprotectedLedger
 from ..data.images import PublicFacts
 from ..errors import IntegrityError
 from ..mechanisms import Everyone
@@ -60,13 +59,6 @@ def new_ledger(
         public_facts["held_out"] = {"images": facts.held_out, "ids": facts.ids, "column": config.data.id_column}
     if config.evaluation_reserve is not None:
         public_facts["evaluation_reserve"] = config.evaluation_reserve
-    if not config.has_guarantee:  # --target_epsilon inf, and nothing else, makes a run without noise
-        unprotected = UnprotectedLedger(
-            path, target_delta=delta, num_images=facts.num_units, accountant=config.accountant,
-            public_facts=public_facts, unit_of_privacy=config.unit_of_privacy,
-        )  # fmt: skip
-        _bind(unprotected, config, identity)
-        return unprotected
     ledger = PrivacyLedger(
         path,
         target_epsilon=config.target_epsilon,
@@ -79,6 +71,7 @@ def new_ledger(
         dataset_epsilon=config.dataset_epsilon,
         release_id=release_id,
         others=others,
+        has_guarantee=config.has_guarantee,  # False with --target_epsilon inf, and with nothing else
     )
     _bind(ledger, config, identity)
     if config.evaluation_reserve is not None and all(row["stage"] != "evaluation_reserve" for row in ledger.rows):

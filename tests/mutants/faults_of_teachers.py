@@ -199,15 +199,15 @@ TEACHERS = (
     Fault(
         "teachers: votes that nobody counted",
         TEACHERS_FILE,
-        "        if mechanism.who != replace(self.shares, votes=votes,",
-        "        if mechanism.who != replace(self.shares, votes=mechanism.who.votes,",
+        "        if mechanism != replace(self.shares, votes=votes,",
+        "        if mechanism != replace(self.shares, votes=mechanism.votes,",
         (PRIVACY + "test_what_was_not_proven_is_refused",),
     ),
     Fault(
         "teachers: a round of other shares",
         TEACHERS_FILE,
-        "        if mechanism.who != replace(",
-        "        if mechanism.who.votes != votes and mechanism.who != replace(",
+        "        if mechanism != replace(",
+        "        if mechanism.votes != votes and mechanism != replace(",
         (PRIVACY + "test_what_was_not_proven_is_refused",),
     ),
 )

@@ -12,14 +12,14 @@ import torch
 from diffusers import EDMDPMSolverMultistepScheduler
 from torch import nn
 
-from diffusers_dp import PrivacyLedger, SensitiveImages, cli, load_verified
+from diffusers_dp import SensitiveImages, cli, load_verified
 from diffusers_dp.accounting import epsilon as accounting
 from diffusers_dp.accounting.ledger_row import LedgerRow
 from diffusers_dp.app.shelf import Shelf
 from diffusers_dp.commands.app import Limits
 from diffusers_dp.data.images import public_facts
 from diffusers_dp.errors import DiffusersDPError, IntegrityError, UsageError
-from diffusers_dp.mechanisms import Everyone, NoNoise, sampled
+from diffusers_dp.mechanisms import sampled
 from diffusers_dp.methods.config import load_config
 from diffusers_dp.methods.registry import METHODS
 from diffusers_dp.pipelines import DPImagePipeline
@@ -160,11 +160,12 @@ class TestLedger:
                 protected(target=target)
 
     def test_a_row_without_noise_says_so(self):
-        for sigma in (1.0, -1.0, math.nan):
-            with pytest.raises(UsageError):
-                NoNoise(like=sampled(1.0), noise_multiplier=sigma)
-        with pytest.raises(UsageError):
-            Everyone(noise_multiplier=0.0)
+        for rate in (1.0, 0.5):
+            entry = {**LedgerRow("x", sampled(rate, 0.0)).entry, "steps_reserved": 1}
+            assert entry["mechanism"] == "non_private" and LedgerRow.read(entry).mechanism == sampled(rate, 0.0)
+            for wrong in ({"mechanism": sampled(rate).kind}, {"noise_multiplier": 1.0}, {"noise_multiplier": -1.0}):
+                with pytest.raises(UsageError):
+                    LedgerRow.read({**entry, **wrong})
 
     @pytest.mark.parametrize("first", [protected, unprotected])
     def test_a_ledger_keeps_its_kind(self, first, tmp_path):
@@ -202,7 +203,7 @@ class TestFlags:
     def test_a_finite_target_is_a_ledger_with_guarantee(self, text):
         config = load_config(["--target_epsilon", text, *QUICK])
         ledger = new_ledger(None, config, public_facts(config.data))
-        assert config.has_guarantee and ledger.has_guarantee and type(ledger) is PrivacyLedger
+        assert config.has_guarantee and ledger.has_guarantee
 
     @pytest.mark.parametrize(
         "flags",
