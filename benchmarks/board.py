@@ -3,16 +3,22 @@
 docs/leaderboard.md, its picture, and `diffusers_dp/methods/leaderboard.json`, which `diffusers-dp app` shows, too."""
 
 import hashlib
+import io
 import json
 import re
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from diffusers_dp.methods.leaderboard import Place, leaderboard_picture, leaderboard_table, ranked, refuted_table
+import PIL.Image
 
+from diffusers_dp.methods.leaderboard import CHART, COLUMNS, TITLES, Place, leaderboard_table, ranked, refuted_table
+
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 ROOT = Path(__file__).parents[1]
 FILE = ROOT / "diffusers_dp" / "methods" / "leaderboard.json"
@@ -88,10 +94,74 @@ def text_of(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def write_board(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """Writes the picture and the file. Returns the name of the file if it changed."""
+    """Writes the picture, for docs and the page, and the file. Returns the name of the file if it changed."""
     if (picture := leaderboard_picture(places_in(rows))) is not None:
         PICTURE.write_bytes(picture)
+        with PIL.Image.open(io.BytesIO(picture), formats=("PNG",)) as drawn:
+            drawn.convert("RGB").save(FILE.with_name(CHART), lossless=True)
     new = text_of(rows)
     if not FILE.exists() or FILE.read_text(encoding="utf-8") != new:
         FILE.write_text(new, encoding="utf-8")
         yield str(FILE.relative_to(ROOT))
+
+
+def leaderboard_picture(places: Sequence[Place]) -> bytes | None:
+    """Accuracy against minutes of training as a PNG, a panel for each data set and epsilon that has places with
+    minutes; `None` without such places."""
+    from matplotlib.figure import Figure
+
+    panels = [
+        (title, epsilon, shown) for data, title in TITLES.items() for epsilon in COLUMNS
+        if (shown := [
+            (each, each.minutes) for each in places if (each.data, each.epsilon) == (data, epsilon) and each.minutes
+        ])
+    ]  # fmt: skip
+    if not panels:
+        return None
+    colours = {name: f"C{number % 10}" for number, name in enumerate(dict.fromkeys(place.name for place in places))}
+    across = min(2, len(panels))
+    down = -(-len(panels) // across)
+    figure = Figure(figsize=(5.2 * across, 4.2 * down), layout="constrained")
+    grid = figure.subplots(down, across, sharex=True, squeeze=False)
+    for axes in grid.flat[len(panels) :]:
+        axes.remove()
+    for axes, (title, epsilon, shown) in zip(grid.flat, panels, strict=False):
+        for place, minutes in shown:
+            axes.errorbar(
+                minutes, place.accuracy, yerr=place.error, fmt="o", capsize=3, color=colours[place.name],
+                fillstyle="none" if place.method is None else "full",
+            )  # fmt: skip
+        axes.set(title=f"{title}, epsilon {epsilon:g}", xlabel="minutes of one core", xscale="log")
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.set_ylabel("accuracy on test images, %")
+        axes.margins(x=0.25, y=0.1)
+        axes.grid(alpha=0.3)
+        axes.tick_params(labelbottom=True)  # in each row of panels
+    figure.draw_without_rendering()  # only now are the places of points on the sheet known
+    for axes, (_, _, shown) in zip(grid.flat, panels, strict=False):
+        _name_points(axes, shown)
+    drawn = io.BytesIO()
+    figure.savefig(drawn, dpi=110, metadata={"Software": None, "Description": digest_of_places(places)})
+    return drawn.getvalue()
+
+
+def digest_of_places(places: Sequence[Place]) -> str:
+    """A hash that a picture keeps, so that a test can tell when it is stale."""
+    return hashlib.sha256(repr(list(places)).encode()).hexdigest()
+
+
+def _name_points(axes: "Axes", shown: Sequence[tuple[Place, float]]) -> None:
+    """Writes names beside points, as near as points and the names before them let."""
+    points = [axes.transData.transform((minutes, place.accuracy)) * 72 / axes.figure.dpi for place, minutes in shown]
+    taken = [(x - 3, x + 3, y) for x, y in points]
+    for (place, minutes), (x, y) in zip(shown, points, strict=True):
+        width, free = 4.6 * len(place.name), []
+        for side, left in (("left", x + 5), ("right", x - 5 - width)):
+            near = [height - y for start, end, height in taken if left < end and start < left + width]
+            free += [(up, side, left) for up in range(-300, 301) if all(abs(up - other) >= 8 for other in near)]
+        up, side, left = min(free, key=lambda each: abs(each[0]))  # to the right of its point, if both are as near
+        taken.append((left, left + width, y + up))
+        axes.annotate(
+            place.name, (minutes, place.accuracy), xytext=(5 if side == "left" else -5, up),
+            textcoords="offset points", ha=side, va="center", fontsize=8,
+        ).set_in_layout(False)  # fmt: skip

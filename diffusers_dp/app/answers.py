@@ -10,7 +10,7 @@ from typing import Any
 import gradio as gr
 
 from ..errors import DiffusersDPError, UsageError
-from ..methods.leaderboard import leaderboard_picture, read_leaderboard, read_pictures
+from ..methods.leaderboard import read_pictures
 from ..release.loading import AnyRelease
 from ..runs.plan_picture import picture_of
 from . import views
@@ -115,11 +115,4 @@ def plan(*values: Any) -> str:
 @cache
 def leaderboard() -> str:
     """Pictures of the measured runs."""
-    content = leaderboard_picture(read_leaderboard())
-    if content is None:
-        return views.note("Nothing is measured yet.")
-    words = "Accuracy against minutes of training, a panel for each data set and epsilon; the tables have the numbers."
-    shown = views.picture(content, words)
-    for title, images in read_pictures().items():
-        shown += views.picture(images, f"{title}: real images, and images of each method.", title, "webp")
-    return shown
+    return "".join(views.picture(content, words, title, "webp") for title, (words, content) in read_pictures().items())

@@ -4,6 +4,7 @@ typo is refused at once."""
 
 import argparse
 import difflib
+import math
 import types
 from collections.abc import Collection, Sequence
 from dataclasses import Field, fields
@@ -165,7 +166,8 @@ def _add(section: Any, flag: Field, hint: Any, default: Any, strict: bool) -> No
     kind, said = value_type(hint), flag.metadata["flag"]
     text = argparse.SUPPRESS if said.expert else said.help.replace("%", "%%")
     several = get_origin(kind) is Sequence
-    value: dict[str, Any] = {"type": get_args(kind)[0] if several else kind, "nargs": "+" if several else None}
+    kind = get_args(kind)[0] if several else kind
+    value: dict[str, Any] = {"type": number if kind is float else kind, "nargs": "+" if several else None}
     if strict and said.choices:
         value["choices"] = said.choices
     else:
@@ -183,6 +185,14 @@ def value_type(hint: Any) -> Any:
     """Type of a flag's value, from its annotation."""
     optional = get_origin(hint) in (Union, types.UnionType)
     return next(item for item in get_args(hint) if item is not type(None)) if optional else hint
+
+
+def number(text: str) -> float:
+    """A number; `inf` is one, and what is too large for a float is not. Raises `ValueError`."""
+    value = float(text)
+    if math.isinf(value) and text.strip().lstrip("+-").lower() not in ("inf", "infinity"):
+        raise ValueError
+    return value
 
 
 def _truth(text: str) -> bool:

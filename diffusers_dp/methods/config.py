@@ -5,10 +5,10 @@ import math
 import re
 import sys
 import types
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints, overload
+from typing import Any, get_type_hints
 
 from ..accounting.epsilon import largest_sample
 from ..errors import UsageError
@@ -19,11 +19,11 @@ from .automatic import AUTO, OF_A_NEW_MODEL, automatic
 from .command_line import dash_remedy, nearest_flag, parser_of, value_type
 from .feta_pro import FETAProConfig
 from .flag import (
+    Flag,
     by_name,
     excluding,
     flags_of,
     parse_rate,
-    plain_flags,
     refuse_two_ways,
     refuse_without_effect,
     validate,
@@ -42,7 +42,6 @@ from .teachers import AGGREGATIONS
 CONFIGS = {name: method.config for name, method in METHODS.items() if method.config is not None}
 #: Flags that choose a method by their value.
 CHOOSERS = {"features": FEATURES, "train": TRAINED, "aggregation": AGGREGATIONS}
-Config = TypeVar("Config", bound=TrainingConfig)
 _UNSET = object()
 MOST_RECIPE = 200_000  # bytes
 
@@ -74,18 +73,6 @@ class SamplingFacts:
         return largest_sample(self.num_units, self.sample_rate) * self.images_per_unit
 
 
-@overload
-def load_config(argv: list[str] | None = None) -> FETAProConfig: ...
-
-
-@overload
-def load_config(argv: list[str] | None, of: type[Config]) -> Config: ...
-
-
-@overload
-def load_config(argv: list[str] | None, of: Method) -> TrainingConfig: ...
-
-
 def load_config(argv: list[str] | None = None, of: type[TrainingConfig] | Method = FETAProConfig) -> TrainingConfig:
     """
     Reads the flags: the command line wins over the recipe of `--config`, and that over the defaults.
@@ -103,12 +90,16 @@ def load_config(argv: list[str] | None = None, of: type[TrainingConfig] | Method
     """
     method, config_class = (of, of.config) if isinstance(of, Method) else (METHODS[of.method], of)
     assert config_class is not None  # of a method that is built
-    given = _parse_command_line(sys.argv[1:] if argv is None else argv, config_class, method)
+    parser = parser_of(
+        config_class, prog=Path(METHODS.get(method.name, method).script or sys.argv[0]).name,
+        description=f"Trains an image model on sensitive images with {method.title}, under one total epsilon.",
+    )  # fmt: skip
+    given = _read_command_line(sys.argv[1:] if argv is None else argv, parser, flags_of(config_class))
     recipe: dict[str, Any] = {}
     if given.get("config") == AUTO:
         recipe = _by_rules(config_class, given)
     elif given.get("config"):
-        recipe = _read_recipe(given["config"], config_class)
+        recipe = _read_recipe(given["config"], parser, config_class)
     if "minutes" in given and given.get("config") != AUTO:
         raise UsageError(f"--minutes has no effect without --config {AUTO}; add that, or leave it out.")
     for source in (given, recipe):
@@ -177,29 +168,33 @@ def chosen_method(argv: list[str], name: str | None = None, among: Sequence[str]
     return METHODS[name]
 
 
-def _parse_command_line(argv: list[str], config_class: type[TrainingConfig], method: Method) -> dict[str, Any]:
+def _read_command_line(
+    argv: list[str], parser: argparse.ArgumentParser, said: Mapping[str, Flag]
+) -> dict[str, Any]:  # fmt: skip
     """Returns only the flags that were given, so that a recipe can supply the others."""
-    script = METHODS.get(method.name, method).script
-    parser = parser_of(
-        config_class, prog=Path(script or sys.argv[0]).name,
-        description=f"Trains an image model on sensitive images with {method.title}, under one total epsilon.",
-    )  # fmt: skip
-    said = flags_of(config_class)
-    names = plain_flags(config_class)
-    # argparse fills in a default only where the namespace has nothing: what is left _UNSET was not given.
-    given = types.SimpleNamespace(**dict.fromkeys([*said, "expert"], _UNSET))
-    argv = _spelt_out([_underscored(word) for word in argv], [name for name, each in said.items() if each.expert])
+    experts = [name for name, each in said.items() if each.expert]
     try:
-        unknown = parser.parse_known_args(argv, given)[1]
+        given, unknown = _parsed(parser, said, _spelt_out([_underscored(word) for word in argv], experts))
     except argparse.ArgumentError as error:
         name = (error.argument_name or "The command line").split("/")[0]
+        name = f"--expert {name[2:]}" if name[2:] in experts else name
         raise UsageError(f"{name}: {error.message}; {dash_remedy(error.message)}see --help.") from None
     if unknown:
         if not unknown[0].startswith("-"):
             raise UsageError(f"'{unknown[0]}' belongs to no flag; see --help.")
         name = unknown[0].split("=")[0]
-        raise UsageError(f"{name} is not a flag; {nearest_flag(name, names)}.")
-    return {name: value for name, value in vars(given).items() if value is not _UNSET}
+        raise UsageError(f"{name} is not a flag; {nearest_flag(name, [*said.keys() - {*experts}])}.")
+    return given
+
+
+def _parsed(
+    parser: argparse.ArgumentParser, said: Mapping[str, Flag], words: list[str]
+) -> tuple[dict[str, Any], list[str]]:
+    """What was given, by name, and what is no flag. Raises `argparse.ArgumentError`."""
+    # argparse fills in a default only where the namespace has nothing: what is left _UNSET was not given.
+    given = types.SimpleNamespace(**dict.fromkeys([*said, "expert"], _UNSET))
+    unknown = parser.parse_known_args(words, given)[1]
+    return {name: value for name, value in vars(given).items() if value is not _UNSET}, unknown
 
 
 def _underscored(word: str) -> str:
@@ -246,7 +241,7 @@ def _by_rules(config_class: type[TrainingConfig], given: dict[str, Any]) -> dict
     return {name: value for name, value in settings.items() if name in names}
 
 
-def _read_recipe(path: str, config_class: type[TrainingConfig]) -> dict[str, Any]:
+def _read_recipe(path: str, parser: argparse.ArgumentParser, config_class: type[TrainingConfig]) -> dict[str, Any]:
     recipe = _read_yaml(path, config_class.method)
     method = recipe.pop("method", config_class.method)
     if method != config_class.method:
@@ -266,7 +261,18 @@ def _read_recipe(path: str, config_class: type[TrainingConfig]) -> dict[str, Any
                 raise UsageError(f"--config {path}: '{key}' belongs {where} expert:, move it.")
             if key not in names:
                 raise UsageError(f"--config {path}: '{key}' is not a flag; {nearest_flag(str(key), names)}.")
-    return {key: _recipe_value(path, key, value, hints[key]) for key, value in {**recipe, **expert}.items()}
+    found: dict[str, Any] = {}
+    for key, value in {**recipe, **expert}.items():
+        kind = value_type(hints[key])
+        if value is None and kind is not hints[key]:
+            found[key] = None
+            continue
+        text = _recipe_text(path, key, value, kind)
+        try:
+            found |= _parsed(parser, said, [f"--{key}={text}"])[0]
+        except argparse.ArgumentError as error:
+            raise UsageError(f"--config {path}: '{key}': {error.message}; correct the recipe.") from None
+    return found
 
 
 def _read_yaml(path: str, method: str) -> dict[Any, Any]:
@@ -279,33 +285,19 @@ def _read_yaml(path: str, method: str) -> dict[Any, Any]:
     return recipe
 
 
-def _recipe_value(path: str, key: str, value: Any, hint: Any) -> Any:
-    """Checks a YAML value against the flag's type; lists become the command line's comma-separated text."""
-    kind = value_type(hint)
-    if value is None and kind is not hint:
-        return None
-    if kind is str and _is_text_or_number(value):
-        return str(value)
+def _recipe_text(path: str, key: str, value: Any, kind: type) -> str:
+    """A YAML value as the command line has it: items are comma-separated."""
     if key in OF_QUERIES and isinstance(value, dict) and all(map(_is_text_or_number, value.values())):
-        return ",".join(f"{name}={number}" for name, number in value.items())
-    if kind is str and isinstance(value, list) and all(_is_text_or_number(item) for item in value):
-        for item in value:
-            if "," in str(item):
-                raise UsageError(
-                    f"--config {path}: {item!r} in '{key}' contains a comma, which separates items; rename it."
-                )
-        return ",".join(str(item) for item in value)
-    if kind is float and _is_text_or_number(value):
-        try:
-            said = str(value).strip().lstrip("+-").lower()
-            number = float(str(value).replace(".", "", 1) if said == ".inf" else value)  # YAML takes 1e-3 for text
-            if math.isfinite(number) or said in ("inf", ".inf", "infinity"):
-                return number  # 1e999 is no way to say inf
-        except ValueError:
-            pass
-    if kind in (int, bool) and type(value) is kind:
-        return value
-    raise UsageError(f"--config {path}: '{key}' must be of type {kind.__name__}, not {value!r}; correct the recipe.")
+        value = [f"{name}={number}" for name, number in value.items()]
+    if kind is str and isinstance(value, list) and all(map(_is_text_or_number, value)):
+        if apart := next((item for item in value if "," in str(item)), None):
+            raise UsageError(
+                f"--config {path}: {apart!r} in '{key}' contains a comma, which separates items; rename it."
+            )
+        return ",".join(map(str, value))
+    if not (_is_text_or_number(value) or kind is bool and isinstance(value, bool)):
+        raise UsageError(f"--config {path}: '{key}' must be of type {kind.__name__}, not {value!r}; correct it.")
+    return str(value)
 
 
 def _is_text_or_number(value: Any) -> bool:

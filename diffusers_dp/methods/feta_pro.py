@@ -89,6 +89,8 @@ class FETAProConfig(
     """
 
     method: ClassVar[str] = "feta_pro"
+    #: Parts of the share of all moments.
+    questions: ClassVar[dict[str, dict[str, float]]] = {name: {"of_moments": part} for name, part in SHARES.items()}
     output_dir: str = "runs/feta_pro"
 
     @property

@@ -1,26 +1,22 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The leaderboard: what each method reached, in a table and a picture. No torch, and no image is read.
+"""The leaderboard: what each method reached, in a table and in pictures. No torch.
 
 `leaderboard.json` has the places; `python benchmarks/rows.py docs` writes it from measured rows.
 """
 
-import hashlib
-import io
 import json
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import TYPE_CHECKING
 
 from .registry import METHODS
 
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 COLUMNS = (10.0, 1.0)  # epsilons of the table
 TITLES = {"mnist": "MNIST", "cifar10": "CIFAR-10"}
+CHART = "leaderboard.webp"
+OF_CHART = "Accuracy against minutes of training, a panel for each data set and epsilon; the tables have the numbers."
 ENTERED = "method not reviewed"
 #: Status of methods whose published figures stand in no table.
 UNSOUND = ("claim_refuted", "no_guarantee")
@@ -64,10 +60,13 @@ def read_leaderboard() -> list[Place]:
     return [Place(**each) for each in found]
 
 
-def read_pictures() -> dict[str, bytes]:
-    """Images of each method as a WebP, by title of the data set."""
-    found = {title: files(__package__).joinpath(f"leaderboard_{data}.webp") for data, title in TITLES.items()}
-    return {title: file.read_bytes() for title, file in found.items()}
+def read_pictures() -> dict[str, tuple[str, bytes]]:
+    """WebP pictures by their titles, each with what it shows in words."""
+    shown = {"": (CHART, OF_CHART)} | {
+        title: (f"leaderboard_{data}.webp", f"{title}: real images, and images of each method.")
+        for data, title in TITLES.items()
+    }
+    return {title: (words, files(__package__).joinpath(name).read_bytes()) for title, (name, words) in shown.items()}
 
 
 def ranked(places: Sequence[Place], data: str) -> dict[tuple[str, str | None], dict[float, Place]]:
@@ -114,65 +113,3 @@ def refuted_table() -> str:
 def _rank(own: dict[float, Place]) -> tuple[float, ...]:
     """Methods without a place in the first column come last."""
     return tuple(-own[epsilon].accuracy if epsilon in own else 0.0 for epsilon in COLUMNS)
-
-
-def leaderboard_picture(places: Sequence[Place]) -> bytes | None:
-    """Accuracy against minutes of training as a PNG, a panel for each data set and epsilon that has places with
-    minutes; `None` without such places."""
-    from matplotlib.figure import Figure
-
-    panels = [
-        (title, epsilon, shown) for data, title in TITLES.items() for epsilon in COLUMNS
-        if (shown := [
-            (each, each.minutes) for each in places if (each.data, each.epsilon) == (data, epsilon) and each.minutes
-        ])
-    ]  # fmt: skip
-    if not panels:
-        return None
-    colours = {name: f"C{number % 10}" for number, name in enumerate(dict.fromkeys(place.name for place in places))}
-    across = min(2, len(panels))
-    down = -(-len(panels) // across)
-    figure = Figure(figsize=(5.2 * across, 4.2 * down), layout="constrained")
-    grid = figure.subplots(down, across, sharex=True, squeeze=False)
-    for axes in grid.flat[len(panels) :]:
-        axes.remove()
-    for axes, (title, epsilon, shown) in zip(grid.flat, panels, strict=False):
-        for place, minutes in shown:
-            axes.errorbar(
-                minutes, place.accuracy, yerr=place.error, fmt="o", capsize=3, color=colours[place.name],
-                fillstyle="none" if place.method is None else "full",
-            )  # fmt: skip
-        axes.set(title=f"{title}, epsilon {epsilon:g}", xlabel="minutes of one core", xscale="log")
-        axes.xaxis.set_major_formatter("{x:g}")
-        axes.set_ylabel("accuracy on test images, %")
-        axes.margins(x=0.25, y=0.1)
-        axes.grid(alpha=0.3)
-        axes.tick_params(labelbottom=True)  # in each row of panels
-    figure.draw_without_rendering()  # only now are the places of points on the sheet known
-    for axes, (_, _, shown) in zip(grid.flat, panels, strict=False):
-        _name_points(axes, shown)
-    drawn = io.BytesIO()
-    figure.savefig(drawn, dpi=110, metadata={"Software": None, "Description": digest_of_places(places)})
-    return drawn.getvalue()
-
-
-def digest_of_places(places: Sequence[Place]) -> str:
-    """A hash that a picture keeps, so that a test can tell when it is stale."""
-    return hashlib.sha256(repr(list(places)).encode()).hexdigest()
-
-
-def _name_points(axes: "Axes", shown: Sequence[tuple[Place, float]]) -> None:
-    """Writes names beside points, as near as points and the names before them let."""
-    points = [axes.transData.transform((minutes, place.accuracy)) * 72 / axes.figure.dpi for place, minutes in shown]
-    taken = [(x - 3, x + 3, y) for x, y in points]
-    for (place, minutes), (x, y) in zip(shown, points, strict=True):
-        width, free = 4.6 * len(place.name), []
-        for side, left in (("left", x + 5), ("right", x - 5 - width)):
-            near = [height - y for start, end, height in taken if left < end and start < left + width]
-            free += [(up, side, left) for up in range(-300, 301) if all(abs(up - other) >= 8 for other in near)]
-        up, side, left = min(free, key=lambda each: abs(each[0]))  # to the right of its point, if both are as near
-        taken.append((left, left + width, y + up))
-        axes.annotate(
-            place.name, (minutes, place.accuracy), xytext=(5 if side == "left" else -5, up),
-            textcoords="offset points", ha=side, va="center", fontsize=8,
-        ).set_in_layout(False)  # fmt: skip

@@ -14,7 +14,7 @@ import PIL.Image
 import pytest
 
 from diffusers_dp.evaluation.images import ImageSet
-from diffusers_dp.methods.leaderboard import digest_of_places, read_leaderboard
+from diffusers_dp.methods.leaderboard import read_leaderboard
 from support.images import encode, grey, image_bytes, write_dataset
 from support.places import ROOT
 
@@ -173,7 +173,11 @@ def test_the_leaderboard_of_the_package_is_that_of_the_rows(monkeypatch):
     assert board.FILE.read_text(encoding="utf-8") == board.text_of(rows), "run `python benchmarks/rows.py docs`"
     assert read_leaderboard() == board.places_in(rows)
     for name in ("", "_mnist", "_cifar10"):
-        shown = board.digest_of_rows(board.pictured(rows, name[1:])) if name else digest_of_places(read_leaderboard())
+        shown = (
+            board.digest_of_rows(board.pictured(rows, name[1:]))
+            if name
+            else board.digest_of_places(read_leaderboard())
+        )
         with PIL.Image.open(ROOT / "docs" / "images" / f"leaderboard{name}.png") as picture:
             assert picture.text["Description"] == shown, f"draw leaderboard{name}.png again"
 

@@ -11,8 +11,7 @@ from diffusers_dp.errors import UsageError
 from diffusers_dp.methods.command_line import value_type
 from diffusers_dp.methods.config import CONFIGS
 from diffusers_dp.methods.flag import LARGEST, MOST, SMALLEST, flags_of, plain_flags, validate
-from diffusers_dp.methods.flag_page import page
-from support.places import ROOT
+from support.places import ROOT, module_of
 
 
 #: Each flag once: of the first method that has it, or that says other bounds.
@@ -76,7 +75,7 @@ def test_a_flag_refuses_what_lies_outside_of_its_range_and_takes_its_bounds(name
 
 def test_the_page_of_all_flags_is_what_they_say():
     text = (ROOT / "docs" / "flags.md").read_text(encoding="utf-8")
-    assert text == page(), "run: python -m diffusers_dp.methods.flag_page > docs/flags.md"
-    rows = [line.split("`")[1] for line in text.splitlines() if line.startswith("| `--")]
-    assert len(rows) == len(set(rows)) == len({name for (name, flag) in FLAGS if not flag.expert}) <= 160
+    assert text == module_of(ROOT / "docs" / "flag_page.py").page(), "run: python docs/flag_page.py > docs/flags.md"
+    named = {line.split("`")[1] for line in text.splitlines() if line.startswith("| `--")}
+    assert named == {f"--{name}" for name, flag in FLAGS if not flag.expert} and len(named) <= 160
     assert all(len(plain_flags(config)) <= 90 for config in CONFIGS.values())

@@ -1,24 +1,28 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The page of all flags, from what they say:   python -m diffusers_dp.methods.flag_page > docs/flags.md"""
+"""The page of all flags, from what they say:   python docs/flag_page.py > docs/flags.md"""
 
 from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any, get_type_hints
 
-from .command_line import groups_of, value_type
-from .config import CONFIGS
-from .flag import Flag, flags_of
+from diffusers_dp.methods.command_line import groups_of, value_type
+from diffusers_dp.methods.config import CONFIGS
+from diffusers_dp.methods.flag import flags_of
 
 
 HEAD = """# All flags
 
-Every flag of the training scripts, once: `--name value` on the command line, or `name: value` in a recipe. The command
-line wins over the recipe, and the recipe over the default. Several items of one flag are comma-separated, or a list in
-a recipe. A method with another default is named beside its own.
+Every flag of the training scripts, once for each of its meanings: `--name value` on the command line, or `name: value`
+in a recipe. The command line wins over the recipe, and the recipe over the default. Several items of one flag are
+comma-separated, or a list in a recipe. A method with another default is named beside its own.
 `--help` of a script shows the flags that most runs need, `--help_all` shows all. This page is made from what the flags
-say: `python -m diffusers_dp.methods.flag_page > docs/flags.md`."""
+say: `python docs/flag_page.py > docs/flags.md`."""
 #: What a default of a query is, by the fields of a query.
-FIELDS = {"noise_multiplier": "noise multiplier", "budget_share": "share"}
+FIELDS = {
+    "noise_multiplier": "noise multiplier {:g}",
+    "budget_share": "share {:g}",
+    "of_moments": "{:g} of the share of `moments`",
+}
 EXPERT = "settings of experts: `--expert name=value`, or under `expert:` in a recipe"
 COLUMNS = "| flag | default | range | methods | meaning |\n|---|---|---|---|---|"
 
@@ -27,15 +31,15 @@ def page() -> str:
     """The page in Markdown: a table for each group of flags, in the order of the help."""
     tables: dict[str, list[str]] = {}
     experts: list[str] = []
-    told: set[str] = set()
+    told: set[tuple[str, ...]] = set()
     for config_class in CONFIGS.values():
         for group in groups_of(config_class):
             for each in fields(group):
-                if each.name not in told:
-                    told.add(each.name)
+                if (meaning := _meaning(each.name, config_class)) not in told:
+                    told.add(meaning)
                     is_expert = flags_of(config_class)[each.name].expert
                     rows = experts if is_expert else tables.setdefault(group._argument_group_name, [])
-                    rows.append(_row(each.name, config_class))
+                    rows.append(_row(meaning))
     tables[EXPERT] = experts
     sections = (f"## {name}\n\n{COLUMNS}\n" + "\n".join(rows) for name, rows in tables.items())
     return "\n\n".join([HEAD, *sections, _queries()]) + "\n"
@@ -46,7 +50,7 @@ def _queries() -> str:
     rows: dict[str, dict[str, list[str]]] = {}
     for method, config in CONFIGS.items():
         for name, default in config.known_queries().items():
-            words = " ".join(f"{FIELDS[field]} {value:g}" for field, value in default.items()) or "unset"
+            words = " ".join(FIELDS[field].format(value) for field, value in default.items()) or "unset"
             rows.setdefault(name, {}).setdefault(words, []).append(method)
     lines = [
         f"| `{name}` | {words} | {', '.join(methods)} |"
@@ -56,17 +60,19 @@ def _queries() -> str:
     return "\n".join(["## queries", "", "| name | default | methods |", "|---|---|---|", *lines])
 
 
-def _row(name: str, config_class: type[Any]) -> str:
-    said: Flag = flags_of(config_class)[name]
-    having = {method: config for method, config in CONFIGS.items() if name in flags_of(config)}
+def _meaning(name: str, config_class: type[Any]) -> tuple[str, ...]:
+    """Name, range and help of a flag, by which methods that share it agree."""
+    said = flags_of(config_class)[name]
     words = said.in_words(value_type(get_type_hints(config_class)[name]))
-    cells = [
-        f"`{'' if said.expert else '--'}{name}`",
-        ", ".join(_defaults(name, having)),
-        words,
-        _methods(list(having)),
-        said.help,
-    ]
+    return f"{'' if said.expert else '--'}{name}", words, said.help
+
+
+def _row(meaning: tuple[str, ...]) -> str:
+    shown, words, text = meaning
+    name = shown.removeprefix("--")
+    having = {method: config for method, config in CONFIGS.items()
+              if name in flags_of(config) and _meaning(name, config) == meaning}  # fmt: skip
+    cells = [f"`{shown}`", ", ".join(_defaults(name, having)), words, _methods(list(having)), text]
     cells = [cell.replace(" | ", ", ").replace("|", "\\|").replace("*", "\\*") for cell in cells]
     return f"| {' | '.join(cells)} |"
 
