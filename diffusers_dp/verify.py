@@ -925,7 +925,7 @@ METHODS = {
     "PGE with DP-SGD": Asks("dp_sgd", "sampler"),
     "PSG": Asks("dp_sgd", "matched_layers", never="banded"),
     "DP-GAN": Asks("dp_sgd", "gan_loss"),
-    "DP-LDM": Asks("central_images? dp_sgd", "train=attention|all", never="exact"),
+    "DP-LDM": Asks("dp_sgd", "train=attention|all", never="exact"),
     "DP-LoRA": Asks("dp_sgd", "train=lora", never="exact"),
     "DP-SAPF": Asks("saliency dp_sgd", "train=salient", never="exact"),
     "DP-MERF": Asks("class_counts? frequency_features", "features=rff"),

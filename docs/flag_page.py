@@ -2,7 +2,6 @@
 """The page of all flags, from what they say:   python docs/flag_page.py > docs/flags.md"""
 
 from collections.abc import Iterator
-from dataclasses import fields
 from typing import Any, get_type_hints
 
 from diffusers_dp.methods.command_line import groups_of, value_type
@@ -33,12 +32,12 @@ def page() -> str:
     experts: list[str] = []
     told: set[tuple[str, ...]] = set()
     for config_class in CONFIGS.values():
-        for group in groups_of(config_class):
-            for each in fields(group):
+        for title, group in groups_of(config_class).items():
+            for each in group:
                 if (meaning := _meaning(each.name, config_class)) not in told:
                     told.add(meaning)
                     is_expert = flags_of(config_class)[each.name].expert
-                    rows = experts if is_expert else tables.setdefault(group._argument_group_name, [])
+                    rows = experts if is_expert else tables.setdefault(title, [])
                     rows.append(_row(meaning))
     tables[EXPERT] = experts
     sections = (f"## {name}\n\n{COLUMNS}\n" + "\n".join(rows) for name, rows in tables.items())
@@ -82,7 +81,7 @@ def _defaults(name: str, having: dict[str, type[Any]]) -> Iterator[str]:
     defaults: dict[str, list[str]] = {}
     for method, config in having.items():
         default = getattr(config, name)
-        word = "unset" if default in (None, "") else f"`{str(default).replace(f'/{method}', '/METHOD')}`"
+        word = "unset" if default in (None, "") else f"`{default}`"
         defaults.setdefault(word, []).append(method)
     for number, (word, methods) in enumerate(sorted(defaults.items(), key=lambda item: -len(item[1]))):
         yield word if number == 0 else f"{word} ({', '.join(methods)})"

@@ -9,9 +9,9 @@ adapters for it.
     accelerate launch training/train_dp_ldm.py --train all --public_data_dir photos ...     # a new UNet
 
 Stages: each image is encoded once by the public autoencoder, into private/cache (-> a new UNet learns the latents of
-public images) (-> noisy central images, and a warm-up on them) (-> DP-SAPF's query) -> DP-SGD on the latents ->
-release/. Only these queries and DP-SGD touch the sensitive images, through `SensitiveImages`; each writes its row to
-the ledger first. The pipeline's own scale of latents is public; prompts are fixed and encoded once.
+public images) (-> DP-SAPF's query) -> DP-SGD on the latents -> release/. Only this query and DP-SGD touch the
+sensitive images, through `SensitiveImages`; each writes its row to the ledger first. The pipeline's own scale of
+latents is public; prompts are fixed and encoded once.
 
 A release holds `pytorch_lora_weights.safetensors`, which `pipe.load_lora_weights` of Diffusers reads, and names its
 base by commit and hashes; with `--merge` it is a whole pipeline.
@@ -40,14 +40,7 @@ def train(run: "LatentRun[LatentConfig]") -> None:
     # 1. What a new network learns from public images alone.
     run.pretrain()
 
-    # 2. What it learns from noisy central images, where they are asked for.
-    if (central := run.config.central) is not None and not run.resumes_dp_sgd:
-        run.warm_up(
-            run.ask(central.central_images_query), batch_size=central.spatial_batch_size,
-            num_steps=central.spatial_steps, learning_rate=central.spatial_learning_rate,
-        )  # fmt: skip
-
-    # 3. Which layers get low-rank matrices: those of a flag, or of a noisy answer.
+    # 2. Which layers get low-rank matrices: those of a flag, or of a noisy answer.
     config, targets = run.config, run.config.targets
     if (salient := config.salient) is not None:
         saliency = run.saliency(SALIENCY_TIMES, config.seed)
@@ -55,7 +48,7 @@ def train(run: "LatentRun[LatentConfig]") -> None:
         chosen = run.ask_latents(query, saliency)
         targets = tuple(saliency.names[number] for number in chosen.tolist())
 
-    # 4. DP-SGD on the latents, and the release.
+    # 3. DP-SGD on the latents, and the release.
     run.dp_sgd_on_latents(targets)
     run.release_model({**config.training_facts, **({"lora_targets": list(targets)} if targets else {})})
 

@@ -136,30 +136,26 @@ def add_flags(
     """
     hints = get_type_hints(config_class)
     defaults = {flag.name: flag.default for flag in fields(config_class)}  # a method may have its own
-    for group in groups_of(config_class):
-        shown = [flag for flag in fields(group) if flag.metadata and (rare or not _is_rare(group, flag))]
+    for title, group in groups_of(config_class).items():
+        shown = [flag for flag in group if rare or not (title in LATER or flag.metadata["flag"].rare)]
         shown = [flag for flag in shown if expert or not flag.metadata["flag"].expert]
         if not shown:
             continue
-        section = parser.add_argument_group(group._argument_group_name)
+        section = parser.add_argument_group(title)
         for flag in shown:
             _add(section, flag, hints[flag.name], defaults[flag.name], strict)
 
 
-def groups_of(config_class: type[Any]) -> list[Any]:
-    """The groups of flags of a configuration, in the order of its help."""
-    groups: list[Any] = [group for group in config_class.__mro__ if "_argument_group_name" in vars(group)]
-    order = [*FIRST, None, *LATER]
-
-    def place(group: Any) -> int:
-        name = group._argument_group_name
-        return order.index(name if name in order else None)
-
-    return sorted(groups, key=place)
-
-
-def _is_rare(group: Any, flag: Field) -> bool:
-    return group._argument_group_name in LATER or flag.metadata["flag"].rare
+def groups_of(config_class: type[Any]) -> dict[str, list[Field]]:
+    """The flags of a configuration by the titles of their groups, in the order of its help. A group has the flags of
+    its class, and those of its bases that have no title."""
+    groups: dict[str, list[Field]] = {}
+    for group in reversed(config_class.__mro__):
+        if (title := vars(group).get("_argument_group_name")) is not None:
+            found = {flag.name for each in groups.values() for flag in each}
+            groups[title] = [flag for flag in fields(group) if flag.metadata and flag.name not in found]
+    own = [title for title in reversed(groups) if title not in (*FIRST, *LATER)]
+    return {title: groups[title] for title in (*FIRST, *own, *LATER) if title in groups}
 
 
 def _add(section: Any, flag: Field, hint: Any, default: Any, strict: bool) -> None:

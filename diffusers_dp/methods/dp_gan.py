@@ -2,7 +2,7 @@
 """DP-GAN: DP-SGD on a discriminator, and a generator that learns from it. No torch."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ..errors import UsageError
 from .flag import expert, flag
@@ -17,8 +17,8 @@ GAN_LOSSES = ("logistic", "hinge")
 
 
 @dataclass
-class DPGANFlags:
-    """The generator, and the discriminator that teaches it."""
+class DPGANConfig(GeneratorFlags, NetworkFlags, DPSGDConfig):
+    """All flags of `training/train_dp_gan.py`."""
 
     _argument_group_name = "GAN"
 
@@ -40,13 +40,7 @@ class DPGANFlags:
     mode_seeking: float = expert(0.0, "Weight of a term that keeps two images of a class apart.", at_least=0)
     adam_beta1: float = expert(0.5, "First decay of Adam, for both networks.", at_least=0, below=1)
 
-
-@dataclass
-class DPGANConfig(DPGANFlags, GeneratorFlags, NetworkFlags, DPSGDConfig):
-    """All flags of `training/train_dp_gan.py`."""
-
     method: ClassVar[str] = "dp_gan"
-    output_dir: str = "runs/dp_gan"
     noise_multiplicity: int = 1
     max_grad_norm: float = 1.0
     learning_rate: float = 1e-3
@@ -56,15 +50,8 @@ class DPGANConfig(DPGANFlags, GeneratorFlags, NetworkFlags, DPSGDConfig):
         return (*super().ordinary_training, *self.model_of_images)
 
     @property
-    def training_facts(self) -> dict[str, Any]:
-        """What the receipt says of the two networks."""
-        names = (
-            "gan_loss", "discriminator_channels", "discriminator_steps", "fake_accuracy_floor",
-            "input_noise", "mode_seeking", "generator", "generator_batch_size", "generator_learning_rate",
-            "learning_rate", "adam_beta1", "ema_decay",
-        )  # fmt: skip
-        of_images = ("generator_channels", "num_generated_images", "diffusion_steps")
-        return {name: getattr(self, name) for name in (*names, *(of_images if self.generator == "residual" else ()))}
+    def told(self) -> tuple[str, ...]:
+        return ("gan_loss", "discriminator_steps", *self.told_of_generator, "learning_rate", "ema_decay")
 
     def check(self) -> None:
         if self.noise_bands == "auto" and self.has_guarantee:

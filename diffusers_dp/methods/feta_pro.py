@@ -23,24 +23,28 @@ AUXILIARIES = ("generator", "diffusion", "none")
 
 
 @dataclass
-class CurriculumFlags:
-    """What warms the model up, and in which order."""
+class FETAProConfig(SpatialFlags, ScatteringFlags, MomentFlags, CountsClasses, SemanticConfig):
+    """
+    All flags of `training/train_feta_pro.py`. Fields are the flags as given; properties are what they mean.
 
-    _argument_group_name = "curriculum"
+    Example:
+        ```python
+        >>> config = load_config(["--config", "training/recipes/feta_pro/mnist_eps1.yaml", "--seed", "1"])
+        >>> config.curriculum_stages
+        ('spatial', 'frequency')
+        ```
+    """
 
+    _argument_group_name = "curriculum and frequency features"
+
+    method: ClassVar[str] = "feta_pro"
+    #: `moments` is the share of all of their queries together, but for those that are named by themselves; they have
+    #: parts of it.
+    query_defaults: ClassVar[dict[str, dict[str, float]]] = {
+        **dict.fromkeys(("frequency_features", "moments"), {"budget_share": 0.02}),
+        **{name: {"of_moments": part} for name, part in SHARES.items()},
+    }
     curriculum: str = flag("spatial,frequency", "Order of the warm-up stages.", choices=tuple(CURRICULA))
-
-
-@dataclass
-class FrequencyFlags:
-    """The noisy frequency features, the generator that is fitted to them, and the warm-up on its images."""
-
-    _argument_group_name = "frequency features (query and warm-up)"
-
-    #: `moments` is the share of all of their queries together, but for those that are named by themselves.
-    query_defaults: ClassVar[dict[str, dict[str, float]]] = dict.fromkeys(
-        ("frequency_features", "moments"), {"budget_share": 0.02}
-    )
     auxiliary_features: str = flag(
         "rff",
         "What auxiliary images are fitted to: random Fourier features of pixels ('rff', the paper's), those of "
@@ -71,27 +75,6 @@ class FrequencyFlags:
     generator_learning_rate: float = expert(3e-3, "Learning rate of the auxiliary generator; falls to 0 linearly.")
     generator_channels: int = expert(32, "Base channels of the auxiliary generator.")
     num_auxiliary_images: int = expert(3000, "Images drawn from the fitted generator for the warm-up.")
-
-
-@dataclass
-class FETAProConfig(
-    CurriculumFlags, SpatialFlags, FrequencyFlags, ScatteringFlags, MomentFlags, CountsClasses, SemanticConfig
-):
-    """
-    All flags of `training/train_feta_pro.py`. Fields are the flags as given; properties are what they mean.
-
-    Example:
-        ```python
-        >>> config = load_config(["--config", "training/recipes/feta_pro/mnist_eps1.yaml", "--seed", "1"])
-        >>> config.curriculum_stages
-        ('spatial', 'frequency')
-        ```
-    """
-
-    method: ClassVar[str] = "feta_pro"
-    #: Parts of the share of all moments.
-    questions: ClassVar[dict[str, dict[str, float]]] = {name: {"of_moments": part} for name, part in SHARES.items()}
-    output_dir: str = "runs/feta_pro"
 
     @property
     def curriculum_stages(self) -> tuple[str, ...]:
@@ -141,15 +124,12 @@ class FETAProConfig(
         return (*spatial, self.frequency_query) if self.asks_frequency else spatial
 
     @property
+    def told(self) -> tuple[str, ...]:
+        return "curriculum", "spatial_steps", "frequency_steps"
+
+    @property
     def training_facts(self) -> dict[str, Any]:
-        names = (
-            "curriculum", "spatial_steps", "spatial_batch_size", "spatial_learning_rate", "frequency_steps",
-            "frequency_batch_size", "frequency_learning_rate", "auxiliary",
-        )  # fmt: skip
-        facts = {name: getattr(self, name) for name in names}
-        if self.asks_moments:
-            facts |= self.moment_facts | {"distillation_steps": self.distillation_steps}
-        return facts
+        return super().training_facts | (self.moment_facts if self.asks_moments else {})
 
     @property
     def needs_edm(self) -> str | None:

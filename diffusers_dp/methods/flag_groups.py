@@ -284,7 +284,9 @@ class RunFlags:
         "by rules from what is declared of your images.",
     )  # fmt: skip
     minutes: float | None = flag(None, "Minutes of one core that --config auto plans for; unset: 20.", rare=True)
-    output_dir: str = flag("runs", "Folder of the run: private/ stays in the house, release/ is public.", place=True)
+    output_dir: str = flag(
+        "", "Folder of the run: private/ stays in the house, release/ is public; unset: runs/METHOD.", place=True
+    )
     seed: int = flag(
         0, "Seed of all that is not private; noise and Poisson draws never use it.", at_least=0, at_most=2**32 - 1
     )

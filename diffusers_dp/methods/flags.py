@@ -86,6 +86,9 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
     #: share, or nothing. Each group of flags adds its own.
     query_defaults: ClassVar[dict[str, dict[str, float]]] = {}
 
+    def __post_init__(self) -> None:
+        self.output_dir = self.output_dir or f"runs/{self.method}"
+
     @property
     def dp_sgd(self) -> "DPSGDConfig | None":
         """The same flags, where the method ends with DP-SGD."""
@@ -150,9 +153,14 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
         return num_classes * each + sum(getattr(self, name) for name in self.drawn_by_class)
 
     @property
+    def told(self) -> tuple[str, ...]:
+        """Flags that the receipt states, beside settings of experts."""
+        return ()
+
+    @property
     def training_facts(self) -> dict[str, Any]:
         """What the receipt says of the training, by flags. A run that goes on keeps them."""
-        return {}
+        return {name: getattr(self, name) for name in self.told}
 
     @property
     def expert_settings(self) -> dict[str, Any]:

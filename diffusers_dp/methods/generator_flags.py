@@ -43,6 +43,11 @@ class GeneratorFlags(OfImages):
         return (of_images,) if self.generator == "residual" else ()
 
     @property
+    def told_of_generator(self) -> tuple[str, ...]:
+        """What the receipt states of these flags."""
+        return ("generator", "diffusion_steps") if self.generator == "residual" else ("generator",)
+
+    @property
     def drawn_by_class(self) -> tuple[str, ...]:
         return ("generator_batch_size", *(("num_generated_images",) if self.generator == "residual" else ()))
 

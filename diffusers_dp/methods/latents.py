@@ -13,9 +13,7 @@ from ..queries.query import Query
 from ..queries.saliency import MatrixSaliency
 from .flag import expert, flag, refuse_given, split_list
 from .flag_groups import LevelFlags, TimesOfRows
-from .flags import OrdinaryTraining
-from .method import DP_SGD, SAMPLED_SUM, SUM, Method
-from .method_flags import SpatialFlags
+from .method import DP_SGD, SUM, Method
 from .public_flags import LearnsPublicImages, PretrainingFlags, PublicDataFlags
 
 
@@ -89,11 +87,6 @@ class LatentConfig(LatentFlags, NewNetworkFlags, LearnsPublicImages):
         return repr((self.new_network, [getattr(self, each.name) for each in fields(LatentFlags)]))
 
     @property
-    def central(self) -> "DPLDMConfig | None":
-        """The same flags, where noisy central images are asked for."""
-        return None
-
-    @property
     def salient(self) -> "DPSAPFConfig | None":
         """The same flags, where a noisy answer chooses layers."""
         return None
@@ -127,11 +120,13 @@ class LatentConfig(LatentFlags, NewNetworkFlags, LearnsPublicImages):
         return {name: getattr(self, name) for name in names}
 
     @property
+    def told(self) -> tuple[str, ...]:
+        return ("train", *(("lora_rank",) if self.has_adapters else ()))
+
+    @property
     def training_facts(self) -> dict[str, Any]:
-        """What the receipt says of the training."""
-        names = ["train", *(["lora_rank"] if self.has_adapters else [])]
-        facts = {name: getattr(self, name) for name in names}
-        return facts | ({} if self.prompts is None else {"class_prompts": list(self.prompts)})
+        prompts = {} if self.prompts is None else {"class_prompts": list(self.prompts)}
+        return super().training_facts | prompts
 
     def check(self) -> None:
         if self.is_exact:
@@ -155,72 +150,27 @@ class DPLoRAConfig(LatentConfig):
     """With low-rank matrices."""
 
     method: ClassVar[str] = "dp_lora"
-    output_dir: str = "runs/dp_lora"
 
 
 @dataclass
-class CentralLatentFlags:
-    """Whether noisy central images are learned before DP-SGD, as in DP-FETA."""
-
-    _argument_group_name = "central images"
-
-    ask_central_images: bool = flag(
-        False,
-        "With --train all: learn noisy mean images of each class (DP-FETA, Algorithm 1), encoded, before DP-SGD.",
-    )  # fmt: skip
-
-
-@dataclass
-class DPLDMConfig(CentralLatentFlags, SpatialFlags, LatentConfig):
+class DPLDMConfig(LatentConfig):
     """With the weights of attention themselves, or all of the network."""
 
     method: ClassVar[str] = "dp_ldm"
     train: str = "attention"
-    output_dir: str = "runs/dp_ldm"
-
-    @property
-    def central(self) -> "DPLDMConfig | None":
-        return self if self.ask_central_images else None
-
-    @property
-    def queries(self) -> tuple[Query, ...]:
-        return (self.central_images_query,) if self.ask_central_images else ()
-
-    @property
-    def ordinary_training(self) -> tuple[OrdinaryTraining, ...]:
-        central = OrdinaryTraining(self.spatial_steps, self.spatial_batch_size)
-        return (*super().ordinary_training, *([central] if self.ask_central_images else []))
-
-    @property
-    def training_facts(self) -> dict[str, Any]:
-        names = ("spatial_steps", "spatial_batch_size", "spatial_learning_rate")
-        central = {name: getattr(self, name) for name in names} if self.ask_central_images else {}
-        return {**super().training_facts, **central}
-
-    def check(self) -> None:
-        if self.ask_central_images and self.train != "all":  # a checkpoint holds what is trained alone
-            raise UsageError("--ask_central_images warms all of the network up: give --train all, or leave it out.")
-        if not (self.ask_central_images or self.dry_run):
-            refuse_given(self, (SpatialFlags,), "needs --ask_central_images: give both, or neither.")
 
 
 @dataclass
-class SaliencyFlags:
-    """The query that chooses the matrices."""
+class DPSAPFConfig(LatentConfig):
+    """With low-rank matrices beside those that one noisy query chooses."""
 
     _argument_group_name = "saliency (query)"
 
     query_defaults: ClassVar[dict[str, dict[str, float]]] = {"saliency": {"budget_share": 0.02}}
     num_salient: int = flag(8, "Matrices that are chosen, and get low-rank ones.")
 
-
-@dataclass
-class DPSAPFConfig(SaliencyFlags, LatentConfig):
-    """With low-rank matrices beside those that one noisy query chooses."""
-
     method: ClassVar[str] = "dp_sapf"
     train: str = "salient"
-    output_dir: str = "runs/dp_sapf"
 
     @property
     def salient(self) -> "DPSAPFConfig":
@@ -237,7 +187,7 @@ class DPSAPFConfig(SaliencyFlags, LatentConfig):
 
     @property
     def training_facts(self) -> dict[str, Any]:
-        return {**super().training_facts, "num_salient": self.num_salient, "saliency_times": list(SALIENCY_TIMES)}
+        return super().training_facts | {"num_salient": self.num_salient, "saliency_times": list(SALIENCY_TIMES)}
 
 
 _method = partial(
@@ -247,9 +197,8 @@ _method = partial(
 METHODS = (
     _method(
         "dp_ldm", "DP-LDM", "Liu et al. 2024, Differentially Private Latent Diffusion Models",
-        note="DP-SGD on some of the weights, after DP-FETA's central images where they are asked; autoencoder and "
-        "pre-training data must be public.",
-        mechanisms=(SAMPLED_SUM, DP_SGD), config=DPLDMConfig,
+        note="DP-SGD on some of the weights; autoencoder and pre-training data must be public.",
+        mechanisms=(DP_SGD,), config=DPLDMConfig,
     ),
     _method(
         "dp_lora", "DP-LoRA", "Tsai et al. 2024, Differentially Private Fine-Tuning of Diffusion Models",

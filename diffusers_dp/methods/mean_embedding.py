@@ -37,8 +37,8 @@ HERMITE_RHO = 0.5
 
 
 @dataclass
-class MeanEmbeddingFlags:
-    """The features that are asked for, and the generator that is fitted to their noisy mean."""
+class MeanEmbeddingConfig(CountsClasses, GeneratorFlags, NetworkFlags, TrainingConfig):
+    """What the methods of `training/train_mean_embedding.py` share."""
 
     _argument_group_name = "mean embedding"
 
@@ -47,11 +47,6 @@ class MeanEmbeddingFlags:
     generator_steps: int = flag(500, "Steps that fit the generator to the noisy mean embedding.")
     generator_batch_size: int = expert(200, "Images that the generator draws per step.")
     generator_learning_rate: float = expert(3e-3, "Learning rate of the generator; falls to 0 linearly.")
-
-
-@dataclass
-class MeanEmbeddingConfig(MeanEmbeddingFlags, CountsClasses, GeneratorFlags, NetworkFlags, TrainingConfig):
-    """What the methods of `training/train_mean_embedding.py` share."""
 
     @property
     def feature_map(self) -> FeatureMap:
@@ -123,7 +118,6 @@ class DPMERFConfig(LengthScaleFlags, FourierFlags, MeanEmbeddingConfig):
 
     method: ClassVar[str] = "dp_merf"
     query_defaults: ClassVar[dict[str, dict[str, float]]] = {"frequency_features": {}}
-    output_dir: str = "runs/dp_merf"
 
     @property
     def feature_map(self) -> FeatureMap:
@@ -137,8 +131,8 @@ class DPMERFConfig(LengthScaleFlags, FourierFlags, MeanEmbeddingConfig):
 
 
 @dataclass
-class MixtureFlags:
-    """Of several kernels."""
+class DPKernelConfig(FourierFlags, MeanEmbeddingConfig):
+    """With random Fourier features of several length scales."""
 
     _argument_group_name = "random features (scales)"
 
@@ -147,14 +141,8 @@ class MixtureFlags:
         read=numbers, range="positive numbers, such as 2,4,8",
     )  # fmt: skip
 
-
-@dataclass
-class DPKernelConfig(MixtureFlags, FourierFlags, MeanEmbeddingConfig):
-    """With random Fourier features of several length scales."""
-
     method: ClassVar[str] = "dp_kernel"
     features: str = "rff_mixture"
-    output_dir: str = "runs/dp_kernel"
 
     @property
     def scales(self) -> tuple[float, ...]:
@@ -171,21 +159,15 @@ class DPKernelConfig(MixtureFlags, FourierFlags, MeanEmbeddingConfig):
 
 
 @dataclass
-class TangentFlags:
-    """The untrained network whose gradient is the feature."""
+class DPNTKConfig(MeanEmbeddingConfig):
+    """With the gradient of an untrained network."""
 
     _argument_group_name = "tangent features"
 
     tangent_width: int = flag(64, "Hidden units of the untrained network; D is this times (pixels + 2).")
 
-
-@dataclass
-class DPNTKConfig(TangentFlags, MeanEmbeddingConfig):
-    """With the gradient of an untrained network."""
-
     method: ClassVar[str] = "dp_ntk"
     features: str = "ntk"
-    output_dir: str = "runs/dp_ntk"
 
     @property
     def feature_map(self) -> FeatureMap:
@@ -193,21 +175,15 @@ class DPNTKConfig(TangentFlags, MeanEmbeddingConfig):
 
 
 @dataclass
-class HermiteFlags:
-    """Polynomials of pixels."""
+class DPHPConfig(MeanEmbeddingConfig):
+    """With Hermite polynomials."""
 
     _argument_group_name = "Hermite features"
 
     hermite_order: int = flag(100, "Highest degree of a single pixel's polynomials.")
 
-
-@dataclass
-class DPHPConfig(HermiteFlags, MeanEmbeddingConfig):
-    """With Hermite polynomials."""
-
     method: ClassVar[str] = "dp_hp"
     features: str = "hermite"
-    output_dir: str = "runs/dp_hp"
 
     @property
     def feature_map(self) -> FeatureMap:
@@ -215,11 +191,17 @@ class DPHPConfig(HermiteFlags, MeanEmbeddingConfig):
 
 
 @dataclass
-class PerceptualFlags:
-    """The public network whose layers are the features, its moments, and the loss."""
+class DPMEPFConfig(MeanEmbeddingConfig):
+    """With what a public network sees."""
 
     _argument_group_name = "perceptual features"
 
+    method: ClassVar[str] = "dp_mepf"
+    features: str = "perceptual"
+    #: `stopping_features` is the share of both queries together.
+    query_defaults: ClassVar[dict[str, dict[str, float]]] = {
+        "second_moments": {"budget_share": 0.5}, "stopping_features": {"budget_share": 0.02},
+    }  # fmt: skip
     feature_network: str = flag(
         "microsoft/resnet-18",
         "Folder or Hub id of a public vision network (safetensors) that has not seen the sensitive images.",
@@ -228,35 +210,15 @@ class PerceptualFlags:
     feature_layers: str = flag("", "Its layers whose outputs are the features; unset: all convolutions.")
     feature_resolution: int | None = expert(None, "Side length that networks see images at; unset: their own.")
     moments: int = flag(1, "1: the mean of the features; 2: that of their squares as well.", choices=(1, 2))
-    query_defaults: ClassVar[dict[str, dict[str, float]]] = {"second_moments": {"budget_share": 0.5}}
     moving_average_learning_rate: float | None = expert(
         None, "Adam's learning rate of a moving average of differences to fit to (GFMN); unset: those of each batch."
     )
-
-
-@dataclass
-class StoppingFlags:
-    """Which of the generators on the way is released, by noisy answers of its own."""
-
-    _argument_group_name = "early stopping"
-
     stopping_network: str | None = flag(
         None, "Another public network that chooses among generators on the way; unset: the last one.", place=True
     )
     stopping_layers: str = expert("", "Its layers, as --feature_layers.")
-    #: A share is that of both queries together.
-    query_defaults: ClassVar[dict[str, dict[str, float]]] = {"stopping_features": {"budget_share": 0.02}}
     stopping_steps: int = expert(100, "Steps between two generators to choose among.")
     num_stopping_images: int = expert(2000, "Images that each of them draws to be compared.")
-
-
-@dataclass
-class DPMEPFConfig(StoppingFlags, PerceptualFlags, MeanEmbeddingConfig):
-    """With what a public network sees."""
-
-    method: ClassVar[str] = "dp_mepf"
-    features: str = "perceptual"
-    output_dir: str = "runs/dp_mepf"
 
     @cached_property
     def feature_map(self) -> FeatureMap:
@@ -295,7 +257,6 @@ class DPScatteringConfig(ScatteringFlags, LengthScaleFlags, FourierFlags, MeanEm
 
     method: ClassVar[str] = "dp_scattering"
     features: str = "scattering"
-    output_dir: str = "runs/dp_scattering"
 
     @property
     def feature_map(self) -> FeatureMap:

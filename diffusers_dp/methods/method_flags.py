@@ -2,7 +2,7 @@
 """DP-FETA, DPDM and DP-Diffusion, and the groups of flags that they share with other methods."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ..errors import UsageError
 from ..queries.central_images import MeanImages, ModeImages
@@ -47,17 +47,8 @@ class SpatialFlags(OfConfig):
 
 
 @dataclass
-class CentralImageFlags:
-    """Which central images."""
-
-    _argument_group_name = "central images (kind)"
-
-    central_images: str = flag("mean", f"Central images: one of {' | '.join(CENTRAL_IMAGES)}.", choices=CENTRAL_IMAGES)
-
-
-@dataclass
-class PublicFlags:
-    """The public model that training begins with."""
+class PublicConfig(LearnsPublicImages, DiffusionConfig):
+    """What methods share that may begin with public images or a public model."""
 
     _argument_group_name = "pre-trained pipeline"
 
@@ -68,29 +59,6 @@ class PublicFlags:
     pretrained_model_revision: str | None = flag(
         None, "Branch, tag or commit of it on the Hub.", rare=True, needs=("pretrained_model_name_or_path",)
     )
-
-
-@dataclass
-class SemanticFlags:
-    """Which of the public images the model learns from: those of the classes that the sensitive ones look like
-    (PrivImage)."""
-
-    _argument_group_name = "semantic query"
-
-    semantic_query_network: str | None = flag(
-        None,
-        "Folder or Hub id of a public classifier (safetensors) of the public images' classes; unset: the model "
-        "learns all.",
-        place=True,
-    )  # fmt: skip
-    semantic_resolution: int | None = expert(None, "Side length that images are resized to for it; unset: their own.")
-    semantic_classes_per_class: int = expert(5, "Public classes that stand for each sensitive one.")
-    query_defaults: ClassVar[dict[str, dict[str, float]]] = {"semantic_query": {"noise_multiplier": 50.0}}
-
-
-@dataclass
-class PublicConfig(PublicFlags, LearnsPublicImages, DiffusionConfig):
-    """What methods share that may begin with public images or a public model."""
 
     @property
     def starts_from(self) -> tuple[str | None, str | None]:
@@ -106,8 +74,21 @@ class PublicConfig(PublicFlags, LearnsPublicImages, DiffusionConfig):
 
 
 @dataclass
-class SemanticConfig(SemanticFlags, PublicConfig):
-    """What methods share that may ask which public images are like the sensitive ones."""
+class SemanticConfig(PublicConfig):
+    """What methods share that may learn those public images alone whose classes the sensitive ones look like
+    (PrivImage)."""
+
+    _argument_group_name = "semantic query"
+
+    semantic_query_network: str | None = flag(
+        None,
+        "Folder or Hub id of a public classifier (safetensors) of the public images' classes; unset: the model "
+        "learns all.",
+        place=True,
+    )  # fmt: skip
+    semantic_resolution: int | None = expert(None, "Side length that images are resized to for it; unset: their own.")
+    semantic_classes_per_class: int = expert(5, "Public classes that stand for each sensitive one.")
+    query_defaults: ClassVar[dict[str, dict[str, float]]] = {"semantic_query": {"noise_multiplier": 50.0}}
 
     @property
     def semantic_query(self) -> SemanticQuery | None:
@@ -134,23 +115,10 @@ class SemanticConfig(SemanticFlags, PublicConfig):
 
 
 @dataclass
-class MixtureFlags:
-    """Public and central images as one."""
-
-    _argument_group_name = "public pre-training (mixture)"
-
-    mix_public_images: bool = flag(
-        False,
-        "Pre-train on central and public images as one set, for --public_steps; public images have no label there.",
-    )  # fmt: skip
-
-
-@dataclass
 class DPDMConfig(DiffusionConfig):
     """All flags of `training/train_dpdm.py`: those that every script has."""
 
     method: ClassVar[str] = "dpdm"
-    output_dir: str = "runs/dpdm"
 
 
 @dataclass
@@ -159,15 +127,20 @@ class DPDiffusionConfig(SemanticConfig):
 
     method: ClassVar[str] = "dp_diffusion"
     default_objective: ClassVar[str] = "ddpm"
-    output_dir: str = "runs/dp_diffusion"
 
 
 @dataclass
-class DPFETAConfig(CentralImageFlags, SpatialFlags, MixtureFlags, PublicConfig):
+class DPFETAConfig(SpatialFlags, PublicConfig):
     """All flags of `training/train_dp_feta.py`."""
 
+    _argument_group_name = "central images (kind)"
+
     method: ClassVar[str] = "dp_feta"
-    output_dir: str = "runs/dp_feta"
+    central_images: str = flag("mean", f"Central images: one of {' | '.join(CENTRAL_IMAGES)}.", choices=CENTRAL_IMAGES)
+    mix_public_images: bool = flag(
+        False,
+        "Pre-train on central and public images as one set, for --public_steps; public images have no label there.",
+    )  # fmt: skip
 
     @property
     def queries(self) -> tuple[Query, ...]:
@@ -191,13 +164,9 @@ class DPFETAConfig(CentralImageFlags, SpatialFlags, MixtureFlags, PublicConfig):
         return (*super().ordinary_training, OrdinaryTraining(self.spatial_steps, self.spatial_batch_size))
 
     @property
-    def training_facts(self) -> dict[str, Any]:
-        """What the receipt says of the warm-up. Where central images are mixed with public ones, it is the public
-        pre-training, whose numbers stand with the public images."""
-        names = ["central_images", "mix_public_images"]
-        if not self.mix_public_images:
-            names += ["spatial_steps", "spatial_batch_size", "spatial_learning_rate"]
-        return {name: getattr(self, name) for name in names}
+    def told(self) -> tuple[str, ...]:
+        """A mixture is the public pre-training, whose numbers stand with the public images."""
+        return ("central_images", "mix_public_images", *(() if self.mix_public_images else ("spatial_steps",)))
 
     def check(self) -> None:
         if self.mix_public_images and not (self.pretrains or self.dry_run):

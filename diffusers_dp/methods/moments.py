@@ -158,30 +158,23 @@ class MomentFlags(OfConfig):
 
 
 @dataclass
-class MomentImagesFlags:
-    """How many images of which classes are released."""
+class MomentsConfig(MomentFlags, ResultFlags, NetworkFlags, TrainingConfig):
+    """All flags of `training/train_moments.py`."""
 
     _argument_group_name = "images of moments"
 
+    method: ClassVar[str] = "moments"
+    releases_images: ClassVar[bool] = True
+    #: The share was not varied in trials.
+    query_defaults: ClassVar[dict[str, dict[str, float]]] = {"network_means": {"budget_share": 0.2}}
     images_per_class: int = flag(1000, "Images of each class in the release, or their mean number.")
     class_balance: str = flag(
         "uniform", "As many images of each class, or in the shares of the noisy counts.", choices=BALANCES
     )
-
-
-@dataclass
-class MatchingFlags(OfConfig):
-    """Mean features of random networks, which drawn images are moved to."""
-
-    _argument_group_name = "matching"
-
     matched_networks: int = flag(
         0, "Random networks whose mean features of a class, by one more query, drawn images are moved to; 0: none.",
         at_least=0, at_most=100,
     )  # fmt: skip
-
-    #: The share was not varied in trials.
-    query_defaults: ClassVar[dict[str, dict[str, float]]] = {"network_means": {"budget_share": 0.2}}
 
     @property
     def network_means(self) -> NetworkMeans | None:
@@ -191,23 +184,6 @@ class MatchingFlags(OfConfig):
             feature_map=RandomNetworkFeatures(self.image_shape, self.matched_networks, NETWORK_WIDTH, self.seed),
             **self.asked("network_means"),
         )
-
-    def check_matching(self) -> None:
-        """Refuses images that a network has nothing left of."""
-        if self.matched_networks and min(self.image_shape[1:]) < 2**BLOCKS:
-            raise UsageError(
-                f"--matched_networks needs images of at least {2**BLOCKS} pixels a side: leave it out, or raise "
-                "--resolution."
-            )
-
-
-@dataclass
-class MomentsConfig(MomentFlags, MomentImagesFlags, MatchingFlags, ResultFlags, NetworkFlags, TrainingConfig):
-    """All flags of `training/train_moments.py`."""
-
-    method: ClassVar[str] = "moments"
-    releases_images: ClassVar[bool] = True
-    output_dir: str = "runs/moments"
 
     @property
     def queries(self) -> tuple[Query, ...]:
@@ -231,9 +207,12 @@ class MomentsConfig(MomentFlags, MomentImagesFlags, MatchingFlags, ResultFlags, 
         return ("images_per_class",)
 
     @property
+    def told(self) -> tuple[str, ...]:
+        return ("images_per_class", "class_balance", "seed", *(("matched_networks",) if self.matched_networks else ()))
+
+    @property
     def training_facts(self) -> dict[str, Any]:
-        names = ("images_per_class", "class_balance", "seed", *(["matched_networks"] if self.matched_networks else []))
-        return self.moment_facts | {name: getattr(self, name) for name in names}
+        return super().training_facts | self.moment_facts
 
     def check_facts(self, class_names: tuple[str, ...] | None) -> None:
         if class_names is None and self.class_balance != BALANCES[0]:
@@ -242,7 +221,11 @@ class MomentsConfig(MomentFlags, MomentImagesFlags, MatchingFlags, ResultFlags, 
 
     def check(self) -> None:
         self.check_moments()
-        self.check_matching()
+        if self.matched_networks and min(self.image_shape[1:]) < 2**BLOCKS:
+            raise UsageError(
+                f"--matched_networks needs images of at least {2**BLOCKS} pixels a side: leave it out, or raise "
+                "--resolution."
+            )
 
 
 METHODS = (

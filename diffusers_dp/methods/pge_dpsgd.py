@@ -14,7 +14,6 @@ class PGEDPSGDConfig(DPDMConfig):
     """All flags of `training/train_pge_dpsgd.py`: those of DPDM, whose training it is."""
 
     method: ClassVar[str] = "pge_dpsgd"
-    output_dir: str = "runs/pge_dpsgd"
 
     def check(self) -> None:
         if self.objective == "ddpm":

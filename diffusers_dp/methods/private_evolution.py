@@ -30,10 +30,13 @@ VARIATION_NAMES = ("affine", "elastic", "stroke", "contrast", "brightness", "fli
 
 
 @dataclass
-class EvolutionFlags:
-    """The candidates, and the votes."""
+class PrivateEvolutionConfig(ResultFlags, PublicDataFlags, NetworkFlags, TrainingConfig):
+    """All flags of `training/train_private_evolution.py`."""
 
     _argument_group_name = "evolution"
+
+    method: ClassVar[str] = "pe"
+    releases_images: ClassVar[bool] = True
     query_defaults: ClassVar[dict[str, dict[str, float]]] = {"votes": {}}
 
     generator: str | None = flag(
@@ -51,14 +54,6 @@ class EvolutionFlags:
     lookahead: int = flag(0, "Variations of a candidate whose mean embedding counts; 0: its own.", at_least=0)
     vote_threshold: float = flag(2.0, "Standard deviations of the noise that are taken off every vote.", at_least=0)
     images_per_class: int | None = flag(None, "Images of each class in the release; unset: --candidates_per_class.")
-
-
-@dataclass
-class EmbeddingFlags:
-    """In which space candidates are near to an image."""
-
-    _argument_group_name = "embedding"
-
     embedding: str = flag(
         "pixels", "'pixels': averaged over squares; 'network': what a public network sees.",
         choices=EMBEDDINGS_OF_VOTES,
@@ -69,14 +64,6 @@ class EmbeddingFlags:
     )
     embedding_layers: str = expert("", "Its layers, comma-separated (a list in a recipe); unset: all convolutions.")
     embedding_resolution: int | None = expert(None, "Side length that images are resized to for it; unset: their own.")
-
-
-@dataclass
-class ProposerFlags:
-    """What a generator of candidates is made of."""
-
-    _argument_group_name = "generator of candidates"
-
     variations: str = flag(
         "affine,elastic,stroke,contrast", "Changes of public images, in this order.",
         read=split_list, choices=VARIATION_NAMES, range=f"some of {', '.join(VARIATION_NAMES)}",
@@ -92,17 +79,6 @@ class ProposerFlags:
         place=True, excludes=("public_dataset_name", "public_data_dir"),
     )  # fmt: skip
     pretrained_model_revision: str | None = flag(None, "Branch, tag or commit of it on the Hub.", rare=True)
-
-
-@dataclass
-class PrivateEvolutionConfig(
-    EvolutionFlags, EmbeddingFlags, ProposerFlags, ResultFlags, PublicDataFlags, NetworkFlags, TrainingConfig
-):
-    """All flags of `training/train_private_evolution.py`."""
-
-    method: ClassVar[str] = "pe"
-    releases_images: ClassVar[bool] = True
-    output_dir: str = "runs/pe"
 
     @property
     def proposer(self) -> str:
@@ -154,14 +130,14 @@ class PrivateEvolutionConfig(
         return ("candidates_per_class", "images_per_class")
 
     @property
+    def told(self) -> tuple[str, ...]:
+        pool = ("embedding_pool",) if self.embedding == "pixels" else ()
+        return ("candidates_per_class", "num_votes", "lookahead", "vote_threshold", "embedding", "seed", *pool)
+
+    @property
     def training_facts(self) -> dict[str, Any]:
-        """What the receipt says of the evolution."""
-        names = (
-            "candidates_per_class", "num_votes", "lookahead", "vote_threshold", "embedding", "seed",
-            *(("embedding_pool",) if self.embedding == "pixels" else ("embedding_layers", "embedding_resolution")),
-        )  # fmt: skip
-        facts = {"generator": self.proposer, "variation_strengths": list(self.strengths)}
-        return facts | {name: getattr(self, name) for name in names}
+        own = {"generator": self.proposer, "variation_strengths": list(self.strengths)}
+        return super().training_facts | own
 
     def check_facts(self, class_names: tuple[str, ...] | None) -> None:
         """Digits and words are candidates for images of such."""

@@ -3,7 +3,7 @@
 release is a data set. No torch."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ..errors import UsageError
 from .flag import expert, flag
@@ -17,8 +17,8 @@ GROUPS = 8  # of the group normalisation, as `models.private_set` has them
 
 
 @dataclass
-class PSGFlags:
-    """The synthetic images, and the networks that judge them."""
+class PSGConfig(DPSGDConfig):
+    """All flags of `training/train_psg.py`."""
 
     _argument_group_name = "private set"
 
@@ -39,14 +39,8 @@ class PSGFlags:
     network_learning_rate: ClassVar[float] = 0.01  # of the networks on the synthetic images, as published
     network_steps: int = flag(10, "Steps of a network on the synthetic images, after each noisy gradient.", at_least=0)
 
-
-@dataclass
-class PSGConfig(PSGFlags, DPSGDConfig):
-    """All flags of `training/train_psg.py`."""
-
     method: ClassVar[str] = "psg"
     releases_images: ClassVar[bool] = True
-    output_dir: str = "runs/psg"
     noise_multiplicity: int = 1
     max_grad_norm: float = 0.1
     learning_rate: float = 0.1
@@ -57,13 +51,11 @@ class PSGConfig(PSGFlags, DPSGDConfig):
         return ("images_per_class",)
 
     @property
-    def training_facts(self) -> dict[str, Any]:
-        """What the receipt says of the synthetic images."""
-        names = (
-            "images_per_class", "classifier_width", "matched_layers", "image_optimizer", "steps_per_network",
-            "image_steps", "remembered_gradients", "network_steps", "network_learning_rate", "learning_rate", "seed",
+    def told(self) -> tuple[str, ...]:
+        return (
+            "images_per_class", "matched_layers", "steps_per_network", "image_steps", "network_steps",
+            "network_learning_rate", "learning_rate", "seed",
         )  # fmt: skip
-        return {name: getattr(self, name) for name in names}
 
     def check(self) -> None:
         if self.classifier_width % GROUPS:

@@ -5,7 +5,7 @@ the method. No torch."""
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ..errors import UsageError
 from .flag import expert, flag
@@ -25,8 +25,8 @@ _OF_SAMPLES = (
 
 
 @dataclass
-class TeacherFlags:
-    """The teachers, what they say of generated images, and how the generator follows."""
+class TeacherConfig(GeneratorFlags, NetworkFlags, DPSGDConfig):
+    """What the methods of `training/train_teachers.py` share."""
 
     _argument_group_name = "teachers"
 
@@ -51,11 +51,6 @@ class TeacherFlags:
     generator_steps: int = flag(3, "Generator steps in a round, all along the same noisy answer.")
     mode_seeking: float = expert(0.5, "Weight of a term that keeps two images of a class apart.", at_least=0)
     bins_per_value: int = expert(10, "With bins: bins of such a number, for one of which a teacher votes.")
-
-
-@dataclass
-class TeacherConfig(TeacherFlags, GeneratorFlags, NetworkFlags, DPSGDConfig):
-    """What the methods of `training/train_teachers.py` share."""
 
     noise_multiplicity: int = 1
     max_grad_norm: float = 0.1
@@ -83,18 +78,12 @@ class TeacherConfig(TeacherFlags, GeneratorFlags, NetworkFlags, DPSGDConfig):
         return (*super().ordinary_training, *self.model_of_images)
 
     @property
-    def training_facts(self) -> dict[str, Any]:
-        """What the receipt says of teachers and generator."""
-        names = (
-            "aggregation", "num_teachers", "teacher_steps", "first_teacher_steps", "teacher_batch_size",
-            "teacher_width", "teacher_learning_rate", "teacher_noise", "generated_per_round", "generator_steps",
-            "mode_seeking", "generator",
-            "learning_rate", "ema_decay",
+    def told(self) -> tuple[str, ...]:
+        own = {"signs": ("signs_per_image",), "bins": ("projected_values",)}
+        return (
+            "aggregation", "num_teachers", "teacher_steps", "teacher_width", "teacher_noise", "generated_per_round",
+            "generator_steps", *self.told_of_generator, "learning_rate", "ema_decay", *own.get(self.aggregation, ()),
         )  # fmt: skip
-        own = {"signs": ("signs_per_image",), "bins": ("projected_values", "bins_per_value")}
-        of_images = ("generator_channels", "num_generated_images", "diffusion_steps")
-        more = (*own.get(self.aggregation, ()), *(of_images if self.generator == "residual" else ()))
-        return {name: getattr(self, name) for name in (*names, *more)} | {"teacher_resolution": self.side}
 
     def check(self) -> None:
         for name in _OF_SAMPLES:
@@ -127,7 +116,6 @@ class GSWGANConfig(TeacherConfig):
     """With gradients at the generated images, clipped together."""
 
     method: ClassVar[str] = "gs_wgan"
-    output_dir: str = "runs/gs_wgan"
 
 
 @dataclass
@@ -136,7 +124,6 @@ class PATEGANConfig(TeacherConfig):
 
     method: ClassVar[str] = "pate_gan"
     aggregation: str = "votes"
-    output_dir: str = "runs/pate_gan"
 
     @property
     def num_votes(self) -> int | None:
@@ -149,7 +136,6 @@ class DataLensConfig(TeacherConfig):
 
     method: ClassVar[str] = "datalens"
     aggregation: str = "signs"
-    output_dir: str = "runs/datalens"
 
     @property
     def answer_norm(self) -> float:
@@ -162,7 +148,6 @@ class GPATEConfig(TeacherConfig):
 
     method: ClassVar[str] = "g_pate"
     aggregation: str = "bins"
-    output_dir: str = "runs/g_pate"
 
     @property
     def num_votes(self) -> int | None:

@@ -2,7 +2,6 @@
 """A run that fine-tunes a public latent pipeline: its images are encoded once, and DP-SGD sees latents."""
 
 import copy
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -30,7 +29,6 @@ from .prior_release import facts_of_release, receipt_of_start, refuse_the_same_i
 from .public_pretraining import KEPT_NAME, keep_pretrained, learned_or_public
 from .run import TrainingRun
 from .warm_up import warm_up
-from .warm_up_images import CentralImages
 
 
 Config = TypeVar("Config", bound=LatentConfig)
@@ -99,43 +97,18 @@ class LatentRun(TrainingRun[Config]):
         names = None if public.class_names is None else dict(enumerate(public.class_names))
         denoiser = self.base.denoiser(names, None, bf16=config.precision == "bf16").to(device)
         taught, size = replace(public, images=rows), self.processes.part(training.batch_size)
-        self._teach(
-            denoiser, lambda: taught.batch(size), training.mixture, title="Public pre-training",
+        denoiser.requires_grad_(True)
+        warm_up(
+            denoiser, LatentLoss(mixture=training.mixture), lambda: taught.batch(size), title="Public pre-training",
             num_steps=training.num_steps, learning_rate=training.learning_rate,
-            lr_warmup_steps=training.lr_warmup_steps,
+            lr_warmup_steps=training.lr_warmup_steps, ema_decay=config.ema_decay, processes=self.processes,
         )  # fmt: skip
+        denoiser.requires_grad_(False)
         private, pipeline = self.folder.private, self.base.pipeline
         origin = public.origin
         self.processes.on_first(lambda: keep_pretrained(private, pipeline, origin, chosen=False))
         self.public = None
         self.done("public pre-training")
-
-    def warm_up(self, noisy: torch.Tensor, *, batch_size: int, num_steps: int, learning_rate: float) -> None:
-        """Teaches the network noisy central images, see `CentralImages`, which the autoencoder encodes after they were
-        augmented: post-processing."""
-        device = self.processes.device
-        central = CentralImages(noisy, self.facts.image_shape, self.config.seed + self.processes.index)
-        size = self.processes.part(batch_size)
-
-        def batch() -> tuple[torch.Tensor, torch.Tensor]:
-            images, labels = central.batch(size)
-            with torch.no_grad():
-                return self.encoder(images.to(device).float() / 127.5 - 1), labels
-
-        settings: dict[str, Any] = {"num_steps": num_steps, "learning_rate": learning_rate}
-
-        def teach() -> None:
-            self._teach(self.denoiser, batch, self.config.mixture, title="Warm-up (spatial)", **settings)
-
-        self.learn("spatial", self.denoiser.network, teach, {**settings, "batch_size": batch_size})
-        self.done("warm-up (spatial)")
-
-    def _teach(self, denoiser: LatentDenoiser, batch: Callable[[], Any], mixture: Any, **training: Any) -> None:
-        """Ordinary training of all of the network, on latents of nothing private."""
-        loss = LatentLoss(mixture=mixture)
-        denoiser.requires_grad_(True)
-        warm_up(denoiser, loss, batch, ema_decay=self.config.ema_decay, processes=self.processes, **training)
-        denoiser.requires_grad_(False)
 
     def ask_latents(self, query: Query, features: Features) -> torch.Tensor:
         """As `ask`, of the latents."""

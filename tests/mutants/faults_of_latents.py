@@ -219,13 +219,6 @@ LATENT_RELEASES = (
         (f"{SCRIPT}a_new_network_learns_public_images_first",),
     ),
     Fault(
-        "frozen weights forget the central images",
-        "diffusers_dp/methods/latents.py",
-        '        if self.ask_central_images and self.train != "all":',
-        "        if False:",
-        (f"{SCRIPT}central_images_that_cannot_be",),
-    ),
-    Fault(
         "the cache of latents does not know the images",
         RUN,
         "made_of=[self.made_of, self.encoder.facts]",

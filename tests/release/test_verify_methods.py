@@ -41,7 +41,7 @@ WAYS = {
     ),
     "dp_feta": ((), ("--central_images", "mode", "--expert", "spatial_sample_rate=1")),
     "dpdm": ((), ("--evaluation_reserve", "0.1"), ("--train_batch_size", "90"), BANDS),
-    "dp_ldm": (("--train", "attention"), ("--train", "all", "--ask_central_images")),
+    "dp_ldm": (("--train", "attention"), ("--train", "all")),
     "dp_gan": ((), ("--noise", "exact")),
     "moments": (
         MOMENTS, ("--num_parts", "1", *MOMENTS[:2]), (*MOMENTS, "--matched_networks", "2"), (*MOMENTS, *UNITS),

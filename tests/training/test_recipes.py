@@ -82,8 +82,7 @@ def test_recipe_starts_on_stand_in_images(recipe, tmp_path, monkeypatch):
     images = [Image.fromarray(rng.integers(0, 256, shape, dtype=np.uint8)) for _ in range(NUM_IMAGES)]
     labels = [i % len(names) for i in range(NUM_IMAGES)]
     flags = ["--config", str(recipe), "--output_dir", str(tmp_path / "run")]
-    asks = getattr(config, "ask_central_images", True)  # where it is a query, its flags need it
-    short = {flag: value for flag, value in SHORT.items() if asks or not flag.startswith("spatial_")}
+    short = dict(SHORT)
     if config.dp_sgd is not None and config.dp_sgd.num_shares is not None:
         del short["train_batch_size"], short["max_physical_batch_size"]  # every teacher answers in each round
     said = flags_of(type(config))

@@ -24,8 +24,6 @@ from transformers import CLIPTextModel
 from diffusers_dp import SensitiveImages, load_verified, verify
 from diffusers_dp.cli import main as cli
 from diffusers_dp.errors import IntegrityError, UsageError
-from diffusers_dp.models.latents import LatentEncoder
-from diffusers_dp.queries.central_images import restore_central_images
 from diffusers_dp.release.allow_list import ADAPTER_FILES, CARD_AND_RECEIPT
 from diffusers_dp.release.latent_base import load_base
 from diffusers_dp.release.push import files_to_push
@@ -197,48 +195,6 @@ def test_a_new_network_learns_public_images_first(trained, script, bases, new, t
     shutil.rmtree(kept)
     with pytest.raises(IntegrityError, match="pretrained is missing"):
         script.main([*given, "--resume_from_checkpoint", "latest"])
-
-
-@pytest.mark.usefixtures("watching")
-def test_central_images_warm_it_up(script, new, tmp_path, monkeypatch):
-    """Asked once, and paid for. The warm-up sees encoded noisy images alone, and a finished one is not done again."""
-    given = [*new, "--train", "all", "--ask_central_images", "--checkpointing_steps", "1"]
-    given += (
-        "--num_central_images 3 --spatial_steps 2 --expert spatial_batch_size=4 --budget central_images=0.1".split()
-    )
-    monkeypatch.setattr("diffusers_dp.runs.warm_up_images.AugmentationBag", lambda rng: lambda images: images)
-    taught, encode = [], LatentEncoder.__call__
-    monkeypatch.setattr(
-        LatentEncoder,
-        "__call__",
-        lambda self, images: taught.append(images.detach().cpu().clone()) or encode(self, images),
-    )
-    interrupted(script, monkeypatch, given, 7)  # three steps of public images, two of central ones, one of DP-SGD
-    _, rows = read_ledger(tmp_path / "run")
-    asked = rows[0]
-    assert asked["stage"] == "central_images" and (asked["steps_executed"], asked["sampling_probability"]) == (3, 0.1)
-    noisy = load_file(next((tmp_path / "run" / "private" / "answers" / "central_images").glob("*.safetensors")))
-    shown = restore_central_images(noisy["answer"].flatten(0, 1), (1, 8, 8)).float() / 127.5 - 1
-    assert [len(images) for images in taught[-2:]] == [4, 4]
-    assert all(any(torch.allclose(image, one, atol=1e-6) for one in shown) for image in torch.cat(taught[-2:]))
-    monkeypatch.setattr("diffusers_dp.runs.latent_run.warm_up", lambda *_, **__: pytest.fail("taught again"))
-    script.main([*given, "--resume_from_checkpoint", "latest"])
-    receipt, problems = verify.verify(tmp_path / "run" / "release")
-    assert problems == [] and {event["stage"] for event in receipt["events"]} == {"central_images", "dp_sgd"}
-    assert receipt["curriculum"]["spatial_steps"] == 2
-    assert independent_epsilon(tmp_path / "run") <= 1 + 1e-3
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        (["--ask_central_images"], "give --train all"),
-        (["--spatial_steps", "3"], "--spatial_steps needs --ask_central_images"),
-    ],
-)
-def test_central_images_that_cannot_be(given, said, bases, script, flags):
-    with pytest.raises(UsageError, match=said):
-        script.main([*flags, *base_flag(bases), "--train", "attention", *given])
 
 
 def test_a_noisy_answer_chooses_the_layers(bases, script, flags, tmp_path, monkeypatch):
