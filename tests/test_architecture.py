@@ -32,7 +32,7 @@ PROTOCOL_NAMES = ("add_arguments", "run", "main", "train", "build", "draw", "ser
 #: Names that still have two meanings, none of them in `evaluation/`, `models/` or `queries/`. The verifier stands
 #: alone and has names of its own for what other rooms do, too.
 KNOWN_NAMES = (
-    "epsilon", "guarantee", "widened", "grid_of", "MixtureFlags", "check_model", "labels_of", "load_images",
+    "epsilon", "guarantee", "widened", "grid_of", "check_model", "labels_of", "load_images",
     "open_images", "write_text",
 )  # fmt: skip
 

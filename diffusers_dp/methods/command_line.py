@@ -163,7 +163,7 @@ def _add(section: Any, flag: Field, hint: Any, default: Any, strict: bool) -> No
     text = argparse.SUPPRESS if said.expert else said.help.replace("%", "%%")
     several = get_origin(kind) is Sequence
     kind = get_args(kind)[0] if several else kind
-    value: dict[str, Any] = {"type": number if kind is float else kind, "nargs": "+" if several else None}
+    value: dict[str, Any] = {"type": finite if kind is float else kind, "nargs": "+" if several else None}
     if strict and said.choices:
         value["choices"] = said.choices
     else:
@@ -183,7 +183,7 @@ def value_type(hint: Any) -> Any:
     return next(item for item in get_args(hint) if item is not type(None)) if optional else hint
 
 
-def number(text: str) -> float:
+def finite(text: str) -> float:
     """A number; `inf` is one, and what is too large for a float is not. Raises `ValueError`."""
     value = float(text)
     if math.isinf(value) and text.strip().lstrip("+-").lower() not in ("inf", "infinity"):

@@ -106,6 +106,11 @@ class SemanticConfig(PublicConfig):
         """PrivImage's, where it is asked."""
         return () if self.semantic_query is None else (self.semantic_query,)
 
+    def check_facts(self, class_names: tuple[str, ...] | None) -> None:
+        public = None if self.public_images is None else self.public_images.class_names
+        if self.semantic_query is not None and public:
+            self.semantic_query.check_classes(len(class_names or ("",)), len(public))
+
     def check(self) -> None:
         if self.semantic_query_network is not None and not (self.pretrains or self.dry_run):
             raise UsageError(

@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..errors import UsageError
 from .one_image import largest, one_by_one
 from .perceptual import PublicNetwork
 from .query import Query
@@ -57,6 +58,14 @@ class SemanticQuery(Query):
     @property
     def clip_norm(self) -> float:
         return math.sqrt(self.classes_per_class)
+
+    def check_classes(self, num_classes: int, num_public: int) -> None:
+        """Raises `UsageError` where there are too few public classes for these sensitive ones."""
+        if (most := self.classes_per_class * num_classes) > num_public:
+            raise UsageError(
+                f"--expert semantic_classes_per_class={self.classes_per_class} asks for {most} public classes, and "
+                f"there are {num_public}: give a smaller number."
+            )
 
     @property
     def facts(self) -> dict[str, Any]:

@@ -89,13 +89,7 @@ class DiffusionRun(TrainingRun[Config]):
                 f"are of {public.num_classes or 'unknown'}: give a classifier of their classes, in their order."
             )
         names = self.facts.class_names
-        most = query.classes_per_class * len(names or ("",))
-        if most > query.classifier.num_classes:  # before anything is asked
-            raise UsageError(
-                f"--expert semantic_classes_per_class={query.classes_per_class} asks for {most} public classes, and "
-                "there "
-                f"are {query.classifier.num_classes}: give a smaller number."
-            )
+        query.check_classes(len(names or ("",)), query.classifier.num_classes)  # before anything is asked
         return of_classes(public, semantic_classes(self.ask(query), query.classes_per_class), names is not None)
 
     def learn_from(self, images: PublicImages | MixedImages) -> None:

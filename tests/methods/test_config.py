@@ -163,7 +163,7 @@ def test_settings_of_experts_have_no_flag(given):
         (["--expert", "learning_rate=1"], "--expert 'learning_rate=1' is not NAME=VALUE"),
         (["--expert"], "--expert '' is not NAME=VALUE"),
         (["--expert", "p_std=-1"], "--expert p_std is -1"),
-        (["--expert", "p_std=x"], "--expert p_std: invalid number value: 'x'"),
+        (["--expert", "p_std=x"], "--expert p_std: invalid finite value: 'x'"),
         ("p_mean: 0.4", "'p_mean' belongs under expert:"),
         ("expert: {learning_rate: 1}", "'learning_rate' belongs outside of expert:"),
         ("expert: {p_maen: 1}", "'p_maen' is not a flag; the nearest is --p_mean"),

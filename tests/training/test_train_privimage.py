@@ -54,6 +54,13 @@ def test_public_images_get_the_labels_of_sensitive_classes():
         of_classes(PublicImages(images[:1], labels[:1], 4, {}, KINDS), [[3]], labelled=True)
 
 
+def test_too_few_public_classes_are_refused_before_an_image_is_read(flags, tmp_path, monkeypatch):
+    """Folders of public images say how many classes there are."""
+    with pytest.raises(UsageError, match="semantic_classes_per_class=2 asks for 6 public classes, and there are 4"):
+        load("dp_diffusion", monkeypatch).main([*flags, "--expert", "semantic_classes_per_class=2"])
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize("method", ["dp_diffusion", "feta_pro"])
 def test_a_run_asks_once_before_it_learns(method, flags, tmp_path, monkeypatch):
     """The row comes first, with the given noise; classifier and images are public inputs; nothing is asked twice."""
