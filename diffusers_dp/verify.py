@@ -254,7 +254,7 @@ def check_files(folder: Path, receipt: dict[str, Any]) -> Iterator[str]:
             yield f"{name} is not in the receipt{PICKLED if _is_pickle(name) else ''}."
         elif _is_pickle(name):
             yield f"{name} is a pickle: none may lie in a release or below it."
-        elif _digest(found[name]) != stated[name]:
+        elif file_digest(found[name]) != stated[name]:
             yield f"{name} is not the file that the receipt describes: its hash differs."
     yield from _check_model_index(folder, receipt)
     yield from check_index(folder)
@@ -271,19 +271,14 @@ def check_index(folder: str | Path) -> Iterator[str]:
     """What `model_index.json` says of a release is of the types that this library writes."""
     try:
         index = _json(Path(folder, "model_index.json"))
-    except (OSError, ValueError):
-        return
-    if isinstance(index, dict):
         needs_base = index.get("_class_name") == ADAPTERS and "base" not in index
-        wrong = ["base must be there"] * needs_base + [
-            f"{place[1:]} must {must}" for place, must in _misfits(index, INDEX, "", index)
-        ]
-        yield from (f"model_index.json says what no release does: {problem}." for problem in wrong)
-
-
-def are_texts(value: Any) -> bool:
-    """Whether it is a list of texts of bounded length."""
-    return not list(_misfits(value, [TEXT, PLACE], "", value))
+    except (OSError, ValueError, AttributeError):
+        yield "model_index.json cannot be read."
+        return
+    wrong = ["base must be there"] * needs_base + [
+        f"{place[1:]} must {must}" for place, must in _misfits(index, INDEX, "", index)
+    ]
+    yield from (f"model_index.json says what no release does: {problem}." for problem in wrong)
 
 
 def base_of(folder: str | Path) -> dict[str, Any] | None:
@@ -308,7 +303,7 @@ def check_base(folder: str | Path, base: dict[str, Any]) -> Iterator[str]:
         path = Path(folder, file["name"])
         if not path.is_file():
             yield f"{file['name']} of the base is missing."
-        elif _digest(path) != file["sha256"]:
+        elif file_digest(path) != file["sha256"]:
             yield f"{file['name']} of the base is another file than the release was made with: its hash differs."
 
 
@@ -332,7 +327,8 @@ def _entries(folder: Path) -> Iterator[tuple[str, Path]]:
                     pending.append(f"{name}/")
 
 
-def _digest(path: Path) -> str:
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file, as a receipt or a reference to a base states it."""
     try:
         if path.name == "model_index.json" and path.parent.joinpath(RECEIPT_NAME).is_file():
             index = _json(path)  # it carries the receipt's hash, so it is hashed without that field

@@ -9,11 +9,10 @@ from pathlib import Path
 from ..distributed.worker_pool import WorkerPool, lead
 from ..errors import UsageError
 from ..methods.command_line import add_flags
-from ..release.image_tables import PARAMETERS_NAME
 from ..release.push import check_hub, push_folder
 from ..sampling.class_balance import UNIFORM
 from ..sampling.drawing import Drawing
-from ..sampling.shards import Drawer, draw_folder, refuse_other_images, shards_of
+from ..sampling.shards import PARAMETERS_NAME, Drawer, draw_folder, refuse_other_images, shards_of
 from ..words import CARD_NAME, RECEIPT_NAME
 
 

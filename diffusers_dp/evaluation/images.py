@@ -21,9 +21,10 @@ from ..data.sources import ImageSource, load_digits_split, open_source
 from ..errors import UsageError, fields_named
 from ..methods.flag import split_list
 from ..randomness.keyed_hash import digests_of, is_held_out
+from ..release.allow_list import dataset_index
 from ..release.components import LARGEST_SIDE
 from ..release.hub import fetch_snapshot
-from ..release.image_tables import open_images
+from ..release.image_tables import load_images
 from .folders import split_folder
 
 
@@ -211,7 +212,7 @@ class Source:
             rows = enumerate(zip(pictures, labels))
             return names, ((Image.fromarray(image[0]), int(label), row) for row, (image, label) in rows), "row"
         folder = folder_of(self.flag, self.name) if self.is_untrusted else Path(os.path.expanduser(self.name))
-        loaded = open_images(self.name, folder) if os.path.isdir(folder) else None
+        loaded = None if dataset_index(folder) is None else load_images(self.name, folder)
         data = DataSource(
             dataset_name=str(folder) if self.is_untrusted else self.name, train_split=split,
             own_files=self.flag != "--real", is_untrusted=self.is_untrusted, unit_column=self.unit_column,

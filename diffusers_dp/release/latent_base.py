@@ -22,7 +22,7 @@ from ..errors import IntegrityError, UsageError, first_line
 from ..models.latent_denoiser import LatentDenoiser, fit_label_tables, training_scheduler
 from ..models.latent_pipeline import LatentImagePipeline
 from ..models.unet import latent_unet
-from ..verify import check_base
+from ..verify import check_base, file_digest
 from ..words import BASE_FILE, RECEIPT_NAME
 from .components import WRONG, WrongModel, load_whole, quiet, read_json, these_alone
 from .hub import fetch_release, fetch_snapshot
@@ -206,7 +206,7 @@ def load_base(
     from huggingface_hub import ModelCard
 
     local = Path(name).exists()
-    files = [{"name": file, "sha256": _sha256(folder / file)} for file in used]
+    files = [{"name": file, "sha256": file_digest(folder / file)} for file in used]
     return LatentBase(
         kind, pipeline, "local folder" if local else name, None if local else folder.name,
         files, licence_of(ModelCard, folder / "README.md"), folder,
@@ -296,11 +296,3 @@ def _used_files(folder: Path, components: list[str]) -> list[str]:
         wanted = [name for name in inside if any(fnmatch(name, pattern) for pattern in FILES) and name != ADAPTER]
         names += [f"{component}/{name}" for name in wanted]
     return [name for name in names if BASE_FILE.fullmatch(name)]
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()

@@ -17,8 +17,8 @@ from ..verify import (
     NO_CARD,
     Unreadable,
     about_delta,
-    are_texts,
     card_agrees,
+    check_index,
     check_reference,
     publishes_records,
     verify,
@@ -46,7 +46,7 @@ from .components import (
     try_scheduler,
 )
 from .hub import fetch_release
-from .image_tables import Shape, described_classes, load_images
+from .image_tables import Shape, described, load_images
 
 
 if TYPE_CHECKING:
@@ -155,18 +155,15 @@ class LatentRelease(ModelRelease):
         """
         with refused(self.name):
             index = read_json(self.folder / "model_index.json")
-            labels, prompts, base = (index.get(key) for key in ("id2label", "class_prompts", "base"))
+            base = index.get("base") if index.get("_class_name") == ADAPTERS else None
+            for problem in (*check_index(self.folder), *([] if base is None else check_reference(base))):
+                raise WrongModel(problem.rstrip("."))
+            labels = index.get("id2label")
             if labels is not None:
-                if not isinstance(labels, dict) or not 0 < len(labels) <= MOST_CLASSES:
+                if not 0 < len(labels) <= MOST_CLASSES:
                     raise WrongModel(f"its id2label names no classes, or more than {MOST_CLASSES:,}")
                 labels = dict(enumerate(class_names_of(labels, len(labels))))
-            if prompts is not None and not are_texts(prompts):
-                raise WrongModel("its class_prompts are no list of texts")
-            if index.get("_class_name") != ADAPTERS:
-                base = None
-            elif problem := next(check_reference(base), None) if isinstance(base, dict) else "Adapters need a base.":
-                raise WrongModel(problem.rstrip("."))
-        return {"id2label": labels, "class_prompts": prompts, "base": base}
+        return {"id2label": labels, "class_prompts": index.get("class_prompts"), "base": base}
 
     def described_classes(self, largest_side: int, most_classes: int) -> tuple[str, ...] | None:
         labels = self._index["id2label"]
@@ -219,7 +216,9 @@ class ImagesRelease(Release):
         return () if index is None else dataset_files(index["num_shards"])
 
     def described_classes(self, largest_side: int, most_classes: int) -> tuple[str, ...] | None:
-        return described_classes(self.name, self.folder, largest_side=largest_side, most_classes=most_classes)
+        with refused(self.name):
+            names = described(self.folder, largest_side, most_classes)["class_names"]
+        return None if names is None else tuple(names)
 
     @cached_property
     def images(self) -> "Dataset":

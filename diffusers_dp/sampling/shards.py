@@ -15,7 +15,7 @@ from ..errors import IntegrityError, UsageError
 from ..files.canonical import canonical_json
 from ..release.cards import dataset_card
 from ..release.components import WRONG
-from ..release.image_tables import PARAMETERS_NAME, to_png, write_images
+from ..release.image_tables import to_png, write_images
 from ..release.loading import ModelRelease, open_model
 from ..verify import receipt_digest
 from ..words import CARD_NAME, RECEIPT_NAME
@@ -23,6 +23,7 @@ from .class_balance import UNIFORM
 from .drawing import Drawing, class_names, draw
 
 
+PARAMETERS_NAME = "sampling.json"  # what `diffusers-dp sample` was asked for, beside its images
 IMAGES_PER_SHARD = 500  # what an interruption may cost
 
 

@@ -351,7 +351,7 @@ RELEASED = (
     Fault(
         "the verifier skips hashes",
         "diffusers_dp/verify.py",
-        "        elif _digest(found[name]) != stated[name]:",
+        "        elif file_digest(found[name]) != stated[name]:",
         "        elif False:",
         ("release/test_verify.py::test_a_changed_and_a_missing_file_are_named",),
     ),

@@ -130,8 +130,8 @@ LATENT_RELEASES = (
     Fault(
         "of a base the weights are not compared",
         VERIFY,
-        '        elif _digest(path) != file["sha256"]:\n',
-        '        elif path.suffix == ".json" and _digest(path) != file["sha256"]:\n',
+        '        elif file_digest(path) != file["sha256"]:\n',
+        '        elif path.suffix == ".json" and file_digest(path) != file["sha256"]:\n',
         (f"{SCRIPT}another_base_is_refused_by_name",),
     ),
     Fault(

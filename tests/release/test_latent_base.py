@@ -19,7 +19,7 @@ from diffusers_dp.release.build import build_release
 from diffusers_dp.release.latent_artefacts import LatentArtefact
 from diffusers_dp.release.latent_base import load_base
 from diffusers_dp.release.receipt import RunRecord
-from support.latent_releases import draw_samples
+from support.latent_releases import draw_samples, latent_release
 from support.latents import stable_diffusion
 from support.releases import made_up, make_ledger
 
@@ -142,6 +142,13 @@ def test_adapters_in_a_base_are_neither_loaded_nor_stated(base, swapped):
     assert all(torch.equal(value, texts[1][name]) for name, value in texts[0].items()) and len(texts[1]) == len(
         texts[0]
     )
+
+
+def test_a_base_may_be_a_release(base, tmp_path):
+    """Its index carries a privacy statement, which the stated hash leaves out."""
+    merged = latent_release(tmp_path / "merged", base, merge=True)
+    adapters = latent_release(tmp_path / "adapters", merged)
+    assert verify.report(adapters, base=merged) == 0 and load_verified(adapters, base=merged).num_classes == 2
 
 
 def test_shards_that_are_all_stated_are_loaded(swapped):

@@ -68,9 +68,9 @@ def test_a_release_of_each_kind(places, place, kind, classes):
     [
         ({"id2label": {}}, "names no classes"),
         ({"id2label": {"1": "a"}}, "does not have"),
-        ({"id2label": {"0": 1}}, "no text"),
-        ({"class_prompts": "a"}, "no list of texts"),
-        ({"base": None}, "need a base"),
+        ({"id2label": {"0": 1}}, "id2label.0 must"),
+        ({"class_prompts": "a"}, "class_prompts must"),
+        ({"base": None}, "base must"),
     ],
 )
 def test_an_index_of_adapters_is_read_with_care(places, tmp_path, fields, words):

@@ -80,12 +80,6 @@ class Honest:
         return build_release(folder, artefact, RunRecord(ledger=make_ledger(folder), method=made_up("pe")))
 
     @cached_property
-    def sampled(self):
-        folder = write_rows(self.folder / "sampled", honest_rows())
-        (folder / "sampling.json").write_text("{}")
-        return folder
-
-    @cached_property
     def drawn(self):
         """With a receipt, as `sample` leaves it."""
         folder = self.folder / "drawn"
@@ -471,7 +465,7 @@ def cases():
     found |= {f"merged: {name}": _of_latent(tamper, "merged") for name, tamper in MERGED_TRAPS.items()}
     found |= {f"adapters: {name}": _of_latent(tamper, "adapters") for name, tamper in ADAPTER_TRAPS.items()}
     found |= {f"receipt: {field} {value}": _of_receipt(field, value) for field in RECEIPT_FIELDS for value in ODD}
-    for kind in ("release", "sampled", "plain"):
+    for kind in ("release", "plain"):
         found |= {f"{kind}: {name}": _of_images(tamper, kind) for name, tamper in IMAGE_TRAPS.items()}
     found |= {f"release: {name}": _of_images(tamper, "release") for name, tamper in INDEX_TRAPS.items()}
     found |= {f"page: {name}": _on_page(tamper) for name, tamper in {**IMAGE_TRAPS, **INDEX_TRAPS}.items()}
