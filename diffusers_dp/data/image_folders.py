@@ -7,6 +7,7 @@ import posixpath
 import re
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,19 @@ from typing import Any
 from ..errors import UsageError
 from ..files.untrusted_files import is_own
 from .decoding import is_image
-from .folders import files_below, meant_split, refuse_inner_splits, refuse_some_splits, splits_in, subfolders
+from .folders import (
+    class_folders,
+    files_below,
+    is_service,
+    meant_split,
+    refuse_inner_splits,
+    refuse_some_splits,
+    splits_in,
+    subfolders,
+)
 from .records import Id, ListedRecords, Record, Records
 from .source import DataSource, ImageSource, MissingSplit
-from .tables import TABLES, Row, class_labels, columns_of, rows_of, types_of
+from .tables import TABLES, Columns, Row, columns_of, rows_of
 from .untrusted_tables import check_folder, check_kind
 from .values import ID_TYPE, LABEL_TYPE, TEXT, id_of, in_nfc, label_of
 
@@ -52,7 +62,8 @@ class ImageFolderSource(ImageSource):
     compared in Unicode's form NFC.
 
     Args:
-        data (`DataSource`): Its `dataset_name` is the folder or the table.
+        data (`DataSource`): Its `dataset_name` is the folder or the table. Or its `train_data_dir` is a folder of one
+            folder per class, beside which no table is read; a declared class without a folder has no images.
 
     Raises:
         UsageError: A split, a column or the classes are missing, or the folder holds tables of two kinds, or files
@@ -60,42 +71,52 @@ class ImageFolderSource(ImageSource):
     """
 
     def __init__(self, data: DataSource):
-        self.data = data
-        place = Path(os.path.expanduser(data.dataset_name or ""))
-        self.root = place if place.is_dir() else place.parent
-        if data.is_untrusted:
-            check_folder(self.root, "dataset_name")
+        self._by_class = data.train_data_dir is not None
+        if self._by_class:  # no table is read
+            data = replace(data, label_column=None, unit_column=None, key_column=None)
+        self.data, self.ids = data, "path" if data.id_column is None else "column"
+        self._field = "train_data_dir" if self._by_class else "dataset_name"
+        place = Path(os.path.expanduser(data.train_data_dir or data.dataset_name or ""))
+        self._named_alone = not self._by_class and place.is_file()
+        self.root = place.parent if self._named_alone else place
+        self._classes = [in_nfc(name) for name in data.class_names or ()]
+        if self._by_class:
+            self._check_class_folders()
+        elif data.is_untrusted:
+            check_folder(self.root, self._field)
         files = files_below(self.root)
         self._all = {self._relative(path): path for path in files}
         if len(self._all) < len(files):
             raise UsageError(
                 "holds two files whose names differ only in how Unicode writes an accent; rename one.",
-                field="dataset_name",
+                field=self._field,
             )
-        self._tables = [path for path in files if path.name.lower() in METADATA] if place.is_dir() else [place]
-        self._named_alone = place.is_file()
-        inner = self._split_folder()
+        inner = self.root if self._by_class or self._named_alone else self._split_folder()
         self._below = "" if inner == self.root else f"{self._relative(inner)}/"
+        self._images, self._tables = self._all, [place]
         if self._named_alone:  # whatever a line names is meant; the decoder knows whether it is an image
-            self._images = {name: path for name, path in self._all.items() if path != place}
+            self._check_single_split()
         else:
             self._images = {
-                name: path for name, path in self._all.items() if name.startswith(self._below) and is_image(path)
+                name: path
+                for name, path in self._all.items()
+                if name.startswith(self._below) and is_image(path, data.image_suffixes)
             }
-            self._tables = [path for path in self._tables if self._concerns(path)]
-        if data.is_untrusted:
-            packed = [str(path) for path in self._tables if path.suffix.lower() == ".parquet"]
-            check_kind("parquet", packed, str(data.dataset_name))
-        self._classes = [in_nfc(name) for name in data.class_names or ()]
+            named = [] if self._by_class else [path for path in files if path.name.lower() in METADATA]
+            self._tables = [path for path in named if self._concerns(path)]
+            if data.is_untrusted:
+                packed = [str(path) for path in self._tables if path.suffix.lower() == ".parquet"]
+                check_kind("parquet", packed, str(place))
+        if self._by_class and not all("/" in name for name in self._images):
+            raise UsageError("holds images outside the class folders; move each into its class.", field=self._field)
         names = [in_nfc(path.name) for path in subfolders(inner)]
         self._folders_are_classes = bool(set(names) & set(self._classes))
-        self.ids = "path" if data.id_column is None else "column"
         self._check_tables()
         if not self._tables and data.class_names is None and len({path.parent for path in self._images.values()}) > 1:
             raise UsageError("must declare the classes of a folder of class folders.", field="class_names")
         if not self._tables and data.class_names is not None and not self._folders_are_classes:
             raise UsageError(
-                f"names no folder in {data.dataset_name}, which has no metadata file either; it holds: "
+                f"names no folder in {place}, which has no metadata file either; it holds: "
                 f"{', '.join(names) or 'no folder'}.",
                 field="class_names",
             )
@@ -151,12 +172,25 @@ class ImageFolderSource(ImageSource):
     def _relative(self, path: Path) -> str:
         return in_nfc(path.relative_to(self.root).as_posix())
 
+    def _check_class_folders(self) -> None:
+        """The folders are declared classes."""
+        unknown = [name for name in class_folders(self.root, self._field) if name not in self._classes]
+        if unknown:
+            raise UsageError(
+                f"does not list the folder(s) {', '.join(unknown)}; add them, or move them away.", field="class_names"
+            )
+        if (service := next(filter(is_service, self._classes), None)) is not None:
+            raise UsageError(
+                f"names '{service}', a folder of a system or a program, whose files are no records; rename it.",
+                field="class_names",
+            )
+
     def _split_folder(self) -> Path:
         """The folder of `--train_split`, or the root where it has no splits."""
-        folders, split = [] if self._named_alone else splits_in(self.root), self.data.train_split
+        folders, split = splits_in(self.root), self.data.train_split
         named = meant_split(split, [path.name for path in folders])
         if named is not None:
-            refuse_inner_splits(self.root / named, "dataset_name")
+            refuse_inner_splits(self.root / named, self._field)
             return self.root / named
         if folders:
             raise MissingSplit(
@@ -164,12 +198,15 @@ class ImageFolderSource(ImageSource):
                 f"splits; give --dataset_name {folders[0]}.",
                 field="train_split",
             )
-        if not self._named_alone:
-            refuse_some_splits(self.root, "dataset_name", self.data.class_names or ())
-        refuse_inner_splits(self.root, "dataset_name")
-        if split != "train":
-            raise MissingSplit(f"'{split}' does not exist; there is: train.", field="train_split")
+        refuse_some_splits(self.root, self._field, self.data.class_names or ())
+        self._check_single_split()
         return self.root
+
+    def _check_single_split(self) -> None:
+        """No folder is a split, and none is asked for."""
+        refuse_inner_splits(self.root, self._field)
+        if self.data.train_split != "train":
+            raise MissingSplit(f"'{self.data.train_split}' does not exist; there is: train.", field="train_split")
 
     def _concerns(self, table: Path) -> bool:
         """Whether a table lies in the split's folder, or in one around it."""
@@ -177,65 +214,67 @@ class ImageFolderSource(ImageSource):
         return folder == "." or f"{folder}/".startswith(self._below)
 
     def _check_tables(self) -> None:
-        """Tables are of one format, at most one in a folder, and have the columns that the flags name."""
-        there = {"label_column": self.data.label_column, "unit_column": self.data.unit_column,
-                 "key_column": self.data.key_column}  # fmt: skip
-        for flag, column in there.items():
-            if column is not None and not self._tables:
+        """Tables are of one format, at most one in a folder, and have the columns that the flags name, of types that
+        can be read."""
+        name, flags = self.data.dataset_name, ("label_column", "unit_column", "key_column")
+        given = {flag: column for flag in flags if (column := getattr(self.data, flag)) is not None}
+        for flag, column in given.items():
+            if not self._tables:
                 raise UsageError(
-                    f"'{column}' does not exist: {self.data.dataset_name} has no metadata.csv, metadata.jsonl or "
-                    "metadata.parquet; add one.",
+                    f"'{column}' does not exist: {name} has no metadata.csv, metadata.jsonl or metadata.parquet; add "
+                    "one.",
                     field=flag,
                 )
         if len({path.parent for path in self._tables}) < len(self._tables):
-            raise UsageError(
-                f"{self.data.dataset_name} has two metadata files in one folder; keep one.", field="dataset_name"
-            )
+            raise UsageError(f"{name} has two metadata files in one folder; keep one.", field="dataset_name")
         if len({path.suffix.lower() for path in self._tables}) > 1:
             raise UsageError(
-                f"{self.data.dataset_name} has metadata files of several formats, in which an id can be text or a "
-                "number; write all in one.",
+                f"{name} has metadata files of several formats, in which an id can be text or a number; write all in "
+                "one.",
                 field="dataset_name",
             )
         if self.data.class_names is not None and not self._folders_are_classes:
-            there["label_column"] = self._label
+            given["label_column"] = self._label
         first: dict[str, str] = {}
         for table in self._tables:
-            columns = columns_of(table, self.data.delimiter)
+            columns = columns_of(table, self._wanted, self.data.delimiter)
             if columns is not None:
-                self._check_columns(table, columns, there)
-                self._check_types(table, types_of(table, self._wanted), first)
+                self._check_columns(table, columns, given)
+                self._check_types(table, columns, first)
 
-    def _check_columns(self, table: Path, columns: tuple[str, ...], wanted: dict[str, str | None]) -> None:
+    def _check_columns(self, table: Path, columns: Columns, given: dict[str, str]) -> None:
         """Columns are public: those of a CSV file or of Parquet are in its header."""
         there = f"; there is: {', '.join(columns)}"
-        if len(columns) == 1 and re.search(r"[;|\t]", columns[0]):
+        if len(columns) == 1 and re.search(r"[;|\t]", next(iter(columns))):
             there += ". If another character separates them, give --delimiter"
         if not {self.data.image_column, FILE_NAME} & set(columns):
             raise UsageError(
                 f"'{self.data.image_column}' does not exist in {table.name}, nor {FILE_NAME}{there}.",
                 field="image_column",
             )
-        for flag, column in wanted.items():
-            if column is not None and column not in columns:
+        for flag, column in given.items():
+            if column not in columns:
                 raise UsageError(f"'{column}' does not exist in {table.name}{there}.", field=flag)
-        label = wanted["label_column"]
-        own = class_labels(table, {label}).get(label or "")
-        if own is not None and not set(own) <= set(self.data.class_names or own):
+        own = columns.get(given.get("label_column", ""))
+        if isinstance(own, list) and not set(own) <= set(self.data.class_names or own):
             raise UsageError(
-                f"contradicts column '{label}' of {table.name}, which has: {', '.join(own)}; name these.",
+                f"contradicts column '{given['label_column']}' of {table.name}, which has: {', '.join(own)}; name "
+                "these.",
                 field="class_names",
             )
 
-    def _check_types(self, table: Path, types: dict[str, str], first: dict[str, str]) -> None:
+    def _check_types(self, table: Path, columns: Columns, first: dict[str, str]) -> None:
         """The columns of a Parquet file can be read, and have the types of the first file."""
-        allowed = {self.data.image_column if self.data.image_column in types else FILE_NAME: ("image_column", TEXT)}
+        allowed = {self.data.image_column if self.data.image_column in columns else FILE_NAME: ("image_column", TEXT)}
         if self.data.class_names is not None:
             allowed[self._label] = "label_column", LABEL_TYPE
-        if self.data.id_column is not None and self.data.id_column not in allowed:
-            allowed[self.data.id_column] = "unit_column" if self.data.unit_column else "key_column", ID_TYPE
+        if self.data.id_column is not None:
+            allowed.setdefault(
+                self.data.id_column, ("unit_column" if self.data.unit_column else "key_column", ID_TYPE)
+            )
         for column, (flag, kinds) in allowed.items():
-            kind = types.get(column)
+            found = columns.get(column)
+            kind = "string" if isinstance(found, list) else found  # the names of classes are what is read
             if kind is not None and not re.fullmatch(kinds, kind):
                 raise UsageError(
                     f"'{column}' of {table.name} has values of type {kind}; write text"
@@ -294,7 +333,7 @@ class ImageFolderSource(ImageSource):
 
     def _own(self, path: Path) -> Path | None:
         """The file, unless it is a link out of a stranger's folder."""
-        strange = self.data.own_files or self.data.is_untrusted
+        strange = not self._by_class and (self.data.own_files or self.data.is_untrusted)
         return path if not strange or is_own(self.root, path) else None
 
     def _folder_label(self, name: str) -> int | None:

@@ -1,7 +1,6 @@
 """Where images come from: the embedded digits, a folder of class folders, or a dataset (Hub id or local folder)."""
 
 import os
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -9,13 +8,11 @@ from PIL import Image
 
 from ..errors import UsageError
 from .dataset_source import DatasetSource
-from .decoding import IMAGE_SUFFIXES, is_image
-from .folders import class_folders, files_below, is_service
+from .decoding import IMAGE_SUFFIXES
 from .image_folders import ImageFolderSource, holds_images, is_table
 from .medical import PACKAGES, check_medical
 from .records import ListedRecords, Records
 from .source import DataSource, ImageSource
-from .values import in_nfc
 
 
 def open_source(data: DataSource) -> ImageSource:
@@ -24,7 +21,7 @@ def open_source(data: DataSource) -> ImageSource:
         return DigitsSource()
     if data.train_data_dir is not None:
         check_medical(data.image_suffixes or (), data.value_range is not None)
-        return ClassFolderSource(data.train_data_dir, data.class_names or (), data.image_suffixes)
+        return ImageFolderSource(data)
     if data.dataset_name is not None:
         folder = Path(os.path.expanduser(data.dataset_name))
         if is_table(data.dataset_name) or (os.path.isdir(folder) and holds_images(folder)):
@@ -74,58 +71,6 @@ class DigitsSource(ImageSource):
         return ListedRecords([
             (Image.fromarray(image[0]), int(label), row) for row, (image, label) in enumerate(zip(images, labels))
         ])  # fmt: skip
-
-
-class ClassFolderSource(ImageSource):
-    """A folder with one folder per class; a declared class without a folder has no images."""
-
-    ids = "path"
-
-    def __init__(self, folder: str, class_names: tuple[str, ...], suffixes: tuple[str, ...] | None = None):
-        self.root = Path(os.path.expanduser(folder))
-        self.names = class_names
-        there = class_folders(self.root, "train_data_dir")
-        known = set(map(in_nfc, class_names))
-        unknown = [name for name in there if name not in known]
-        if unknown:
-            raise UsageError(
-                f"does not list the folder(s) {', '.join(unknown)}; add them, or move them away.",
-                field="class_names",
-            )
-        if (service := next(filter(is_service, class_names), None)) is not None:
-            raise UsageError(
-                f"names '{service}', a folder of a system or a program, whose files are no records; rename it.",
-                field="class_names",
-            )
-        self._files, self._ignored = [], Counter[str]()
-        for path in files_below(self.root):
-            if not is_image(path, suffixes):
-                self._ignored["".join(path.suffixes[-2:]).lower()] += path.parent != self.root
-            elif path.parent == self.root:
-                raise UsageError(
-                    "holds images outside the class folders; move each into its class.", field="train_data_dir"
-                )
-            else:
-                self._files.append(path)
-
-    def count(self) -> int:
-        return len(self._files)
-
-    def class_names(self) -> tuple[str, ...]:
-        return self.names
-
-    def ignored(self) -> dict[str, int]:
-        return dict(self._ignored)
-
-    def records(self, class_names: tuple[str, ...] | None, cache_dir: Path) -> Records:
-        relative = [path.relative_to(self.root) for path in self._files]
-        place = {in_nfc(name): label for label, name in enumerate(self.names)}
-        return ListedRecords(
-            [(path, place[in_nfc(name.parts[0])], str(name)) for path, name in zip(self._files, relative)]
-        )
-
-    def files(self) -> list[Path | str]:
-        return list(self._files)
 
 
 def holds_one_image(file: Path | str) -> bool:

@@ -15,29 +15,36 @@ from .values import class_of
 
 #: The values of one record by column; `None`: its line is damaged.
 Row = dict[str, Any] | None
+#: The names of columns, and in Parquet the type of those that are read: its name, or the names of a `ClassLabel`, in
+#: the order of their integers.
+Columns = dict[str, str | list[str] | None]
 TABLES = (".csv", ".jsonl", ".parquet")
 MOST_HEADER = 2**20  # bytes
 csv.field_size_limit(2**31 - 1)  # a long report in a field is no damage
 
 
-def columns_of(path: Path, delimiter: str = ",") -> tuple[str, ...] | None:
+def columns_of(path: Path, wanted: Collection[str | None], delimiter: str = ",") -> Columns | None:
     """The header of a CSV file, or the columns of a Parquet file, which are public; `None` for JSON lines.
+
+    Args:
+        path (`Path`): A file that ends in one of `TABLES`.
+        wanted (collection of `str`): Columns whose type is told.
+        delimiter (`str`): As in `rows_of`.
 
     Raises:
         UsageError: It cannot be read, or names a column twice.
     """
+    types: Columns = {}
     try:
         regular_size(path)
         if path.suffix.lower() == ".csv":
             with open(path, "rb") as file:
                 header = _fields(file.readline(MOST_HEADER).removeprefix(b"\xef\xbb\xbf"), delimiter)
         elif path.suffix.lower() == ".parquet":
-            import pyarrow.parquet
-
-            header = list(pyarrow.parquet.read_schema(path).names)
+            header, types = _types_of(path, wanted)
         else:
             return None
-    except (OSError, ValueError):  # `pyarrow.ArrowInvalid` is a ValueError
+    except Exception:  # of the file system, or whatever `datasets` makes of a note that others wrote
         raise UsageError(f"{path} cannot be read; restore it.", field="dataset_name") from None
     if not header or len(set(header)) < len(header):
         raise UsageError(
@@ -45,41 +52,21 @@ def columns_of(path: Path, delimiter: str = ",") -> tuple[str, ...] | None:
             "give --delimiter.",
             field="dataset_name",
         )
-    return tuple(header)
+    return {name: types.get(name) for name in header}
 
 
-def class_labels(path: Path, columns: Collection[str | None]) -> dict[str, list[str]]:
-    """The names of columns of a Parquet file that `datasets` wrote as `ClassLabel`s, in the order of their integers;
-    they are public.
-
-    Raises:
-        UsageError: What the file says of these columns cannot be read.
-    """
-    if path.suffix.lower() != ".parquet":
-        return {}
+def _types_of(path: Path, wanted: Collection[str | None]) -> tuple[list[str], Columns]:
+    """All columns of a Parquet file, and the types of some."""
     import datasets
     import pyarrow as pa
     import pyarrow.parquet
 
-    try:
-        whole = pyarrow.parquet.read_schema(path)
-        schema = pa.schema([field for field in whole if field.name in columns], metadata=whole.metadata)
-        features = datasets.Features.from_arrow_schema(schema)
-    except Exception:  # whatever `datasets` makes of a note that others wrote
-        raise UsageError(f"{path} cannot be read; restore it.", field="dataset_name") from None
-    return {name: list(kind.names) for name, kind in features.items() if isinstance(kind, datasets.ClassLabel)}
-
-
-def types_of(path: Path, columns: Collection[str | None]) -> dict[str, str]:
-    """The types of columns of a Parquet file; nothing for other tables, whose values have types of their own."""
-    if path.suffix.lower() != ".parquet":
-        return {}
-    import pyarrow as pa
-    import pyarrow.parquet
-
-    kinds = {field.name: field.type for field in pyarrow.parquet.read_schema(path) if field.name in columns}
-    types = {name: str(kind.value_type if pa.types.is_dictionary(kind) else kind) for name, kind in kinds.items()}
-    return types | dict.fromkeys(class_labels(path, columns), "string")  # its names are what is read
+    whole = pyarrow.parquet.read_schema(path)
+    schema = pa.schema([field for field in whole if field.name in wanted], metadata=whole.metadata)
+    features = datasets.Features.from_arrow_schema(schema)
+    kinds: Columns = {field.name: str(field.type) for field in schema}
+    kinds |= {name: list(kind.names) for name, kind in features.items() if isinstance(kind, datasets.ClassLabel)}
+    return list(whole.names), kinds
 
 
 def rows_of(path: Path, columns: Collection[str | None], delimiter: str = ",") -> Iterator[Row]:
@@ -97,9 +84,9 @@ def rows_of(path: Path, columns: Collection[str | None], delimiter: str = ",") -
     Raises:
         UsageError: The file cannot be read, or its first line names no columns.
     """
-    header = columns_of(path, delimiter)
+    header = columns_of(path, columns, delimiter)
     if path.suffix.lower() == ".parquet":
-        yield from _parquet(path, columns)
+        yield from _parquet(path, header or {}, columns)
         return
     try:
         with open(path, "rb") as file:
@@ -127,7 +114,7 @@ def _fields(line: bytes, delimiter: str) -> list[str] | None:
     return found[0] if len(found) == 1 else None
 
 
-def _record(line: bytes, header: tuple[str, ...], delimiter: str) -> Row:
+def _record(line: bytes, header: Columns, delimiter: str) -> Row:
     fields = _fields(line, delimiter)
     return None if fields is None or len(fields) != len(header) else dict(zip(header, fields))
 
@@ -148,19 +135,19 @@ def _object(line: bytes) -> Row:
     return told if isinstance(told, dict) else None
 
 
-def _parquet(path: Path, wanted: Collection[str | None]) -> Iterator[Row]:
+def _parquet(path: Path, header: Columns, wanted: Collection[str | None]) -> Iterator[Row]:
     import pyarrow.parquet
 
     from .records import values_of
 
-    classes = class_labels(path, wanted)
+    there = [name for name in header if name in wanted]
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
-            there = [name for name in file.schema_arrow.names if name in wanted]
             for batch in file.iter_batches(batch_size=1024, columns=there):
                 columns = {name: values_of(batch.column(name)) for name in there}
-                for name in classes.keys() & columns.keys():
-                    columns[name] = [class_of(classes[name], value) for value in columns[name]]
+                for name, classes in header.items():
+                    if isinstance(classes, list):
+                        columns[name] = [class_of(classes, value) for value in columns[name]]
                 yield from (dict(zip(columns, values)) for values in zip(*columns.values()))
     except (OSError, ValueError):
         raise UsageError(f"{path} cannot be read; restore it.", field="dataset_name") from None

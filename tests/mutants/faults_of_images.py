@@ -141,9 +141,9 @@ IMAGES = (
     ),
     Fault(
         "the id of a file is its place in the list",
-        "diffusers_dp/data/sources.py",
-        "place[in_nfc(name.parts[0])], str(name)) for path, name in zip(self._files, relative)",
-        "place[in_nfc(name.parts[0])], i) for i, (path, name) in enumerate(zip(self._files, relative))",
+        IMAGE_FOLDERS,
+        "identifier: Id = name if",
+        "identifier: Id = list(self._images).index(name) if",
         ("privacy/test_ids.py::test_a_file_that_is_missing_moves_no_other",),
     ),
     Fault(
