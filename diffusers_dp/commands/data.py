@@ -51,8 +51,8 @@ def run(args: argparse.Namespace) -> None:
         arrays = load_images(data, facts, folder)
         noted = json.loads(Path(folder, READING).read_bytes())
         cache = Path(folder)
-        lines = [*_describe(arrays, facts, noted), *_labels(data, facts, cache), *_kinds(data, facts, cache)]
-        lines += [*_copies(data, facts, cache), *_left_out(data)]
+        lines = [*_describe(arrays, facts, noted), *_labels(data, facts, cache), *_files(data, facts, cache)]
+        lines += _left_out(data)
         del arrays  # it maps files of the folder
     print(PRIVATE, *lines, _declared(facts), sep="\n")
 
@@ -106,16 +106,21 @@ def _labels(data: DataSource, facts: PublicFacts, cache: Path) -> Iterable[str]:
     )
 
 
-def _kinds(data: DataSource, facts: PublicFacts, cache: Path) -> Iterable[str]:
-    """Sizes and modes as the files say them, why some are not read, and the values of deep ones; the validation images
-    are among them."""
+def _files(data: DataSource, facts: PublicFacts, cache: Path) -> Iterable[str]:
+    """Sizes and modes as the files say them, why some are not read, the values of deep ones, and byte-identical
+    images; the validation images are among them."""
     counted = {name: Counter[str]() for name in ("sizes", "modes", "why images cannot be read")}
     deep: list[tuple[float, float]] = []
-    for encoded, _, _ in open_source(data).records(facts.class_names, cache):
+    holders: dict[bytes, list[Id]] = {}
+    for number, (encoded, _, unit) in enumerate(open_source(data).records(facts.class_names, cache)):
         found = describe_file(encoded, data.max_image_pixels, data.value_range)
         for kinds, kind in zip(counted.values(), (found.size, found.mode, found.reason)):
             kinds.update([kind] if kind else [])
         deep += [] if found.ends is None else [found.ends]
+        content = encoded.read_bytes() if isinstance(encoded, Path) and encoded.is_file() else encoded
+        owner = number if data.unit_column is None else unit
+        if isinstance(content, bytes) and owner is not None:  # others contribute nothing
+            holders.setdefault(hashlib.sha256(content).digest(), []).append(owner)
     for name, kinds in counted.items():
         listed = [f"{number} of {kind}" for kind, number in kinds.most_common(MOST_KINDS)]
         yield f"{name}: {', '.join(listed) or 'none'}{', ...' if len(kinds) > MOST_KINDS else ''}"
@@ -127,32 +132,19 @@ def _kinds(data: DataSource, facts: PublicFacts, cache: Path) -> Iterable[str]:
         )
     channels, height, width = facts.image_shape
     yield f"become: {width}x{height} pixels, {channels} channel{'s' if channels > 1 else ''}"
+    yield from _copies(list(holders.values()), data)
 
 
-def _copies(data: DataSource, facts: PublicFacts, cache: Path) -> Iterable[str]:
-    """Byte-identical images, by size and then SHA-256, and what they mean for the guarantee."""
-    sized: dict[int, list[tuple[bytes | Path, Id]]] = {}
-    for number, (encoded, _, unit) in enumerate(open_source(data).records(facts.class_names, cache)):
-        owner = number if data.unit_column is None else unit
-        if owner is None:  # it contributes nothing
-            continue
-        if isinstance(encoded, bytes):
-            sized.setdefault(len(encoded), []).append((hashlib.sha256(encoded).digest(), owner))
-        elif isinstance(encoded, Path) and encoded.is_file():
-            sized.setdefault(encoded.stat().st_size, []).append((encoded, owner))
-    holders: dict[bytes, Counter[Id]] = {}
-    for images in sized.values():
-        for content, owner in images if len(images) > 1 else ():
-            digest = hashlib.sha256(content.read_bytes()).digest() if isinstance(content, Path) else content
-            holders.setdefault(digest, Counter())[owner] += 1
-    copied = [units for units in holders.values() if units.total() > 1]
-    spread = [units for units in copied if len(units) > 1]
-    yield f"identical images: {sum(units.total() for units in copied)} files hold {len(copied)} images"
+def _copies(holders: list[list[Id]], data: DataSource) -> Iterable[str]:
+    """What identical images mean for the guarantee."""
+    copied = [units for units in holders if len(units) > 1]
+    spread = [len(set(units)) for units in copied if len(set(units)) > 1]
+    yield f"identical images: {sum(map(len, copied))} files hold {len(copied)} images"
     if spread:
         what = f"{data.unit_column}s" if data.unit_column else "files, each of which is a unit of its own"
         yield (
-            f"of these, {len(spread)} are in several {what}, up to {max(map(len, spread))}: a person whose image "
-            "is in k units has k times the epsilon that a run prints; remove the copies, or give --unit_column"
+            f"of these, {len(spread)} are in several {what}, up to {max(spread)}: a person whose image is in k units "
+            "has k times the epsilon that a run prints; remove the copies, or give --unit_column"
         )
 
 

@@ -166,7 +166,11 @@ class ImageFolderSource(ImageSource):
         return (row[self._label] for _, row in self._lines if row is not None and self._label in row)
 
     def ignored(self) -> dict[str, int]:
-        others = (path for path in self._all.values() if not is_image(path) and path not in self._tables)
+        others = (
+            path
+            for path in self._all.values()
+            if not is_image(path, self.data.image_suffixes) and path not in self._tables
+        )
         return dict(Counter("".join(path.suffixes[-2:]).lower() for path in others))
 
     def _relative(self, path: Path) -> str:
