@@ -3,7 +3,6 @@
 
 import os
 import re
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 from ..data.decoding import MAX_IMAGE_PIXELS, ValueRange
 from ..errors import UsageError
 from ..words import NO_GUARANTEE, UNIT
-from .flag import flag, split_list
+from .flag import distinct, flag, split_list
 from .grey_values import parse_range, parse_suffixes
 
 
@@ -20,7 +19,7 @@ from .grey_values import parse_range, parse_suffixes
 DEFAULT_RESOLUTION = 32
 DIGITS_RESOLUTION = 8
 #: What a flag says that holds a label set.
-CLASSES: dict[str, Any] = {"read": split_list, "range": "each class once, comma-separated"}
+CLASSES: dict[str, Any] = {"read": distinct, "range": "each class once, comma-separated"}
 #: All that a run writes in `--output_dir`.
 _WRITTEN = ("private", "release", "model", NO_GUARANTEE)
 
@@ -152,7 +151,6 @@ class DataFlags:
             raise UsageError(f"--delimiter {self.delimiter!r} is not one character; give ';', '|' or a tab.")
         if self.train_data_dir is not None and self.class_names is None:
             raise UsageError("--train_data_dir needs --class_names: the label set is public and declared.")
-        refuse_twice("class_names", self.class_names)
         if self.unit_column is None:
             return
         if self.key_column is not None:
@@ -167,13 +165,6 @@ class DataFlags:
                 f"--num_train_units {self.num_train_units} is more than --num_train_images {self.num_train_images}, "
                 "and each unit has an image: lower the one or raise the other."
             )
-
-
-def refuse_twice(name: str, text: str | None) -> None:
-    """Raises `UsageError` where a label set has a class twice."""
-    for each, times in Counter(split_list(text or "")).items():
-        if times > 1:
-            raise UsageError(f"--{name} names the class '{each}' twice; give each class once, comma-separated.")
 
 
 def refuse_sensitive_as_public(sensitive: Mapping[str, str], public: Mapping[str, str]) -> None:

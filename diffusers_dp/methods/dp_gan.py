@@ -6,7 +6,6 @@ from typing import ClassVar
 
 from ..errors import UsageError
 from .flag import expert, flag
-from .flag_groups import NetworkFlags
 from .flags import DPSGDConfig, OrdinaryTraining
 from .generator_flags import GeneratorFlags
 from .method import DP_SGD, SUM, Method
@@ -17,7 +16,7 @@ GAN_LOSSES = ("logistic", "hinge")
 
 
 @dataclass
-class DPGANConfig(GeneratorFlags, NetworkFlags, DPSGDConfig):
+class DPGANConfig(GeneratorFlags, DPSGDConfig):
     """All flags of `training/train_dp_gan.py`."""
 
     _argument_group_name = "GAN"
@@ -51,7 +50,11 @@ class DPGANConfig(GeneratorFlags, NetworkFlags, DPSGDConfig):
 
     @property
     def told(self) -> tuple[str, ...]:
-        return ("gan_loss", "discriminator_steps", *self.told_of_generator, "learning_rate", "ema_decay")
+        return (
+            "gan_loss", "discriminator_channels", "discriminator_steps", "fake_accuracy_floor", "input_noise",
+            "mode_seeking", *self.told_of_generator, "generator_batch_size", "generator_learning_rate",
+            "learning_rate", "adam_beta1", "ema_decay",
+        )  # fmt: skip
 
     def check(self) -> None:
         if self.noise_bands == "auto" and self.has_guarantee:

@@ -16,7 +16,32 @@ LR_SCHEDULERS = ("constant", "constant_with_warmup", "linear", "cosine")
 
 
 @dataclass
-class DPSGDFlags:
+class CheckpointFlags:
+    """What DP-SGD leaves behind on its way."""
+
+    _argument_group_name = "run of DP-SGD"
+
+    checkpointing_steps: int | None = flag(
+        None, "DP-SGD steps between two checkpoints, reserved together; unset: a tenth of --max_train_steps."
+    )
+    checkpoints_total_limit: int = flag(2, "Checkpoints of DP-SGD that stay in private/.")
+    report_to: str | None = flag(
+        None,
+        "Tracker that is told step, learning rate and epsilon at each checkpoint, no loss or gradient norm; unset: "
+        "none.",
+        choices=TRACKERS,
+    )  # fmt: skip
+
+    def check(self) -> None:
+        if self.report_to is not None and importlib.util.find_spec(self.report_to) is None:
+            raise UsageError(
+                f"--report_to {self.report_to} needs a package: pip install diffusers_dp[{self.report_to}], or leave "
+                "it out."
+            )
+
+
+@dataclass
+class LoopFlags(CheckpointFlags):
     """The private training, and how its weights are averaged."""
 
     _argument_group_name = "DP-SGD"
@@ -69,6 +94,11 @@ class DPSGDFlags:
         return self.max_train_steps + self.restart_slack
 
     @property
+    def reserved_together(self) -> int:
+        """Steps between two checkpoints: a crash can lose as many."""
+        return self.checkpointing_steps or max(1, self.max_train_steps // 10)
+
+    @property
     def physical_batch_size(self) -> int | None:
         """`--max_physical_batch_size` as a number, `None` for `auto`."""
         return None if self.max_physical_batch_size == "auto" else int(self.max_physical_batch_size)
@@ -94,38 +124,3 @@ class DPSGDFlags:
             if self.precision == "fp16":
                 reason = "needs loss scaling, which changes gradients before they are clipped"
             raise UsageError(f"--mixed_precision {self.precision} {reason}; give bf16 or no.")
-
-
-@dataclass
-class CheckpointFlags:
-    """What DP-SGD leaves behind on its way."""
-
-    _argument_group_name = "run of DP-SGD"
-
-    checkpointing_steps: int | None = flag(
-        None, "DP-SGD steps between two checkpoints, reserved together; unset: a tenth of --max_train_steps."
-    )
-    checkpoints_total_limit: int = flag(2, "Checkpoints of DP-SGD that stay in private/.")
-    report_to: str | None = flag(
-        None,
-        "Tracker that is told step, learning rate and epsilon at each checkpoint, no loss or gradient norm; unset: "
-        "none.",
-        choices=TRACKERS,
-    )  # fmt: skip
-
-    def check(self) -> None:
-        if self.report_to is not None and importlib.util.find_spec(self.report_to) is None:
-            raise UsageError(
-                f"--report_to {self.report_to} needs a package: pip install diffusers_dp[{self.report_to}], or leave "
-                "it out."
-            )
-
-
-@dataclass
-class LoopFlags(DPSGDFlags, CheckpointFlags):
-    """What the loop of DP-SGD reads."""
-
-    @property
-    def reserved_together(self) -> int:
-        """Steps between two checkpoints: a crash can lose as many."""
-        return self.checkpointing_steps or max(1, self.max_train_steps // 10)

@@ -125,7 +125,11 @@ class FETAProConfig(SpatialFlags, ScatteringFlags, MomentFlags, CountsClasses, S
 
     @property
     def told(self) -> tuple[str, ...]:
-        return "curriculum", "spatial_steps", "frequency_steps"
+        return (
+            "curriculum", "spatial_steps", "spatial_batch_size", "spatial_learning_rate", "frequency_steps",
+            "frequency_batch_size", "frequency_learning_rate", "auxiliary",
+            *(("distillation_steps",) if self.asks_moments else ()),
+        )  # fmt: skip
 
     @property
     def training_facts(self) -> dict[str, Any]:

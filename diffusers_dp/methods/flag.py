@@ -197,6 +197,14 @@ def split_list(text: str) -> tuple[str, ...]:
     return tuple(item.strip() for item in text.split(",") if item.strip())
 
 
+def distinct(text: str) -> tuple[str, ...]:
+    """The same, of items that differ. Raises `ValueError`."""
+    items = split_list(text)
+    if len(set(items)) < len(items):
+        raise ValueError(text)
+    return items
+
+
 def integers(text: str) -> tuple[int, ...]:
     """A comma-separated flag as integers. Raises `ValueError`."""
     return tuple(int(item) for item in split_list(text))

@@ -3,7 +3,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..accounting.epsilon import MOST_BY_PRV
 from ..accounting.ledger_file import check_dataset_id
@@ -11,6 +11,7 @@ from ..errors import UsageError
 from ..queries.scattering import ScatteringFeatures
 from ..randomness.timestep_mixture import TimestepMixture
 from ..words import ACCOUNTANTS, MOST_EPSILON
+from .data_flags import DataFlags
 from .flag import SHARE, expert, flag, integers, named_numbers, split_list
 
 
@@ -30,29 +31,6 @@ NOISES = ("float", "exact")
 #: Scales J and angles L of the wavelets: coefficients are 2^J times coarser than pixels. Recipes have no others.
 SCATTERING_LEVELS, SCATTERING_ANGLES = 2, 6
 SIGMA_MAX = 80.0  # where EDM's sampling begins, by the paper and by Diffusers' default
-
-
-class OfConfig:
-    """What groups of flags read of the configuration that has them, for the type checker."""
-
-    if TYPE_CHECKING:
-        class_names: str | None
-        num_train_images: int | None
-        num_train_units: int | None
-        target_epsilon: float
-        noise_multiplier: str
-        budget: str
-        seed: int
-
-        def asked(self, name: str, among: int = 1) -> dict[str, Any]: ...
-        @property
-        def uses_digits(self) -> bool: ...
-        @property
-        def declared_class_names(self) -> tuple[str, ...] | None: ...
-        @property
-        def image_shape(self) -> tuple[int, int, int]: ...
-        @property
-        def network(self) -> dict[str, Any]: ...
 
 
 @dataclass
@@ -157,7 +135,7 @@ class LevelFlags:
 
 
 @dataclass
-class NetworkFlags(LevelFlags, OfConfig):
+class NetworkFlags(LevelFlags, DataFlags):
     """The UNet."""
 
     _argument_group_name = "network"

@@ -154,7 +154,7 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
 
     @property
     def told(self) -> tuple[str, ...]:
-        """Flags that the receipt states, beside settings of experts."""
+        """Flags that the receipt states."""
         return ()
 
     @property

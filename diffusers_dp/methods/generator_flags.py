@@ -5,15 +5,15 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from .flag import expert, flag
-from .flag_groups import OfConfig
-from .flags import OrdinaryTraining
+from .flag_groups import NetworkFlags
+from .flags import OrdinaryTraining, TrainingConfig
 
 
 #: What `--generator` may be.
 GENERATORS = ("one_step", "residual")
 
 
-class OfImages(OfConfig):
+class OfImages(NetworkFlags, TrainingConfig):
     """Of a model that learns drawn images: what all measured rows have."""
 
     diffusion_batch_size: ClassVar[int] = 128
@@ -45,7 +45,8 @@ class GeneratorFlags(OfImages):
     @property
     def told_of_generator(self) -> tuple[str, ...]:
         """What the receipt states of these flags."""
-        return ("generator", "diffusion_steps") if self.generator == "residual" else ("generator",)
+        of_images = ("generator_channels", "num_generated_images", "diffusion_steps")
+        return ("generator", *(of_images if self.generator == "residual" else ()))
 
     @property
     def drawn_by_class(self) -> tuple[str, ...]:

@@ -15,8 +15,8 @@ from ..queries.perceptual import PerceptualFeatures
 from ..queries.query import Query
 from ..queries.tangent import TangentFeatures
 from .flag import expert, flag, numbers, split_list
-from .flag_groups import NetworkFlags, ScatteringFlags
-from .flags import CountsClasses, OrdinaryTraining, TrainingConfig
+from .flag_groups import ScatteringFlags
+from .flags import CountsClasses, OrdinaryTraining
 from .generator_flags import GeneratorFlags
 from .method import SUM, Method
 
@@ -37,7 +37,7 @@ HERMITE_RHO = 0.5
 
 
 @dataclass
-class MeanEmbeddingConfig(CountsClasses, GeneratorFlags, NetworkFlags, TrainingConfig):
+class MeanEmbeddingConfig(CountsClasses, GeneratorFlags):
     """What the methods of `training/train_mean_embedding.py` share."""
 
     _argument_group_name = "mean embedding"

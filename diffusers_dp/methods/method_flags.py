@@ -9,8 +9,7 @@ from ..queries.central_images import MeanImages, ModeImages
 from ..queries.query import Query
 from ..queries.semantic import PublicClassifier, SemanticQuery
 from .flag import RATE, expert, flag, parse_rate, refuse_given
-from .flag_groups import OfConfig
-from .flags import DiffusionConfig, OrdinaryTraining
+from .flags import DiffusionConfig, OrdinaryTraining, TrainingConfig
 from .method import DIFFUSION, DP_SGD, SAMPLED_SUM, Method
 from .public_flags import LearnsPublicImages, PretrainingFlags, PublicDataFlags
 
@@ -20,7 +19,7 @@ CENTRAL_IMAGES = ("mean", "mode")
 
 
 @dataclass
-class SpatialFlags(OfConfig):
+class SpatialFlags(TrainingConfig):
     """The noisy central images, and the warm-up that learns from them."""
 
     _argument_group_name = "central images (queries and warm-up)"
@@ -171,7 +170,8 @@ class DPFETAConfig(SpatialFlags, PublicConfig):
     @property
     def told(self) -> tuple[str, ...]:
         """A mixture is the public pre-training, whose numbers stand with the public images."""
-        return ("central_images", "mix_public_images", *(() if self.mix_public_images else ("spatial_steps",)))
+        spatial = () if self.mix_public_images else ("spatial_steps", "spatial_batch_size", "spatial_learning_rate")
+        return ("central_images", "mix_public_images", *spatial)
 
     def check(self) -> None:
         if self.mix_public_images and not (self.pretrains or self.dry_run):

@@ -11,7 +11,6 @@ from ..queries.moments import ClassMoments, GreyLevels, PartCovariances, PartMea
 from ..queries.query import Query
 from ..queries.random_networks import BLOCKS, NetworkMeans, RandomNetworkFeatures
 from .flag import by_name, flag
-from .flag_groups import NetworkFlags, OfConfig
 from .flags import OrdinaryTraining, TrainingConfig
 from .generator_flags import ResultFlags
 from .method import SUM, Method
@@ -35,7 +34,7 @@ MATCHED_IMAGES, MATCHING_STEPS = 50, 30
 
 
 @dataclass
-class MomentFlags(OfConfig):
+class MomentFlags(TrainingConfig):
     """The moments."""
 
     _argument_group_name = "moments"
@@ -158,7 +157,7 @@ class MomentFlags(OfConfig):
 
 
 @dataclass
-class MomentsConfig(MomentFlags, ResultFlags, NetworkFlags, TrainingConfig):
+class MomentsConfig(MomentFlags, ResultFlags):
     """All flags of `training/train_moments.py`."""
 
     _argument_group_name = "images of moments"

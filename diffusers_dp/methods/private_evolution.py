@@ -12,8 +12,6 @@ from ..queries.perceptual import PerceptualFeatures
 from ..queries.query import Query
 from ..queries.votes import Votes
 from .flag import expert, flag, numbers, split_list
-from .flag_groups import NetworkFlags
-from .flags import TrainingConfig
 from .generator_flags import ResultFlags
 from .method import SUM, Method
 from .public_flags import PublicDataFlags
@@ -30,7 +28,7 @@ VARIATION_NAMES = ("affine", "elastic", "stroke", "contrast", "brightness", "fli
 
 
 @dataclass
-class PrivateEvolutionConfig(ResultFlags, PublicDataFlags, NetworkFlags, TrainingConfig):
+class PrivateEvolutionConfig(ResultFlags, PublicDataFlags):
     """All flags of `training/train_private_evolution.py`."""
 
     _argument_group_name = "evolution"
@@ -131,8 +129,8 @@ class PrivateEvolutionConfig(ResultFlags, PublicDataFlags, NetworkFlags, Trainin
 
     @property
     def told(self) -> tuple[str, ...]:
-        pool = ("embedding_pool",) if self.embedding == "pixels" else ()
-        return ("candidates_per_class", "num_votes", "lookahead", "vote_threshold", "embedding", "seed", *pool)
+        space = ("embedding_pool",) if self.embedding == "pixels" else ("embedding_layers", "embedding_resolution")
+        return ("candidates_per_class", "num_votes", "lookahead", "vote_threshold", "embedding", "seed", *space)
 
     @property
     def training_facts(self) -> dict[str, Any]:

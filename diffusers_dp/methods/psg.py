@@ -53,8 +53,8 @@ class PSGConfig(DPSGDConfig):
     @property
     def told(self) -> tuple[str, ...]:
         return (
-            "images_per_class", "matched_layers", "steps_per_network", "image_steps", "network_steps",
-            "network_learning_rate", "learning_rate", "seed",
+            "images_per_class", "classifier_width", "matched_layers", "image_optimizer", "steps_per_network",
+            "image_steps", "remembered_gradients", "network_steps", "network_learning_rate", "learning_rate", "seed",
         )  # fmt: skip
 
     def check(self) -> None:

@@ -9,7 +9,7 @@ from ..data.decoding import ValueRange
 from ..data.folders import class_folders
 from ..data.source import DataSource
 from ..randomness.timestep_mixture import TimestepMixture
-from .data_flags import CLASSES, refuse_twice
+from .data_flags import CLASSES
 from .flag import expert, flag, split_list
 from .flag_groups import TIMES, TimesOfRows
 from .flags import DPSGDConfig, PublicTraining
@@ -45,9 +45,6 @@ class PublicDataFlags:
         """Where public images are, by their flags."""
         places = {"public_dataset_name": self.public_dataset_name, "public_data_dir": self.public_data_dir}
         return {name: place for name, place in places.items() if place is not None}
-
-    def check(self) -> None:
-        refuse_twice("public_class_names", self.public_class_names)
 
     def public_source(
         self, image_shape: tuple[int, int, int], max_image_pixels: int, value_range: ValueRange | None

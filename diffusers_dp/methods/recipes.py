@@ -2,14 +2,12 @@
 """The recipes that come with the package, and what `--config` names: one of them, or a file."""
 
 import os
-import shlex
 from collections.abc import Iterable, Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
-from .flag import split_list
 
 
 #: Flags that name a data set, and those that say its public facts.
@@ -55,8 +53,7 @@ def refuse_another_data_set(config: str, method: str, recipe: Mapping[str, Any],
         recipe, given (mapping): Values by flags, of the recipe and of the command line.
 
     Raises:
-        `UsageError`: The command line names another data set, and not all facts of it. The sentence ends with the
-            flags to add.
+        `UsageError`: The command line names another data set, and not all facts of it.
     """
     flag = next((flag for flag in SOURCES if given.get(flag) is not None), None)
     named = next((recipe[flag] for flag in SOURCES if recipe.get(flag) is not None), None)
@@ -65,36 +62,10 @@ def refuse_another_data_set(config: str, method: str, recipe: Mapping[str, Any],
         return
     if recipe.get(flag) is not None and _is_same(recipe[flag], given[flag]):
         return
-    found = {**recipe, **_facts_of(flag, given)}
-    flags = " ".join(f"--{name} {shlex.quote(str(found[name]))}" for name in missing)
     raise UsageError(
         f"--config {config} describes {named}, and --{flag} {given[flag]} is another data set, whose facts are "
-        f"public and have to be declared; add: {flags}"
+        f"public and have to be declared, as `diffusers-dp data` says them; add --{' and --'.join(missing)}."
     )
-
-
-def _facts_of(flag: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """N and the classes of a data set, as far as its folders or its metadata tell; else what stands for them."""
-    from ..data.folders import class_folders
-    from ..data.source import DataSource
-    from ..data.sources import open_source
-
-    found: dict[str, Any] = {"num_train_images": "N", "class_names": "A,B", "validation_size": 0}
-    folder = Path(os.path.expanduser(given[flag]))
-    names = given.get("class_names")
-    try:
-        if flag == "train_data_dir" and names is None:
-            names = ",".join(class_folders(folder, flag))
-        columns = {name: given[name] for name in ("train_split", "image_column", "label_column") if name in given}
-        declared = None if names is None else split_list(names)
-        source = open_source(DataSource(**{flag: given[flag]}, class_names=declared, **columns))
-        if (count := source.count()) is not None:
-            found["num_train_images"] = count - int(given.get("validation_size", 0))
-        if (classes := source.class_names()) is not None:
-            found["class_names"] = ",".join(classes)
-    except (UsageError, OSError, ValueError):  # whoever opens it says what is wrong
-        pass
-    return found
 
 
 def _is_same(named: str, given: str) -> bool:

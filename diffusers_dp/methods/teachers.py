@@ -5,11 +5,10 @@ the method. No torch."""
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ..errors import UsageError
 from .flag import expert, flag
-from .flag_groups import NetworkFlags
 from .flags import DPSGDConfig, OrdinaryTraining
 from .generator_flags import GeneratorFlags
 from .method import TEACHERS, Method
@@ -25,7 +24,7 @@ _OF_SAMPLES = (
 
 
 @dataclass
-class TeacherConfig(GeneratorFlags, NetworkFlags, DPSGDConfig):
+class TeacherConfig(GeneratorFlags, DPSGDConfig):
     """What the methods of `training/train_teachers.py` share."""
 
     _argument_group_name = "teachers"
@@ -79,11 +78,16 @@ class TeacherConfig(GeneratorFlags, NetworkFlags, DPSGDConfig):
 
     @property
     def told(self) -> tuple[str, ...]:
-        own = {"signs": ("signs_per_image",), "bins": ("projected_values",)}
+        own = {"signs": ("signs_per_image",), "bins": ("projected_values", "bins_per_value")}
         return (
-            "aggregation", "num_teachers", "teacher_steps", "teacher_width", "teacher_noise", "generated_per_round",
-            "generator_steps", *self.told_of_generator, "learning_rate", "ema_decay", *own.get(self.aggregation, ()),
+            "aggregation", "num_teachers", "teacher_steps", "first_teacher_steps", "teacher_batch_size",
+            "teacher_width", "teacher_learning_rate", "teacher_noise", "generated_per_round", "generator_steps",
+            "mode_seeking", *self.told_of_generator, "learning_rate", "ema_decay", *own.get(self.aggregation, ()),
         )  # fmt: skip
+
+    @property
+    def training_facts(self) -> dict[str, Any]:
+        return super().training_facts | {"teacher_resolution": self.side}
 
     def check(self) -> None:
         for name in _OF_SAMPLES:

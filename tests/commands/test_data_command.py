@@ -3,7 +3,6 @@
 written."""
 
 import json
-import shlex
 import tempfile
 from pathlib import Path
 
@@ -119,8 +118,11 @@ def test_splits_are_not_proposed_as_classes(scans, capsys):
 
 def test_flags_are_those_of_training(scans, capsys):
     """Also a recipe, whose facts are of another data set."""
-    said = refused(capsys, scans, "--config", "mnist_cpu")
-    more = shlex.split(said.partition("; add: ")[2])
+    more = ["--num_train_images", "10", "--class_names", "benign,malignant,unclear", "--resolution", "28"]
+    more += ["--num_channels", "1"]
+    assert "declared, as `diffusers-dp data` says them; add --num_train_images and" in refused(
+        capsys, scans, "--config", "mnist_cpu"
+    )
     assert "become: 28x28 pixels, 1 channel" in told(capsys, scans, "--config", "mnist_cpu", *more)
     assert "nearest is --resolution" in refused(capsys, scans, "--resolutoin", "8")
     assert "--class_names does not list" in refused(capsys, scans, "--class_names", "benign")

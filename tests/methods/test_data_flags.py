@@ -79,6 +79,6 @@ def test_a_folder_takes_the_place_of_a_recipe_s_dataset_with_its_columns(tmp_pat
 @pytest.mark.parametrize("flag", ["class_names", "public_class_names"])
 def test_a_wrong_label_set_is_told_what_is_wrong(flag):
     data = ["--dataset_name", "some/data", "--public_dataset_name", "other/data"]
-    assert refusal([*data, f"--{flag}", "a,b,a"]).startswith(f"--{flag} names the class 'a' twice; ")
+    assert refusal([*data, f"--{flag}", "a,b,a"]).startswith(f"--{flag} is 'a,b,a'; give each class once")
     for text in (",", ""):
         assert refusal([*data, f"--{flag}", text]).startswith(f"--{flag} is '{text}'; give each class once")

@@ -18,7 +18,7 @@ KEPT = TESTS / "format_1"
 
 
 def test_a_release_is_verified_and_drawn_from(tmp_path):
-    shutil.copytree(KEPT / "release", tmp_path / "release")
+    shutil.copytree(KEPT / "release", tmp_path / "release", ignore=shutil.ignore_patterns("__pycache__"))
     receipt, problems = verify(tmp_path / "release")
     assert problems == [] and receipt["format"] == "diffusers_dp/1"
     pipeline = load_verified(tmp_path / "release")

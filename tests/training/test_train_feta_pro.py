@@ -148,7 +148,7 @@ def test_auxiliary_images_of_moments(script, tmp_path, folder_flags, monkeypatch
     assert [row["stage"] for row in rows][:6] == asked and before[:6] == rows[:6]
     receipt, problems = verify(tmp_path / "run" / "release")
     assert receipt["curriculum"]["expert"]["distillation_steps"] == 2
-    assert problems == [] and receipt["curriculum"]["num_parts"] == 2
+    assert problems == [] and receipt["curriculum"]["num_parts"] == receipt["curriculum"]["distillation_steps"] == 2
     taught = [json.loads(line)["stage"] for line in (tmp_path / "run/private/stages.jsonl").read_text().splitlines()]
     assert taught.index("auxiliary images") < taught.index("warm-up (moments)") < taught.index("warm-up (frequency)")
 

@@ -46,7 +46,7 @@ def test_a_small_data_set_is_released(layers, optimizer, script, flags, tmp_path
     assert "not to look real" in (release / "README.md").read_text()
     receipt = json.loads((release / "privacy_receipt.json").read_text())
     assert receipt["method"]["name"] == "PSG" and receipt["curriculum"]["images_per_class"] == 2
-    assert receipt["curriculum"].get("expert", {}).get("image_optimizer", "adam") == optimizer
+    assert receipt["curriculum"]["image_optimizer"] == optimizer
 
 
 def test_images_follow_noisy_gradients_alone(script, flags, tmp_path, monkeypatch):
