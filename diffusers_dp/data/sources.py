@@ -12,7 +12,7 @@ from .decoding import IMAGE_SUFFIXES
 from .image_folders import ImageFolderSource, holds_images, is_table
 from .medical import PACKAGES, check_medical
 from .records import ListedRecords, Records
-from .source import DataSource, ImageSource
+from .source import DataSource, ImageSource, MissingSplit
 
 
 def open_source(data: DataSource) -> ImageSource:
@@ -58,16 +58,21 @@ def load_digits_split(train: bool) -> tuple[np.ndarray, np.ndarray]:
 
 
 class DigitsSource(ImageSource):
-    """The embedded digits."""
+    """The embedded digits, of the split `train` or `test`."""
+
+    def __init__(self, split: str = "train"):
+        if split not in ("train", "test"):
+            raise MissingSplit(f"'{split}' does not exist; there is: train, test.", field="train_split")
+        self.split = split
 
     def count(self) -> int:
-        return 1437
+        return 1437 if self.split == "train" else 360
 
     def class_names(self) -> tuple[str, ...]:
         return tuple("0123456789")
 
     def records(self, class_names: tuple[str, ...] | None, cache_dir: Path) -> Records:
-        images, labels = load_digits_split(train=True)
+        images, labels = load_digits_split(train=self.split == "train")
         return ListedRecords([
             (Image.fromarray(image[0]), int(label), row) for row, (image, label) in enumerate(zip(images, labels))
         ])  # fmt: skip

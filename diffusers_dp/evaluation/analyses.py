@@ -6,13 +6,12 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
-from .images import ImageSet
-
 
 LOWER, HIGHER = "lower is better", "higher is better"
 NO_LABELS = "needs labelled images, real and synthetic; name their column with --label_column"
 WITH_PROBABILITIES = ("classifier", "inception")
 NO_PROBABILITIES = f"needs class probabilities, which only features of {' and '.join(WITH_PROBABILITIES)} have"
+ONE_CLASS = "needs real training images of two classes at least"
 NO_TEST = "needs real test images; name a split of --real with --test_split"
 
 
@@ -25,8 +24,8 @@ class Known:
         labelled (`bool`): Whether all that were read have labels.
         has_test (`bool`): Whether there is a real test split.
         dimensions (`dict[str, int]`): Dimensions of the features of networks.
-        test (`int`, *optional*): Number of real test images.
-        real (`ImageSet`, *optional*): The real training images.
+        test, real (`int`, *optional*): Numbers of real test and training images.
+        classes (`int`, *optional*): Number of classes that real training images are of.
     """
 
     synthetic: int
@@ -34,17 +33,16 @@ class Known:
     has_test: bool
     dimensions: dict[str, int] = field(default_factory=dict)
     test: int | None = None
-    real: ImageSet | None = None
+    real: int | None = None
+    classes: int | None = None
 
     def too_few(self, *, real: int = 1, synthetic: int = 1, test: int = 0) -> str | None:
         """Says that there are fewer images than these; how many real ones there are is nobody's business."""
-        for needed, count, whose in (
-            (synthetic, self.synthetic, "synthetic"),
-            (real, None if self.real is None else len(self.real), "real training"),
-            (test, self.test, "real test"),
-        ):
+        if self.synthetic < synthetic:
+            return f"needs {synthetic} synthetic images, and there are {self.synthetic}"
+        for needed, count, whose in ((real, self.real, "training"), (test, self.test, "test")):
             if count is not None and count < needed:
-                return f"needs {needed} {whose} images, and there are {'fewer' if whose.startswith('real') else count}"
+                return f"needs {needed} real {whose} images, and there are fewer"
         return None
 
 
@@ -55,7 +53,7 @@ class Analysis:
     Args:
         name (`str`): Its identity: a value of `--metrics`, or the flag that asks for it.
         measure (`str`): `module:function` that returns its measurements. By features it takes a `FeatureSpace`, else
-            the `Evaluator` and the `Evaluation`.
+            the `Evaluator`.
         needs (`Callable`, *optional*): Function of `Known` and a feature space's name that says what is missing, as
             the end of a sentence, or returns `None`.
         heading (`str`): Heading of its numbers on the page, with fields of their protocol.
@@ -85,49 +83,43 @@ def fid_needs(known: Known, extractor: str) -> str | None:
     return known.too_few(real=fewest, synthetic=fewest)
 
 
-def classifiers_need(known: Known, extractor: str = "") -> str | None:
+def classifiers_need(known: Known, extractor: str) -> str | None:
     if not known.labelled:
         return NO_LABELS
     return known.too_few(synthetic=2, real=2, test=1) if known.has_test else NO_TEST
 
 
-#: What `--metrics` names, by features, in the order of the report.
-_FIDELITY = (
-    Analysis(
-        "fid", "fidelity_report:measure_fid", fid_needs, by_features=True,
-        titles={"FID": LOWER, "Fréchet distance": LOWER},
-    ),
-    Analysis(
-        "inception_score", "fidelity_report:measure_inception_score",
-        lambda known, extractor: None if extractor in WITH_PROBABILITIES else NO_PROBABILITIES, by_features=True,
-        titles={"Inception Score": HIGHER, "score": HIGHER},
-    ),
-    Analysis(
-        "precision_recall", "fidelity_report:measure_precision_recall",
-        lambda known, _: known.too_few(real=4, synthetic=4), by_features=True,  # 3 neighbours beside the image itself
-        titles={"precision": HIGHER, "recall": HIGHER},
-    ),
-    Analysis(
-        "fld", "fidelity_report:measure_fld",
-        lambda known, _: known.too_few(real=4, test=2) if known.has_test else NO_TEST, by_features=True,
-        titles={"FLD": LOWER, "feature likelihood divergence": LOWER},
-    ),
-)  # fmt: skip
-_COMPLEXITY = Analysis(
-    "complexity", "evaluator:complexity",
-    heading="Complexity of the synthetic images and of what led to them, which reads no real one",
-    titles={"entropy": "", "texture_complexity": ""}, reads_real=False,
-)  # fmt: skip
-METRICS = tuple(each.name for each in (*_FIDELITY, _COMPLEXITY))
 #: All analyses by name, in the order of the report.
 ANALYSES = {
     each.name: each
     for each in (
-        *_FIDELITY,
+        Analysis(
+            "fid", "fidelity_report:measure_fid", fid_needs, by_features=True,
+            titles={"FID": LOWER, "Fréchet distance": LOWER},
+        ),
+        Analysis(
+            "inception_score", "fidelity_report:measure_inception_score",
+            lambda known, extractor: None if extractor in WITH_PROBABILITIES else NO_PROBABILITIES, by_features=True,
+            titles={"Inception Score": HIGHER, "score": HIGHER},
+        ),
+        Analysis(
+            "precision_recall", "fidelity_report:measure_precision_recall",
+            lambda known, _: known.too_few(real=4, synthetic=4),  # 3 neighbours beside the image itself
+            by_features=True, titles={"precision": HIGHER, "recall": HIGHER},
+        ),
+        Analysis(
+            "fld", "fidelity_report:measure_fld",
+            lambda known, _: known.too_few(real=4, test=2) if known.has_test else NO_TEST, by_features=True,
+            titles={"FLD": LOWER, "feature likelihood divergence": LOWER},
+        ),
         Analysis(
             "training_curve", "evaluator:training_curve", fid_needs, "Along the training: features of {extractor}",
         ),
-        _COMPLEXITY,
+        Analysis(
+            "complexity", "evaluator:complexity",
+            heading="Complexity of the synthetic images and of what led to them, which reads no real one",
+            titles={"entropy": "", "texture_complexity": ""}, reads_real=False,
+        ),
         Analysis(
             "classifiers", "evaluator:utility", classifiers_need, "Utility: {classifier}, tested on real images",
             titles={"accuracy": HIGHER},
@@ -145,6 +137,8 @@ ANALYSES = {
         ),
     )
 }  # fmt: skip
+#: What `--metrics` names.
+METRICS = (*(each.name for each in ANALYSES.values() if each.by_features), "complexity")
 #: The better direction of metrics by title, also of those that a receipt contains.
 BETTER = {title: better for each in ANALYSES.values() for title, better in each.titles.items()} | dict.fromkeys(
     ("first moment distance", "second moment distance"), LOWER

@@ -20,7 +20,7 @@ from ..privacy.sensitive import SensitiveImages
 from .classifiers import network_scores
 from .images import ImageSet
 from .measurement import WITH_DP
-from .utility import FRESH_NOISE, UtilityDetails, score_predictions
+from .utility import FRESH_NOISE, Utility, score_predictions
 
 
 STEPS = 300
@@ -64,7 +64,7 @@ def reference_dp(
     seed: int = 0,
     ledger_path: Path | str | None = None,
     device: torch.device | str = "cpu",
-) -> UtilityDetails:
+) -> Utility:
     """Trains with DP-SGD on real images and tests on others. Uses SGD with momentum on noisy sums of gradients clipped
     to norm 1, over Poisson samples, and evaluates the averaged weights.
 
@@ -79,7 +79,7 @@ def reference_dp(
         device (`str` or `torch.device`, defaults to `"cpu"`): Device of the training.
 
     Returns:
-        `UtilityDetails`: Result like that of `measure_utility`, for one seed.
+        `Utility`: Result like that of `measure_utility`, for one seed.
 
     Raises:
         UsageError: No noise reaches the budget.

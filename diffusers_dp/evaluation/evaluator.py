@@ -28,7 +28,7 @@ from .flags import MeasureFlags
 from .images import ImageSet, hash_images
 from .measurement import Measurement
 from .model_selection import measure_model_selection
-from .report import Evaluation, library_versions
+from .report import library_versions
 from .utility import PrivateSelection, measure_utility
 
 
@@ -46,21 +46,21 @@ class FinishedSteps:
             "libraries": library_versions(),
         }  # computed once because it reads every file of the library
 
-    def get(self, name: str, key: dict[str, Any], compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    def get(self, name: str, key: Mapping[str, Any], compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """Returns the stored result (JSON values), or computes and stores it."""
-        path = self.path(name, key)
-        if not path.is_file():  # files are complete or absent
-            write_json(compute(), path)
-        return self.read(name, key)
+        return self.get_all([(name, key)], lambda missing: [compute()])[0]
 
-    def read(self, name: str, key: dict[str, Any]) -> dict[str, Any]:
-        """Reads a stored result."""
-        return json.loads(self.path(name, key).read_text(encoding="utf-8"))
-
-    def path(self, name: str, key: dict[str, Any]) -> Path:
-        """Returns the path of a result."""
-        digest = hashlib.sha256(canonical_json({**key, **self.made_by}).encode()).hexdigest()
-        return self.folder / f"{name}-{digest[:32]}.json"
+    def get_all(
+        self, keys: Sequence[tuple[str, Mapping[str, Any]]], compute: Callable[[list[int]], Iterable[dict[str, Any]]]
+    ) -> list[dict[str, Any]]:
+        """Returns the stored results of these names and keys; computes and stores those that are missing, by their
+        places."""
+        digests = [hashlib.sha256(canonical_json({**key, **self.made_by}).encode()).hexdigest() for _, key in keys]
+        paths = [self.folder / f"{name}-{digest[:32]}.json" for (name, _), digest in zip(keys, digests, strict=True)]
+        missing = [i for i, path in enumerate(paths) if not path.is_file()]  # files are complete or absent
+        for i, found in zip(missing, compute(missing) if missing else (), strict=True):
+            write_json(found, paths[i])
+        return [json.loads(path.read_text(encoding="utf-8")) for path in paths]
 
 
 @dataclass
@@ -86,6 +86,9 @@ class Evaluator:
         points (iterable of `tuple`): Earlier states of the released model: what determines their images, and a
             function that draws these.
         features (`dict[str, ImageSet]`): Results of `warm_up_features`, for complexity.
+
+    Attributes:
+        confusion (`dict`): Counts `[true class][predicted class]` on the real test images, by classifier.
     """
 
     flags: MeasureFlags
@@ -105,46 +108,42 @@ class Evaluator:
     def __post_init__(self) -> None:
         self.cache = FeatureCache(self.folder / "features", counted=self.counted, pool=self.pool)
         self.steps = FinishedSteps(self.folder / "steps")
+        self.confusion: dict[str, list[list[int]]] = {}
         self._extractors = dict(self.networks)
-        self._space: FeatureSpace | None = None
 
     @cached_property
     def images(self) -> dict[str, Any]:
         """Hashes of all images that are measured."""
         return {name: hash_images(images) for name, images in self.sets.items() if name != "real validation"}
 
-    def fill(self, evaluation: Evaluation) -> None:
-        """Adds all numbers to a report."""
+    def measurements(self) -> list[Measurement]:
+        """Measures everything in the order of the report, and sets `confusion`."""
         found = {}
         # Classifiers are first because a private choice may be refused.
         for job in sorted(self.choice.jobs, key=lambda job: job[0] != "classifiers"):
-            found[job] = [replace(each, analysis=job[0]) for each in self.measure(*job, evaluation)]
-        evaluation.measurements += [each for job in self.choice.jobs for each in found[job]]
+            found[job] = [replace(each, analysis=job[0]) for each in self.measure(*job)]
+        return [each for job in self.choice.jobs for each in found[job]]
 
-    def measure(self, name: str, extractor: str, evaluation: Evaluation) -> list[Measurement]:
+    def measure(self, name: str, extractor: str) -> list[Measurement]:
         """Measures one analysis, in a feature space if it needs one."""
-        analysis = ANALYSES[name]
-        measure = function_of(analysis.measure)
-        if not analysis.by_features:
-            return measure(self, evaluation)
+        measure = function_of(ANALYSES[name].measure)
+        if not extractor:
+            return measure(self)
         return self.stored(
             f"{name}-{extractor}", self.extractor_key(extractor), lambda: measure(self.space(extractor))
         )
 
     def stored(self, name: str, key: Mapping[str, Any], compute: Callable[[], list[Measurement]]) -> list[Measurement]:
         """Returns the stored measurements of these images, or computes and stores them."""
-        found = self.steps.get(name, {**self.images, **key}, lambda: _as_json(compute()))
+        found = self.steps.get(
+            name, {**self.images, **key}, lambda: {"measurements": [each.as_json() for each in compute()]}
+        )
         return [Measurement(**each) for each in found["measurements"]]
 
     def space(self, extractor: str, **sets: ImageSet) -> FeatureSpace:
-        """Returns the feature space, with other sets in the place of its own; keeps the features of the last one."""
-        if sets or self._space is None or self._space.extractor.name != extractor:
-            device = "cpu" if self.device.startswith("mps") else self.device  # mps has no float64
-            space = FeatureSpace(self.extractor(extractor), {**self.sets, **sets}, self.seed, self.cache, device)
-            if sets:
-                return space
-            self._space = space
-        return self._space
+        """Returns a feature space, with other sets in the place of its own."""
+        device = "cpu" if self.device.startswith("mps") else self.device  # mps has no float64
+        return FeatureSpace(self.extractor(extractor), {**self.sets, **sets}, self.seed, self.cache, device)
 
     def extractor(self, name: str) -> FeatureExtractor:
         """Builds an extractor on first use, because fitting takes long."""
@@ -162,11 +161,11 @@ class Evaluator:
         return {"extractor": name, "facts": facts, "seed": self.seed, "device": self.device}
 
 
-def complexity(evaluator: Evaluator, evaluation: Evaluation) -> list[Measurement]:
+def complexity(evaluator: Evaluator) -> list[Measurement]:
     return feature_complexity({**evaluator.features, DRAWN_IMAGES: evaluator.sets["synthetic"]})
 
 
-def training_curve(evaluator: Evaluator, evaluation: Evaluation) -> list[Measurement]:
+def training_curve(evaluator: Evaluator) -> list[Measurement]:
     """Measures the Fréchet distance of each state's images in the first feature space."""
     name, found = evaluator.choice.extractors[0], []
     for facts, draw in evaluator.points:
@@ -178,7 +177,7 @@ def training_curve(evaluator: Evaluator, evaluation: Evaluation) -> list[Measure
     return found
 
 
-def ranking(evaluator: Evaluator, evaluation: Evaluation) -> list[Measurement]:
+def ranking(evaluator: Evaluator) -> list[Measurement]:
     """See `measure_model_selection`."""
     options: dict[str, Any] = {
         "seed": evaluator.seed, "epochs": evaluator.flags.classifier_epochs, "device": evaluator.device,
@@ -189,7 +188,7 @@ def ranking(evaluator: Evaluator, evaluation: Evaluation) -> list[Measurement]:
     )
 
 
-def dp_reference(evaluator: Evaluator, evaluation: Evaluation) -> list[Measurement]:
+def dp_reference(evaluator: Evaluator) -> list[Measurement]:
     """See `reference_dp`; its ledger is not kept because nothing is released."""
     assert evaluator.dp_budget is not None  # the command looked
     options: dict[str, Any] = dict(zip(("epsilon", "delta"), evaluator.dp_budget, strict=True))
@@ -198,7 +197,7 @@ def dp_reference(evaluator: Evaluator, evaluation: Evaluation) -> list[Measureme
     return evaluator.stored("dp_reference", options, lambda: [reference_dp(*sets, **options).accuracy])
 
 
-def utility(evaluator: Evaluator, evaluation: Evaluation) -> list[Measurement]:
+def utility(evaluator: Evaluator) -> list[Measurement]:
     """Trains each classifier on fewer synthetic images, on all of them, and on real ones for reference; tests on real
     images."""
     flags, names, count = evaluator.flags, evaluator.choice.classifiers, len(evaluator.sets["synthetic"])
@@ -219,43 +218,32 @@ def utility(evaluator: Evaluator, evaluation: Evaluation) -> list[Measurement]:
         real = [min(count, len(evaluator.sets["real training"]))] if flags.quick else [None]
         trainings = [{"classifiers": [name], "sizes": real, "trained_on": "real", **common} for name in names]
         fits += _train(evaluator, "real training", trainings)
-    found = [(Measurement(**fit["accuracy"]), fit["confusion"]) for fit in fits]
-    found.sort(key=lambda fit: names.index(fit[0].protocol["classifier"]))
-    for accuracy, confusion in found:
-        if accuracy.protocol["trained_on"] == "synthetic":
-            evaluation.confusion[accuracy.protocol["classifier"]] = confusion  # the last one is for all images
-    return [accuracy for accuracy, _ in found]
-
-
-def _step_of(evaluator: Evaluator, options: dict[str, Any], **more: Any) -> tuple[str, dict[str, Any]]:
-    """Returns name and key of the stored result of a training, which `options` of `measure_utility` determine."""
-    return f"utility-{'-'.join(options['classifiers'])}", {**evaluator.images, **options, **more}
+    fits.sort(key=lambda fit: names.index(fit["accuracy"]["protocol"]["classifier"]))
+    for fit in fits:
+        if fit["accuracy"]["protocol"]["trained_on"] == "synthetic":  # the last one is for all images
+            evaluator.confusion[fit["accuracy"]["protocol"]["classifier"]] = fit["confusion"]
+    return [Measurement(**fit["accuracy"]) for fit in fits]
 
 
 def _choose_privately(
     evaluator: Evaluator, options: dict[str, Any], selection: PrivateSelection
 ) -> list[dict[str, Any]]:
-    budget = [selection.epsilon, selection.delta]
-    step = _step_of(evaluator, options, validation=hash_images(selection.validation), budget=budget)
-    sets = evaluator.sets["synthetic"], evaluator.sets["real test"]
-    return evaluator.steps.get(*step, partial(_fit, *sets, {**options, "selection": selection}))["fits"]
+    validation, budget = hash_images(selection.validation), [selection.epsilon, selection.delta]
+    key = {**evaluator.images, **options, "validation": validation, "budget": budget}
+    work = partial(_fit, evaluator.sets["synthetic"], evaluator.sets["real test"], {**options, "selection": selection})
+    return evaluator.steps.get("utility", key, work)["fits"]
 
 
 def _train(evaluator: Evaluator, train: str, trainings: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Runs independent trainings on a set, shared by several processes."""
-    steps = [_step_of(evaluator, options) for options in trainings]
-    missing = [i for i, step in enumerate(steps) if not evaluator.steps.path(*step).is_file()]
-    if missing:
-        work = partial(_fit, evaluator.sets[train], evaluator.sets["real test"])
-        for i, found in zip(missing, evaluator.pool.map(work, [trainings[i] for i in missing]), strict=True):
-            write_json(found, evaluator.steps.path(*steps[i]))
-    return [fit for step in steps for fit in evaluator.steps.read(*step)["fits"]]
+    work = partial(_fit, evaluator.sets[train], evaluator.sets["real test"])
+    found = evaluator.steps.get_all(
+        [("utility", {**evaluator.images, **options}) for options in trainings],
+        lambda missing: evaluator.pool.map(work, [trainings[i] for i in missing]),
+    )
+    return [fit for each in found for fit in each["fits"]]
 
 
 def _fit(train: ImageSet, real_test: ImageSet, options: dict[str, Any]) -> dict[str, Any]:
-    details = measure_utility(train, real_test, **options)
-    return {"fits": [{"confusion": each.confusion.tolist(), "accuracy": each.accuracy.as_json()} for each in details]}
-
-
-def _as_json(measurements: Sequence[Measurement]) -> dict[str, Any]:
-    return {"measurements": [each.as_json() for each in measurements]}
+    found = measure_utility(train, real_test, **options)
+    return {"fits": [{"confusion": each.confusion.tolist(), "accuracy": each.accuracy.as_json()} for each in found]}

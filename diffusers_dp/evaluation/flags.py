@@ -38,11 +38,6 @@ class JudgedFlags:
     publish_metrics: bool = flag(False, "Put the numbers into the card of --model.")
     output_dir: Path | None = flag(None, "Unset: the folder that holds --model, or runs/evaluation.", metavar="DIR")
 
-    @property
-    def num_judged(self) -> int | None:
-        """Number of images that are drawn from `--model`, or taken of `--images`; `None`: all of these."""
-        return self.num_images or (None if self.model is None else DEFAULT_NUM_IMAGES)
-
 
 @dataclass
 class RealFlags:
@@ -114,14 +109,6 @@ class MeasureFlags:
         "synthetic", "Images that choose a classifier's epoch; private: real ones.", choices=("synthetic", "private")
     )
 
-    def check_sizes(self, num_images: int) -> None:
-        """Raises `UsageError` where a classifier is to be trained on more images than there are."""
-        if self.utility_sizes and max(self.utility_sizes) > num_images:
-            raise UsageError(
-                f"--utility_sizes asks for {max(self.utility_sizes)} of {num_images} synthetic images; lower it, or "
-                "give more images."
-            )
-
 
 @dataclass
 class BudgetFlags:
@@ -146,9 +133,14 @@ class EvaluationFlags(JudgedFlags, RealFlags, MeasureFlags, BudgetFlags):
 
     def __post_init__(self) -> None:
         if self.quick:
-            self.num_images = self.num_images or QUICK_IMAGES
             self.classifier_epochs = self.classifier_epochs or QUICK_EPOCHS
             self.reference = True
+
+    @property
+    def num_judged(self) -> int | None:
+        """Number of images that are drawn from `--model`, or taken of `--images`; `None`: all of these."""
+        usual = QUICK_IMAGES if self.quick else None if self.model is None else DEFAULT_NUM_IMAGES
+        return self.num_images or usual
 
     @property
     def delta(self) -> float | None:

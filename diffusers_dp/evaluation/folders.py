@@ -5,9 +5,8 @@ import os
 from pathlib import Path
 
 from ..data.decoding import is_image
-from ..data.folders import files_below, split_of, splits_in, subfolders
+from ..data.folders import files_below, meant_split, splits_in, subfolders
 from ..data.source import MissingSplit
-from ..errors import UsageError
 
 
 #: Files that make a folder a data set of tables, which is no folder of class folders.
@@ -27,20 +26,15 @@ def split_folder(name: str, split: str, suffixes: tuple[str, ...] | None) -> Pat
         `Path`, or `None` where it is no folder of that kind.
 
     Raises:
-        UsageError: No folder is called as the split is, or several are.
+        MissingSplit: No folder is called as the split is, or several are.
     """
     root = Path(os.path.expanduser(name))
     if not os.path.isdir(root) or any(file.name.lower().endswith(TABLES) for file in files_below(root)):
         return None
-    splits = splits_in(root)
-    found = [path for path in splits if path.name == split] or [
-        path for path in splits if split_of(path.name) == split_of(split)
-    ]
-    if splits and not found or not splits and split != "train":
-        there = ", ".join(path.name for path in splits) or "train"
-        raise MissingSplit(f"'{split}' does not exist; there is: {there}.", field="train_split")
-    if len(found) > 1:
-        raise UsageError(f"'{split}' is {' and '.join(path.name for path in found)}.", field="train_split")
-    folder = found[0] if found else root
+    splits = {path.name: path for path in splits_in(root)} or {"train": root}
+    found = meant_split(split, splits)
+    if found is None:
+        raise MissingSplit(f"'{split}' does not exist; there is: {', '.join(splits)}.", field="train_split")
+    folder = splits[found]
     holds_images = any(is_image(path, suffixes) for path in folder.iterdir() if path.is_file())
     return None if holds_images or not subfolders(folder) else folder

@@ -3,7 +3,7 @@
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,9 +15,9 @@ from tqdm.auto import tqdm
 
 from ..data.dataset_source import DatasetSource
 from ..data.decoding import MAX_IMAGE_PIXELS, Encoded, ValueRange, decode_as_it_is, decode_image
-from ..data.records import Id, Record
-from ..data.source import DataSource
-from ..data.sources import ImageSource, load_digits_split, open_source
+from ..data.records import Id
+from ..data.source import DataSource, ImageSource
+from ..data.sources import DigitsSource, open_source
 from ..errors import UsageError, fields_named
 from ..methods.flag import split_list
 from ..randomness.keyed_hash import digests_of, is_held_out
@@ -43,8 +43,6 @@ class ImageSet:
         labels (`np.ndarray` of int64, shape `[N]`, *optional*): Indices of `class_names`.
         class_names (`tuple[str, ...]`, *optional*): Names of all classes, including those without images.
         origin (`dict`): Origin of the images, for the report: JSON values, no path of this machine.
-        positions (`np.ndarray` of int64, shape `[N]`, *optional*): Position of each image in its split, unreadable
-            images included.
         num_declared (`int`, *optional*): Public number of images in the set, unreadable images included; defaults to
             N.
         ids (`np.ndarray` of `DIGEST`, shape `[N]`, *optional*): Digests of the ids, as training hashes them.
@@ -57,7 +55,6 @@ class ImageSet:
     labels: np.ndarray | None = None
     class_names: tuple[str, ...] | None = None
     origin: dict[str, Any] = field(default_factory=dict)
-    positions: np.ndarray | None = None
     num_declared: int | None = None
     ids: np.ndarray | None = None
     capacity: int | None = None
@@ -81,7 +78,7 @@ class ImageSet:
 
     def subset(self, index: np.ndarray) -> "ImageSet":
         """Selects the images at `index`, in that order."""
-        arrays = {name: getattr(self, name) for name in ("labels", "positions", "ids")}
+        arrays = {name: getattr(self, name) for name in ("labels", "ids")}
         chosen: dict[str, Any] = {name: None if array is None else array[index] for name, array in arrays.items()}
         return replace(self, images=self.images[index], num_declared=None, **chosen)
 
@@ -126,12 +123,13 @@ class Source:
         Raises:
             UsageError: The data set, split or column does not exist, or no image is readable.
         """
-        for encoded, *_ in self._records(split, cache_dir)[1]:
-            image = self._decode(encoded)
-            if image is not None:
-                channels, height, width = image.shape
-                return channels, height, width
-        raise UsageError(f"{self.flag} {self._words(split)} holds no image that can be read; give another data set.")
+        with self._own_flags():
+            source = self._open(split)
+            for encoded, *_ in source.records(source.class_names(), cache_dir):
+                if (image := self._decode(encoded)) is not None:
+                    channels, height, width = image.shape
+                    return channels, height, width
+        raise UsageError(f"{self._words(split)} holds no image that can be read; give another data set.")
 
     def load(
         self, split: str, shape: Shape, *, resize: bool, cache_dir: Path, limit: int | None = None, seed: int = 0
@@ -151,47 +149,44 @@ class Source:
         Raises:
             UsageError: The data set, split or column does not exist, no image is readable, or one has another size.
         """
-        names, records, ids_are = self._records(split, cache_dir)
         kept: list[tuple[int, np.ndarray, int | None, Id]] = []  # position, image, label, id
         draws, readable, position, left = np.random.default_rng(seed), 0, -1, DECODED
-        form = None if self.counted else UNCOUNTED
-        for position, (encoded, label, identifier) in enumerate(
-            tqdm(records, f"Reading {self.flag[2:]} ({split})", unit="image", bar_format=form)
-        ):
-            image = self._decode(encoded, shape if resize and not self.is_untrusted else None)
-            left += TIMES * _size(encoded) - (0 if image is None else image.nbytes)
-            if self.is_untrusted and left < 0:
-                raise UsageError(f"{self.flag} {self._words(split)} would unpack to far more than its files hold.")
-            if image is None or identifier is None or (names is not None and label is None):
-                continue
-            if image.shape != shape and not resize:
-                raise UsageError(
-                    f"{self.flag} {self._words(split)} holds an image of {_shape_words(image.shape)} where "
-                    f"{_shape_words(shape)} are compared; --resize makes it fit."
-                )
-            image = fit_to_shape(image, shape)
-            readable += 1
-            if limit is None or len(kept) < limit:
-                kept.append((position, image, label, identifier))
-            elif (place := draws.integers(readable)) < limit:  # a reservoir (Vitter 1985, Algorithm R)
-                kept[place] = position, image, label, identifier
+        with self._own_flags():
+            source = self._open(split)
+            names, form = source.class_names(), None if self.counted else UNCOUNTED
+            records = source.records(names, cache_dir)
+            for position, (encoded, label, identifier) in enumerate(
+                tqdm(records, f"Reading {self.flag[2:]} ({split})", unit="image", bar_format=form)
+            ):
+                image = self._decode(encoded, shape if resize and not self.is_untrusted else None)
+                left += TIMES * _size(encoded) - (0 if image is None else image.nbytes)
+                if self.is_untrusted and left < 0:
+                    raise UsageError(f"{self._words(split)} would unpack to far more than its files hold.")
+                if image is None or identifier is None or (names is not None and label is None):
+                    continue
+                if image.shape != shape and not resize:
+                    raise UsageError(
+                        f"{self._words(split)} holds an image of {_shape_words(image.shape)} where "
+                        f"{_shape_words(shape)} are compared; --resize makes it fit."
+                    )
+                image, readable = fit_to_shape(image, shape), readable + 1
+                if limit is None or len(kept) < limit:
+                    kept.append((position, image, label, identifier))
+                elif (place := draws.integers(readable)) < limit:  # a reservoir (Vitter 1985, Algorithm R)
+                    kept[place] = position, image, label, identifier
         if not kept:
-            raise UsageError(
-                f"{self.flag} {self._words(split)} holds no image that can be read; give another data set."
-            )
-        positions, images, labels, ids = zip(*sorted(kept, key=lambda record: record[0]), strict=True)
+            raise UsageError(f"{self._words(split)} holds no image that can be read; give another data set.")
+        _, images, labels, ids = zip(*sorted(kept, key=lambda record: record[0]), strict=True)
         origin = {
             **(self.facts or {"dataset": self._public_name(), "split": split}),
             "unreadable": position + 1 - readable,
         }
         if len(kept) < readable:
             origin["drawn"] = f"{len(kept)} of {readable} images at random, without replacement, by seed {seed}"
-        array = None if names is None else np.array(labels, dtype=np.int64)
-        declared = position + 1 if limit is None else None
-        unit = self.unit_column or "image"
         return ImageSet(
-            np.stack(images), array, names, origin, np.array(positions), declared, digests_of(ids),
-            unit_of_privacy=unit, ids_are=ids_are,
+            np.stack(images), None if names is None else np.array(labels, dtype=np.int64), names, origin,
+            num_declared=position + 1 if limit is None else None, ids=digests_of(ids),
+            unit_of_privacy=self.unit_column or "image", ids_are=source.ids,
         )  # fmt: skip
 
     def _decode(self, encoded: Encoded, shape: Shape | None = None) -> np.ndarray | None:
@@ -203,30 +198,20 @@ class Source:
                 return image
         return None
 
-    def _records(self, split: str, cache_dir: Path) -> tuple[tuple[str, ...] | None, Iterator[Record], str]:
+    def _open(self, split: str) -> ImageSource:
+        """The source that flags describe, and where they do not, the receipt."""
         if self.name is None:
-            if split not in ("train", "test"):
-                raise UsageError(f"{self.split_flag} '{split}' does not exist; the embedded digits have: train, test.")
-            pictures, labels = load_digits_split(train=split == "train")
-            names = tuple("0123456789")
-            rows = enumerate(zip(pictures, labels))
-            return names, ((Image.fromarray(image[0]), int(label), row) for row, (image, label) in rows), "row"
+            return DigitsSource(split)
+        known, suffixes = self.trained_on, self.trained_on.get("image_suffixes")
+        suffixes = None if suffixes is None else tuple(suffixes)
         folder = folder_of(self.flag, self.name) if self.is_untrusted else Path(os.path.expanduser(self.name))
-        loaded = None if dataset_index(folder) is None else load_images(self.name, folder)
         data = DataSource(
             dataset_name=str(folder) if self.is_untrusted else self.name, train_split=split,
             own_files=self.flag != "--real", is_untrusted=self.is_untrusted, unit_column=self.unit_column,
             key_column=self.key_column,
         )  # fmt: skip
-        with self._own_flags():
-            source = self._open(data) if loaded is None else DatasetSource(self.name, data, loaded)
-            found = source.class_names()
-        return found, self._read(source, found, cache_dir), source.ids
-
-    def _open(self, data: DataSource) -> ImageSource:
-        """The source that flags describe, and where they do not, the receipt."""
-        known, suffixes = self.trained_on, self.trained_on.get("image_suffixes")
-        suffixes = None if suffixes is None else tuple(suffixes)
+        if dataset_index(folder) is not None:
+            return DatasetSource(self.name, data, load_images(self.name, folder))
         data = replace(
             data, image_column=self.image_column or known.get("image_column", "image"),
             label_column=self.label_column or known.get("label_column"),
@@ -235,7 +220,7 @@ class Source:
         )  # fmt: skip
         guessed = known.get("class_names") if self.class_names is None else None
         declared = data if guessed is None else replace(data, class_names=tuple(guessed))
-        root = split_folder(str(self.name), data.train_split, suffixes) if self.flag == "--real" else None
+        root = split_folder(self.name, split, suffixes) if self.flag == "--real" else None
         if root is not None and self.unit_column is None and self.key_column is None:
             return open_source(replace(declared, dataset_name=None, train_data_dir=str(root), image_suffixes=suffixes))
         try:
@@ -246,10 +231,6 @@ class Source:
                 raise
             source = open_source(data)  # it tells its own classes
         return source
-
-    def _read(self, source: ImageSource, names: tuple[str, ...] | None, cache_dir: Path) -> Iterator[Record]:
-        with self._own_flags():
-            yield from source.records(names, cache_dir)
 
     def _own_flags(self) -> AbstractContextManager[None]:
         """Errors of the data name the flags of an evaluation."""
@@ -263,7 +244,7 @@ class Source:
         return Path(self.name).resolve().name if Path(os.path.expanduser(self.name)).exists() else self.name
 
     def _words(self, split: str) -> str:
-        return f"{self.name or 'digits'} ({split})"
+        return f"{self.flag} {self.name or 'digits'} ({split})"
 
 
 def folder_of(flag: str, name: str) -> Path:

@@ -20,15 +20,7 @@ from ..sampling.shards import Drawer, draw_folder
 from ..verify import receipt_digest
 from ..words import RECEIPT_NAME
 from .flags import EvaluationFlags
-from .images import (
-    ImageSet,
-    Source,
-    common_shape,
-    copies_warning,
-    folder_of,
-    validation_split,
-    with_classes_of,
-)  # fmt: skip
+from .images import ImageSet, Source, common_shape, copies_warning, folder_of, validation_split, with_classes_of
 from .report import release_facts
 
 
@@ -44,14 +36,10 @@ def judged_facts(flags: EvaluationFlags, release: Drawer | None) -> dict[str, An
     if problems:
         raise IntegrityError(f"--images {flags.images} is not judged: {' '.join(problems)}")
     facts = release_facts(folder)
-    if flags.dp_reference and facts is None:
+    if flags.dp_reference and (facts is None or facts["unit_of_privacy"] != "image"):
         raise UsageError(
-            "--dp_reference needs the epsilon of a release; give --model, or --images of `diffusers-dp sample`."
-        )
-    if flags.dp_reference and facts is not None and facts["unit_of_privacy"] != "image":
-        raise UsageError(
-            f"--dp_reference protects single images, and the release {facts['unit_of_privacy']} by "
-            f"{facts['unit_of_privacy']}; leave it out."
+            "--dp_reference needs the epsilon of a release that protects single images; give --model, or --images of "
+            "`diffusers-dp sample`, or leave it out."
         )
     return facts
 
@@ -64,11 +52,12 @@ class Inputs:
         seed (`int`): Seed of a draw of `--num_images`.
         release (`Drawer`, *optional*): Release to draw from, in the place of `--images`.
         facts (`dict`, *optional*): What `release_facts` says of the synthetic images.
-        cache (`Path`): Folder for the cache of `datasets`.
+        cache (`Path`): Folder for the cache of `datasets`; drawn images are beside it.
 
     Attributes:
         shape (`tuple[int, int, int]`): Shape in which all are compared.
         test_split (`str`, *optional*): Split of the real test images, if there is one.
+        warnings (`list[str]`): Warnings about what was read.
 
     Raises:
         UsageError: The shapes do not fit.
@@ -83,141 +72,129 @@ class Inputs:
         cache: Path,
     ):
         self.flags, self.seed, self.release, self.facts, self.cache = flags, seed, release, facts, cache
+        self.warnings: list[str] = []
         known = {} if facts is None else facts["trained_on"]
         ends = parse_range(flags.value_range, flags.window) or known.get("grey_range")
         columns: Any = {
             "image_column": flags.image_column, "label_column": flags.label_column, "class_names": flags.class_names,
             "max_pixels": flags.max_image_pixels, "value_range": None if ends is None else tuple(ends),
         }  # fmt: skip
-        real = Source(
+        self.real = Source(
             "--real", flags.real, **columns, counted=flags.real_is_public, unit_column=flags.unit_column,
             key_column=flags.key_column, trained_on=known,
         )  # fmt: skip
-        test = replace(real, split_flag="--test_split", unit_column=None, key_column=None)
-        self.sources = {"real": real, "test": test}
-        if flags.images is not None:
-            self.sources["synthetic"] = Source(
-                "--images", flags.images, **columns, split_flag="--images", counted=True, is_untrusted=True
-            )
-        if release is None:
-            synthetic, flag = self.sources["synthetic"].shape("train", cache), "--images"
-        else:
-            synthetic, flag = release.release.image_shape, "--model"
-        found = real.shape(flags.train_split, cache)
+        self.test = replace(self.real, split_flag="--test_split", unit_column=None, key_column=None)
+        self.judged = Source(
+            "--images", flags.images, **columns, split_flag="--images", counted=True, is_untrusted=True
+        )
+        drawn, found = (
+            None if release is None else release.release.image_shape,
+            self.real.shape(flags.train_split, cache),
+        )
+        synthetic = drawn or self.judged.shape("train", cache)
         #: Training brought the real images to the shape of the release.
         self.resizes_real = flags.resize or known.get("image_shape") == list(synthetic)
-        self.shape = (
-            synthetic
-            if self.resizes_real and not flags.resize
-            else common_shape(synthetic, found, resize=flags.resize, flags=(flag, "--real"))
-        )
-        self.fits = self.resizes_real and found != self.shape
+        self.shape = synthetic
+        if flags.resize or not self.resizes_real:
+            names = ("--images" if drawn is None else "--model", "--real")
+            self.shape = common_shape(synthetic, found, resize=flags.resize, flags=names)
+        if flags.resize or found != self.shape:
+            channels, height, width = self.shape
+            self.warnings.append(f"All images were made to fit {width}x{height} pixels and {channels} channel(s).")
         self.test_split: str | None = flags.test_split or "test"
         try:
-            test.shape(self.test_split, cache)  # before images are drawn, which takes long
+            self.test.shape(self.test_split, cache)  # before images are drawn, which takes long
         except MissingSplit:
             if flags.test_split is not None:
                 raise
             self.test_split = None
 
-    def load(self, name: str, split: str = "train", limit: int | None = None) -> ImageSet:
-        """Reads a source in the common shape."""
-        return self.sources[name].load(
-            split,
-            self.shape,
-            limit=limit,
-            seed=self.seed,
-            cache_dir=self.cache,
-            resize=self.resizes_real if name in ("real", "test") else self.flags.resize,
+    def synthetic(self) -> ImageSet:
+        """Reads those of `--images`, or those that were drawn; before, no image with the classes of these."""
+        flags, release = self.flags, self.release
+        if release is not None and self.judged.name is None:
+            names, images = class_names(release.release.pipeline), np.empty((0, *self.shape), np.uint8)
+            return ImageSet(images) if names is None else ImageSet(images, np.empty(0, np.int64), tuple(names))
+        return self.judged.load(
+            "train", self.shape, limit=flags.num_judged, seed=self.seed, cache_dir=self.cache, resize=flags.resize
         )
 
-    def synthetic(self) -> ImageSet:
-        """Reads those of `--images`, or those that were drawn."""
-        return self.load("synthetic", limit=self.flags.num_judged)
-
-    def stand_in(self) -> ImageSet:
-        """No image, with the classes of those that will be drawn."""
+    def draw(self, pool: WorkerPool) -> None:
+        """Draws as `diffusers-dp sample` does, and goes on where an earlier command was interrupted."""
         assert self.release is not None
-        images = np.empty((0, *self.shape), np.uint8)
-        names = class_names(self.release.release.pipeline)
-        return ImageSet(images) if names is None else ImageSet(images, np.empty(0, np.int64), tuple(names))
+        asked = self.release.drawing.facts
+        key = canonical_json(asked) + receipt_digest(self.release.release.folder / RECEIPT_NAME)
+        output = self.cache.parent / f"synthetic-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
+        draw_folder(self.release, output, pool)
+        self.judged = Source("--model", str(output), counted=True, facts={"drawn_from": "the release", **asked})
 
-    def real(self) -> tuple[dict[str, ImageSet], list[str]]:
-        """Reads the real training, test and validation images, where there are some; returns warnings, too."""
-        flags, facts = self.flags, self.facts
-        train = self.load("real", flags.train_split)
-        sets, warnings = {"real training": train}, []
+    def real_sets(self) -> dict[str, ImageSet]:
+        """Reads the real training, test and validation images, where there are some."""
+        flags = self.flags
+        how: Any = {"resize": self.resizes_real, "cache_dir": self.cache}
+        sets = {"real training": self.real.load(flags.train_split, self.shape, **how)}
         if self.test_split is not None:
-            sets["real test"] = self.load("test", self.test_split)
+            sets["real test"] = self.test.load(self.test_split, self.shape, **how)
         for name, images in sets.items():
-            if images.origin.get("unreadable"):
-                warnings.append(
-                    f"{images.origin['unreadable']} {name} image(s) or labels cannot be read and are left out."
-                )
+            if unreadable := images.origin["unreadable"]:
+                self.warnings.append(f"{unreadable} {name} image(s) or labels cannot be read and are left out.")
         if flags.validation_size:
+            train, declared = sets["real training"], flags.num_train_images
             if flags.selection == "private":
-                check_unit(facts, flags.unit_column)
                 column = flags.unit_column or flags.key_column
                 held_out = {"images": flags.validation_size, "ids": train.ids_are, "column": column}
-                warnings += check_disjoint(facts, held_out)
-                print(warnings[-1])  # before anything is spent
-            declared = flags.num_train_images
-            if declared is None and facts is not None and facts["held_out"] is not None:
-                declared = facts["num_images"]
+                self.warnings.append(check_held_out(self.facts, held_out, flags.unit_column or "image"))
+                print(self.warnings[-1])  # before anything is spent
+            if declared is None and self.facts is not None and self.facts["held_out"] is not None:
+                declared = self.facts["num_images"]
             sets["real training"], validation = validation_split(train, flags.validation_size, declared)
             if flags.selection == "private":
                 sets["real validation"] = validation
-        if flags.resize or self.fits:
-            channels, height, width = self.shape
-            warnings.append(f"All images were made to fit {width}x{height} pixels and {channels} channel(s).")
-        return sets, warnings
+        return sets
+
+    def matched(self, synthetic: ImageSet, sets: dict[str, ImageSet]) -> dict[str, ImageSet]:
+        """Returns all sets, the synthetic images with the real ones' classes."""
+        if (self.flags.num_images or 0) > len(synthetic):
+            self.warnings.append(
+                f"--num_images {self.flags.num_images} is more than the {len(synthetic)} images that can be read; all "
+                "of these are judged."
+            )
+        synthetic, warnings = with_classes_of(synthetic, sets["real training"])
+        self.warnings += warnings
+        for name in ("training", "test"):
+            if f"real {name}" in sets and (copies := copies_warning(synthetic, sets[f"real {name}"], name)):
+                self.warnings.append(copies)
+        return {"synthetic": synthetic, **sets}
 
 
-def matched(synthetic: ImageSet, sets: dict[str, ImageSet]) -> tuple[dict[str, ImageSet], list[str]]:
-    """Returns all sets, the synthetic images with the real ones' classes, and warnings."""
-    synthetic, warnings = with_classes_of(synthetic, sets["real training"])
-    for name in ("training", "test"):
-        if f"real {name}" in sets and (warning := copies_warning(synthetic, sets[f"real {name}"], name)):
-            warnings.append(warning)
-    return {"synthetic": synthetic, **sets}, warnings
-
-
-def check_unit(facts: dict[str, Any] | None, unit_column: str | None) -> None:
-    """Raises `UsageError` where the release protects another unit than the private choice would.
+def check_held_out(facts: dict[str, Any] | None, held_out: dict[str, Any], unit: str) -> str:
+    """Checks that a private choice protects the unit of the release, and that the generator was not trained on the
+    validation images, as far as its receipt tells: training leaves out the same ones.
 
     Args:
         facts (`dict`, *optional*): What `release_facts` returned.
+        held_out (`dict`): How many images are held out here, and by which ids, as a receipt states it.
+        unit (`str`): What the private choice protects.
+
+    Returns:
+        `str`: What a reader has to know.
+
+    Raises:
+        UsageError: The unit is another one, or other images were held out, or none.
     """
-    unit = unit_column or "image"
-    if facts is not None and facts["unit_of_privacy"] != unit:
+    number = held_out["images"]
+    if facts is None:
+        return (
+            f"No receipt tells whether the generator was trained without the {number} validation images; if not, its "
+            "epsilon and that of the private choice add up for people in them."
+        )
+    if facts["unit_of_privacy"] != unit:
         theirs = facts["unit_of_privacy"]
         remedy = "leave --unit_column out" if theirs == "image" else f"give --unit_column {theirs}"
         raise UsageError(
             f"--selection private would protect one {unit}, and the release protects one {theirs}: these do not add "
             f"up; {remedy}."
         )
-
-
-def check_disjoint(facts: dict[str, Any] | None, held_out: dict[str, Any]) -> list[str]:
-    """Checks that the generator was not trained on the validation images, as far as its receipt tells: training leaves
-    out the same ones.
-
-    Args:
-        facts (`dict`, *optional*): What `release_facts` returned.
-        held_out (`dict`): How many images are held out here, and by which ids, as a receipt states it.
-
-    Returns:
-        `list[str]`: What a reader has to know.
-
-    Raises:
-        UsageError: Other images were held out, or none.
-    """
-    number = held_out["images"]
-    if facts is None:
-        return [
-            f"No receipt tells whether the generator was trained without the {number} validation images; if not, its "
-            "epsilon and that of the private choice add up for people in them."
-        ]
     if facts["held_out"] != held_out:
         stated = facts["held_out"]
         theirs = "none" if stated is None else f"{stated['images']} by their {stated['column'] or stated['ids']}"
@@ -226,16 +203,7 @@ def check_disjoint(facts: dict[str, Any] | None, held_out: dict[str, Any]) -> li
             f"that training held out {theirs}; give --validation_size, --unit_column and --key_column as in training, "
             "or choose with --selection synthetic."
         )
-    return [
+    return (
         f"The receipt says that training held out the same {number} images; that it was this data set is the word of "
         "whoever ran this evaluation."
-    ]
-
-
-def draw_for(drawer: Drawer, folder: Path, pool: WorkerPool) -> Source:
-    """Draws as `diffusers-dp sample` does, and goes on where an earlier command was interrupted."""
-    asked = drawer.drawing.facts
-    key = canonical_json(asked) + receipt_digest(drawer.release.folder / RECEIPT_NAME)
-    output = folder / f"synthetic-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
-    draw_folder(drawer, output, pool)
-    return Source("--model", str(output), counted=True, facts={"drawn_from": "the release", **asked})
+    )

@@ -10,11 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from ..distributed.worker_pool import WorkerPool
 from ..errors import DiffusersDPError, UsageError
 from ..files.file_modes import public_files
+from ..files.output_files import write_json, write_text
 from ..release.hub import fetch_release
 from ..release.loading import release_in
 from ..release.no_guarantee import refuse_without_guarantee
@@ -28,9 +30,9 @@ from .evaluator import Evaluator
 from .extractors import FeatureExtractor, load_networks
 from .flags import EvaluationFlags
 from .images import ImageSet, with_classes_of
-from .inputs import Inputs, draw_for, judged_facts, matched
+from .inputs import Inputs, judged_facts
 from .pictures import check_plotting
-from .report import PAGE_NAME, Evaluation, write_report
+from .report import PAGE_NAME, REPORT_NAME, Evaluation
 from .report_page import report_page
 from .summary import verdict
 from .utility import PrivateSelection
@@ -74,17 +76,20 @@ def judge_images(
     with _folder(flags) as (folder, begun):
         features = _features(flags, release, drawing.seed)
         inputs = Inputs(flags, drawing.seed, release, facts, folder / "cache")
-        sets, warnings, choice, networks = _read(inputs, device, begun, pool)
-        settings = _settings(flags, drawing, inputs.test_split, choice)
-        evaluation = Evaluation(not flags.real_is_public, settings, sets, facts, warnings=warnings)
+        sets, choice, networks = _read(inputs, device, begun, pool)
         most = CURVE_IMAGES_OF_LARGE_FEATURES if choice.extractors[0] == "inception" else CURVE_IMAGES
-        Evaluator(
+        evaluator = Evaluator(
             flags, choice, folder, sets, seed=drawing.seed, device=device, networks=networks, pool=pool,
             counted=flags.real_is_public, selection=_selection(flags, sets), features=features,
             points=() if curve is None else curve(release, inputs.shape, most, pool),
             dp_budget=None if facts is None else (facts["epsilon_by_pld"], facts["delta"]),
-        ).fill(evaluation)  # fmt: skip
-        write_report(evaluation, report_page(evaluation), folder)
+        )  # fmt: skip
+        evaluation = Evaluation(
+            not flags.real_is_public, _settings(flags, drawing, inputs.test_split, choice), sets, facts,
+            evaluator.measurements(), evaluator.confusion, inputs.warnings + choice.warnings,
+        )  # fmt: skip
+        write_json(evaluation.as_json(), folder / REPORT_NAME)
+        write_text(report_page(evaluation), folder / PAGE_NAME)
     print(*verdict(evaluation), sep="\n")
     if flags.publish_metrics and flags.model is not None:
         publish(flags.model, evaluation.measurements, read_private_data=not flags.real_is_public)
@@ -158,8 +163,8 @@ def _count(flags: EvaluationFlags, release: Drawer | None) -> list[str]:
     if flags.real_is_public:
         return []
     released = flags.images if release is None and release_in(flags.images or "").holds_images else flags.model
-    if released is not None and Path(released).is_dir() and is_writable(Path(released)):
-        count_evaluation(Path(released))
+    if released is not None and Path(released).is_dir() and is_writable(released):
+        count_evaluation(released)
         return []
     where = "no release was given" if released is None else "the release cannot be written here"
     note = (
@@ -171,40 +176,43 @@ def _count(flags: EvaluationFlags, release: Drawer | None) -> list[str]:
 
 def _read(
     inputs: Inputs, device: str, begun: Callable[[], None], pool: WorkerPool
-) -> tuple[dict[str, ImageSet], list[str], Choice, dict[str, FeatureExtractor]]:
-    """All images, what is to be warned of, what is measured, and the networks for it.
+) -> tuple[dict[str, ImageSet], Choice, dict[str, FeatureExtractor]]:
+    """All images, what is measured, and the networks for it.
 
     What can be refused is refused in this order: without a private image, before the evaluation is counted; with them,
     before an image is drawn or a network is fitted.
     """
-    flags, release = inputs.flags, inputs.release
-    synthetic = inputs.stand_in() if release else inputs.synthetic()
-    count = release.drawing.num_images if release else len(synthetic)
-    flags.check_sizes(count)
+    flags, release, synthetic = inputs.flags, inputs.release, inputs.synthetic()
     networks = load_networks(flags, device)
     known = Known(
-        count, synthetic.labels is not None, inputs.test_split is not None,
+        release.drawing.num_images if release else len(synthetic), synthetic.labels is not None,
+        inputs.test_split is not None,
         {"classifier": DIMENSION, **{name: network.facts["dimension"] for name, network in networks.items()}},
     )  # fmt: skip
     choose(flags, known)
-    warnings = _count(flags, release)
-    sets, of_real = inputs.real()
+    inputs.warnings += _count(flags, release)
+    sets = inputs.real_sets()
     real, test = sets["real training"], sets.get("real test")
     labelled = with_classes_of(synthetic, real)[0].labels is not None
-    choice = choose(flags, replace(known, labelled=labelled, real=real, test=None if test is None else len(test)))
+    classes = None if real.labels is None else len(np.unique(real.labels))
+    known = replace(
+        known, labelled=labelled, real=len(real), classes=classes, test=None if test is None else len(test)
+    )
+    choice = choose(flags, known)
     begun()  # from here on drawn images may lie there
     if release is not None:
-        inputs.sources["synthetic"] = draw_for(release, inputs.cache.parent, pool)
+        inputs.draw(pool)
         synthetic = inputs.synthetic()
-    sets, of_classes = matched(synthetic, sets)
-    return sets, warnings + of_real + of_classes + choice.warnings, choice, networks
+    return inputs.matched(synthetic, sets), choice, networks
 
 
 def _settings(flags: EvaluationFlags, drawing: Drawing, test_split: str | None, choice: Choice) -> dict[str, Any]:
     """The settings of the report, with what was found in the place of what was unset."""
-    found: dict[str, Any] = {"num_images": flags.num_judged, "selection_delta": flags.delta, "test_split": test_split}
-    found |= {"trajectory_length": drawing.trajectory_length, **choice.measured}
-    return {**drawing.facts, **{name: getattr(flags, name) for name in SETTINGS}, **found}
+    return {
+        **drawing.facts, **{name: getattr(flags, name) for name in SETTINGS}, "num_images": flags.num_judged,
+        "selection_delta": flags.delta, "test_split": test_split, "trajectory_length": drawing.trajectory_length,
+        "metrics": choice.metrics, "extractors": choice.extractors, "classifiers": choice.classifiers,
+    }  # fmt: skip
 
 
 def _selection(flags: EvaluationFlags, sets: dict[str, ImageSet]) -> PrivateSelection | None:

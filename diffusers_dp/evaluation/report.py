@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from .. import __version__
-from ..files.output_files import write_json, write_text
 from ..verify import Unreadable, read_receipt, receipt_digest
 from ..words import FORMAT, RECEIPT_NAME
 from .images import ImageSet
@@ -31,7 +30,7 @@ class Evaluation:
         settings (`dict`): Flags that affect numbers: JSON values, no path of this machine.
         image_sets (`dict[str, ImageSet]`): Compared sets: `synthetic`, `real training`, `real test`, ...
         release (`dict`, *optional*): Result of `release_facts`.
-        measurements (`list[Measurement]`): All numbers.
+        measurements (`list[Measurement]`): All numbers, each finite.
         confusion (`dict`): Counts `[true class][predicted class]` on the real test images, by classifier.
         warnings (`list[str]`): Warnings for the reader, one sentence each.
     """
@@ -84,17 +83,6 @@ class Evaluation:
 def library_versions() -> dict[str, str]:
     """Returns the versions of libraries that affect numbers."""
     return {name: version(name) for name in ("numpy", "scikit-learn", "scipy", "torch")}
-
-
-def write_report(evaluation: Evaluation, page: str, folder: Path) -> None:
-    """Writes `report.json` and `report.html` to `folder`, each atomically.
-
-    Raises:
-        UsageError: `--output_dir` cannot be written.
-        ValueError: A number is not finite.
-    """
-    write_json(evaluation.as_json(), folder / REPORT_NAME)
-    write_text(page, folder / PAGE_NAME)
 
 
 def class_rates(counts: Sequence[Sequence[int]], class_names: Sequence[str]) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -31,35 +31,17 @@ OWN_FIELDS = {"target_epsilon": "selection_epsilon", "target_delta": "validation
 NUM_CANDIDATES = 10  # epochs of a classifier in a private choice; the sensitivity grows with their number
 
 
-@dataclass(frozen=True)
-class UtilityDetails:
-    """Details of one accuracy, for tables and pictures.
+class Utility(NamedTuple):
+    """An accuracy in per cent, and its counts.
 
     Args:
-        protocol (`dict`): Protocol of the accuracy.
+        accuracy (`Measurement`): Mean over seeds.
         confusion (`np.ndarray` of int64, shape `[classes, classes]`): Counts of test images by true (row) and
             predicted class (column), summed over seeds.
-        accuracies (`tuple[float, ...]`): Accuracy of each seed, in per cent.
     """
 
-    protocol: dict[str, Any]
+    accuracy: Measurement
     confusion: np.ndarray
-    accuracies: tuple[float, ...]
-
-    @property
-    def accuracy(self) -> Measurement:
-        """The mean accuracy, in per cent."""
-        seeds = len(self.accuracies)
-        value, count = float(np.mean(self.accuracies)), int(self.confusion.sum()) // seeds
-        binomial = math.sqrt(value * (PER_CENT - value) / count)
-        over_seeds = float(np.std(self.accuracies, ddof=1)) / math.sqrt(seeds) if seeds > 1 else None
-        protocol = {
-            **self.protocol,
-            "unit": "%",
-            "standard_error_of": f"the draw of {count} test images" if over_seeds is None else f"{seeds} seeds",
-            "standard_error_of_test_images": binomial,
-        }
-        return Measurement("accuracy", value, protocol, binomial if over_seeds is None else over_seeds)
 
 
 def measure_utility(
@@ -68,14 +50,14 @@ def measure_utility(
     *,
     classifiers: Sequence[str],
     seeds: Sequence[int] = (0,),
-    sizes: Sequence[int | None] | None = None,
+    sizes: Sequence[int | None] = (None,),
     ensemble: int = 1,
     selection: str | PrivateSelection = "synthetic",
     epochs: int | None = None,
     cifar: bool = False,
     device: torch.device | str = "cpu",
     trained_on: str = "synthetic",
-) -> list[UtilityDetails]:
+) -> list[Utility]:
     """Measures the accuracy on real test images of classifiers trained on synthetic images.
 
     The standard error is that over seeds (training) if there are several, otherwise the binomial one of the test
@@ -88,8 +70,7 @@ def measure_utility(
         classifiers (sequence of `str`): Names, see `build_classifier`.
         seeds (sequence of `int`, defaults to `(0,)`): Seeds of trainings from scratch. A classifier that does not
             depend on the seed is fitted once.
-        sizes (sequence of `int`, *optional*): Numbers of synthetic images, each measured separately; `None` for all;
-            defaults to all.
+        sizes (sequence of `int`, *optional*): Numbers of synthetic images, each measured separately; `None`: all.
         ensemble (`int`, defaults to 1): Number of classifiers per seed, with different sub-seeds, whose probabilities
             are averaged (Ghalebikesabi et al., Section 5.6).
         selection (`str` or `PrivateSelection`, defaults to `"synthetic"`): Choice of the epoch: the best one on
@@ -99,24 +80,23 @@ def measure_utility(
         trained_on (`str`, defaults to `"synthetic"`): Name of the training images in protocols and errors.
 
     Returns:
-        `list[UtilityDetails]`: One for each classifier and size.
+        `list[Utility]`: One for each classifier and size.
     """
-    network_options: dict[str, Any] = {"epochs": epochs, "cifar": cifar, "device": device}
-    query = None
-    if isinstance(selection, PrivateSelection):
-        sized = None if sizes is None else list(sizes)
-        trainings = [list(classifiers), list(seeds), sized, ensemble, epochs, cifar, str(device)]
-        query = _query(synthetic, trainings, selection)
-        with fields_named(OWN_FIELDS):
-            check_choice(selection, query)
-    fitted: Iterable[_Fit] = _fit_all(synthetic, classifiers, seeds, sizes, ensemble, selection, network_options)
-    common = {
+    private = selection if isinstance(selection, PrivateSelection) else None
+    fitted: Iterable[_Fit] = _fit_all(
+        synthetic, classifiers, seeds, sizes, ensemble, selection, {"epochs": epochs, "cifar": cifar, "device": device}
+    )
+    common: dict[str, Any] = {
         "trained_on": trained_on, "tested_on": "real", "num_test": len(real_test), "ensemble": ensemble,
-        "selection": selection if isinstance(selection, str) else "private",
+        "selection": "private" if private else selection,
     }  # fmt: skip
-    if isinstance(selection, PrivateSelection):
+    if private is not None:
+        trainings = [list(classifiers), list(seeds), list(sizes), ensemble, epochs, cifar, str(device)]
+        query = _query(synthetic, trainings, private)
+        with fields_named(OWN_FIELDS):
+            check_choice(private, query)
         fitted = list(fitted)
-        common["private_selection"] = _choose(fitted, selection, query)
+        common["private_selection"] = _choose(fitted, private, query)
     return list(_score(fitted, real_test, common))
 
 
@@ -132,7 +112,7 @@ def _fit_all(
     images: ImageSet,
     classifiers: Sequence[str],
     seeds: Sequence[int],
-    sizes: Sequence[int | None] | None,
+    sizes: Sequence[int | None],
     ensemble: int,
     selection: str | PrivateSelection,
     options: dict[str, Any],
@@ -140,7 +120,7 @@ def _fit_all(
     """Fits one classifier after the other, for each size, classifier, seed and member of an ensemble."""
     channels, height, width = images.images.shape[1:]
     num_candidates = NUM_CANDIDATES if isinstance(selection, PrivateSelection) else 0
-    for size in [None] if sizes is None else sizes:
+    for size in sizes:
         train, held_out = split_for_training(images, size)
         for name, seed, member in itertools.product(classifiers, seeds, range(ensemble)):
             classifier = build_classifier(
@@ -181,7 +161,7 @@ class _Candidate:
         return self.classifier.predict_one_by_one(images)
 
 
-def _score(fitted: Iterable[_Fit], real_test: ImageSet, common: dict[str, Any]) -> Iterator[UtilityDetails]:
+def _score(fitted: Iterable[_Fit], real_test: ImageSet, common: dict[str, Any]) -> Iterator[Utility]:
     """Averages the members of an ensemble and counts over seeds. Scores each fit at once, to release its memory."""
     scores: dict[tuple[str, int], dict[int, np.ndarray]] = {}
     protocols: dict[tuple[str, int], dict[str, Any]] = {}
@@ -200,13 +180,17 @@ def _score(fitted: Iterable[_Fit], real_test: ImageSet, common: dict[str, Any]) 
         yield score_predictions([total.argmax(1) for total in of_seed.values()], real_test, protocols[key])
 
 
-def score_predictions(
-    predicted: Sequence[np.ndarray], real_test: ImageSet, protocol: dict[str, Any]
-) -> UtilityDetails:
+def score_predictions(predicted: Sequence[np.ndarray], real_test: ImageSet, protocol: dict[str, Any]) -> Utility:
     """Counts the predictions for the test images; `predicted` has int64 arrays of shape `[n]`, one per seed."""
     labels, classes = required_labels(real_test), len(real_test.class_names or ())
-    confusion = np.zeros((classes, classes), dtype=np.int64)
+    confusion, seeds, count = np.zeros((classes, classes), dtype=np.int64), len(predicted), len(labels)
     for of_one in predicted:  # scikit-learn's function would print a warning about a single class
         np.add.at(confusion, (labels, of_one), 1)
-    accuracies = tuple(PER_CENT * float((of_one == labels).mean()) for of_one in predicted)
-    return UtilityDetails(protocol, confusion, accuracies)
+    accuracies = [PER_CENT * float((of_one == labels).mean()) for of_one in predicted]
+    value = float(np.mean(accuracies))
+    binomial = error = math.sqrt(value * (PER_CENT - value) / count)
+    error_of = f"the draw of {count} test images"
+    if seeds > 1:
+        error, error_of = float(np.std(accuracies, ddof=1)) / math.sqrt(seeds), f"{seeds} seeds"
+    facts = {"unit": "%", "standard_error_of": error_of, "standard_error_of_test_images": binomial}
+    return Utility(Measurement("accuracy", value, protocol | facts, error), confusion)

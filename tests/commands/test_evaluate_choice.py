@@ -5,7 +5,8 @@ import pytest
 
 from diffusers_dp import verify
 from diffusers_dp.data.sources import load_digits_split
-from diffusers_dp.evaluation import classifier_features, evaluator, judging
+from diffusers_dp.evaluation import classifier_features, evaluator
+from diffusers_dp.evaluation.inputs import Inputs
 from support.evaluating import NAMES, refused
 from support.images import write_dataset
 
@@ -37,7 +38,7 @@ def test_what_is_asked_for_is_refused_before_an_evaluation_is_counted(
 
 
 def test_what_the_real_images_decide_is_refused_before_anything_is_drawn(release, data, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(judging, "draw_for", None)
+    monkeypatch.setattr(Inputs, "draw", None)
     flags = ("--model", release, "--num_images", 200, "--metrics", "fid", "--extractors", "classifier")
     images, labels = load_digits_split(train=True)
     few, one = labels < 3, labels == 1

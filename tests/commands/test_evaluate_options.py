@@ -18,7 +18,7 @@ from diffusers_dp.accounting.ledger import PrivacyLedger
 from diffusers_dp.errors import UsageError
 from diffusers_dp.evaluation import evaluator, model_selection
 from diffusers_dp.evaluation.dp_classifier import reference_dp
-from diffusers_dp.evaluation.inputs import check_disjoint, check_unit
+from diffusers_dp.evaluation.inputs import check_held_out
 from diffusers_dp.privacy.sensitive import SensitiveImages
 from diffusers_dp.runs.checkpoints import open_sealed
 from diffusers_dp.runs.kept_states import kept_states, load_state
@@ -155,19 +155,18 @@ class TestPrivateSelection:
             assert any(words in warning for warning in read(tmp_path / "run" / HOUSE)["warnings"])
 
     @pytest.mark.parametrize(
-        ("unit", "column", "remedy"),
+        ("released", "unit", "remedy"),
         [
-            ("image", None, None), ("patient", "patient", None), ("patient", None, "give --unit_column patient"),
-            ("image", "patient", "leave --unit_column out"), ("patient", "slide", "give --unit_column patient"),
+            ("patient", "image", "give --unit_column patient"), ("image", "patient", "leave --unit_column out"),
+            ("patient", "slide", "give --unit_column patient"),
         ],
     )  # fmt: skip
-    def test_the_unit_is_that_of_the_release(self, unit, column, remedy):
-        if remedy is None:
-            check_unit({"unit_of_privacy": unit}, column)
-            check_unit(None, column)
-        else:
-            with pytest.raises(UsageError, match=f"these do not add up; {remedy}"):
-                check_unit({"unit_of_privacy": unit}, column)
+    def test_the_unit_is_that_of_the_release(self, released, unit, remedy):
+        held_out = {"images": 40, "ids": "column", "column": "patient"}
+        facts = {"unit_of_privacy": released, "held_out": held_out}
+        with pytest.raises(UsageError, match=f"these do not add up; {remedy}"):
+            check_held_out(facts, held_out, unit)
+        assert "held out the same 40 images" in check_held_out(facts, held_out, released)
 
 
 def test_rankings_are_compared(data, tmp_path, monkeypatch):
@@ -268,6 +267,7 @@ def test_complexity_of_what_led_to_the_release(trained, capsys):
 
 
 def test_a_refusal_does_not_count_real_images():
+    facts = {"num_images": 150, "held_out": None, "unit_of_privacy": "image"}
     with pytest.raises(UsageError, match="training held out none") as refused:
-        check_disjoint({"num_images": 150, "held_out": None}, {"images": 40, "ids": "row", "column": None})
+        check_held_out(facts, {"images": 40, "ids": "row", "column": None}, "image")
     assert not re.findall(r"\d+", str(refused.value))

@@ -44,7 +44,7 @@ def test_it_learns_real_digits(digits):
 
 def test_epsilon_is_what_was_asked_and_what_dp_accounting_finds(digits, tmp_path):
     path = tmp_path / "ledger.jsonl"
-    facts = run(digits, ledger_path=path).protocol
+    facts = run(digits, ledger_path=path).accuracy.protocol
     header, row = map(json.loads, path.read_text().splitlines())
     assert header["target_epsilon"] == 2.0 and "separate release" in header["public_facts"]["use"]
     assert (row["stage"], row["steps_executed"], row["state"]) == ("dp_sgd", 5, "executed")

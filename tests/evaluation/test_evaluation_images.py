@@ -19,6 +19,7 @@ from diffusers_dp.evaluation.images import (
     with_classes_of,
 )
 from diffusers_dp.methods.feta_pro import FETAProConfig
+from diffusers_dp.randomness.keyed_hash import digests_of
 from support.images import write_dataset
 
 
@@ -46,14 +47,18 @@ def test_fewer_images_are_drawn_from_all_of_them(tmp_path, digits):
     def load(seed):
         return source.load("train", (1, 8, 8), resize=False, cache_dir=tmp_path / "cache", limit=100, seed=seed)
 
+    rows = {bytes(digest): row for row, digest in enumerate(digests_of(range(400)))}
+
+    def rows_of(found):
+        return np.array([rows[bytes(digest)] for digest in found.ids])
+
     found = load(0)
-    assert len(found) == len(set(found.positions)) == 100 and len(set(found.labels)) == 10
-    assert np.array_equal(found.images, images[found.positions])
-    assert np.array_equal(found.labels, labels[found.positions])
+    drawn = rows_of(found)
+    assert len(found) == len(set(drawn)) == 100 and len(set(found.labels)) == 10 and (np.diff(drawn) > 0).all()
+    assert np.array_equal(found.images, images[drawn]) and np.array_equal(found.labels, labels[drawn])
     assert found.origin["drawn"] == "100 of 400 images at random, without replacement, by seed 0"
-    assert np.array_equal(load(0).positions, found.positions)
-    assert not np.array_equal(load(1).positions, found.positions)
-    counts = np.bincount(np.concatenate([load(seed).positions for seed in range(8)]), minlength=400)
+    assert np.array_equal(load(0).ids, found.ids) and not np.array_equal(load(1).ids, found.ids)
+    counts = np.bincount(np.concatenate([rows_of(load(seed)) for seed in range(8)]), minlength=400)
     assert counts.max() < 8 and abs(counts[:200].sum() - 400) < 55  # each as likely
 
 
@@ -95,7 +100,7 @@ def test_the_validation_images_are_those_that_training_leaves_out(tmp_path, digi
     together = {image.tobytes() for image in (*train.images, *validation.images)}
     assert (images.public_size, train.public_size, validation.public_size) == (40, 25, 15)  # whatever can be read
     assert len(train) + len(validation) == 39 and len(together) == len(set(map(bytes, images.images)))
-    assert not {int(i) for i in train.positions} & {int(i) for i in validation.positions}
+    assert not set(map(bytes, train.ids)) & set(map(bytes, validation.ids))
     with pytest.raises(UsageError, match="--validation_size 40"):
         validation_split(images, 40)
 

@@ -29,41 +29,37 @@ def digits():
 
 
 def measured(*sets, **options):
-    details = measure_utility(*sets, **options)
-    return [each.accuracy for each in details], details
+    return [each.accuracy for each in measure_utility(*sets, **options)]
 
 
 def test_logistic_regression_against_counting_by_hand(digits):
     synthetic, test = digits
-    measurements, (details,) = measured(synthetic, test, classifiers=["logreg"], seeds=(0, 1))
+    ((accuracy, confusion),) = measure_utility(synthetic, test, classifiers=["logreg"], seeds=(0, 1))
     train, held_out = split_for_training(synthetic)
     predicted = build_classifier("logreg", image_shape=(1, 8, 8)).fit(train).predict(test.images)
     share = (predicted == test.labels).mean()
-    (accuracy,) = measurements
     assert accuracy.value == pytest.approx(100 * share) and accuracy.value > 90
     assert accuracy.standard_error == pytest.approx(100 * math.sqrt(share * (1 - share) / 360))
     assert accuracy.protocol["standard_error_of"] == "the draw of 360 test images"  # no seed changes it
     precision, recall, _, _ = precision_recall_fscore_support(test.labels, predicted)
-    rates = class_rates(details.confusion.tolist(), NAMES)
+    rates = class_rates(confusion.tolist(), NAMES)
     np.testing.assert_allclose([row["precision"] for row in rates], precision)
     np.testing.assert_allclose([row["accuracy"] for row in rates], recall)
     for true, guess in ((3, 3), (8, 1), (1, 8)):
-        assert details.confusion[true, guess] == ((test.labels == true) & (predicted == guess)).sum()
+        assert confusion[true, guess] == ((test.labels == true) & (predicted == guess)).sum()
     expected = {"num_train": len(train), "num_validation": len(held_out), "num_test": 360, "seeds": [0]}
     assert expected.items() <= accuracy.protocol.items()
-    json.dumps([row.as_json() for row in measurements], allow_nan=False)
+    json.dumps(accuracy.as_json(), allow_nan=False)
 
 
 def test_an_ensemble_averages_probabilities(digits):
     synthetic, test = digits[0].subset(np.arange(240)), digits[1]
-    measurements, _ = measured(
-        synthetic, test, classifiers=["mlp"], seeds=(2,), ensemble=3, epochs=8, selection="last"
-    )
+    (accuracy,) = measured(synthetic, test, classifiers=["mlp"], seeds=(2,), ensemble=3, epochs=8, selection="last")
     train, _ = split_for_training(synthetic)
     members = [build_classifier("mlp", image_shape=(1, 8, 8), seed=6 + k, epochs=8).fit(train) for k in range(3)]
     mean = np.mean([member.scores(test.images) for member in members], axis=0)
-    assert measurements[0].value == pytest.approx(100 * (mean.argmax(1) == test.labels).mean())
-    assert measurements[0].protocol["ensemble"] == 3
+    assert accuracy.value == pytest.approx(100 * (mean.argmax(1) == test.labels).mean())
+    assert accuracy.protocol["ensemble"] == 3
 
 
 def test_the_test_images_choose_nothing(digits):
@@ -71,7 +67,7 @@ def test_the_test_images_choose_nothing(digits):
     small = digits[0].subset(np.arange(120))
     shuffled = replace(digits[1], labels=np.random.default_rng(0).permutation(digits[1].labels))
     epochs = [
-        measured(small, test, classifiers=["mlp"], epochs=12)[0][0].protocol["chosen_epochs"]
+        measured(small, test, classifiers=["mlp"], epochs=12)[0].protocol["chosen_epochs"]
         for test in (digits[1], shuffled)
     ]
     assert epochs[0] == epochs[1]

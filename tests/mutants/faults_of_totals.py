@@ -79,7 +79,7 @@ TOTALS = (
     Fault(
         "a private choice may protect another unit than the release",
         "diffusers_dp/evaluation/inputs.py",
-        '    if facts is not None and facts["unit_of_privacy"] != unit:',
+        '    if facts["unit_of_privacy"] != unit:',
         "    if False:",
         ("commands/test_evaluate_options.py::TestPrivateSelection::test_the_unit_is_that_of_the_release",),
     ),
