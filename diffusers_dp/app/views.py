@@ -15,7 +15,6 @@ from ..release.loading import AnyRelease
 from ..release.plain_words import (
     MODERATE,
     STRONG,
-    attack_in_short,
     attack_in_words,
     claimed,
     has_earlier,
@@ -73,7 +72,7 @@ def _guarantee(released: AnyRelease, receipt: dict[str, Any], problems: tuple[st
     what = "these images" if released.holds_images else "this model"
     words = _words(receipt, what) if receipt else {}
     if receipt and not problems:  # nothing is computed from a receipt that does not match
-        words |= {"attack": attack_in_words(receipt, what), "short_attack": attack_in_short(receipt)}
+        words["attack"] = attack_in_words(receipt, what)
     shown = render(
         "app_guarantee.html", filters={"short": short_number}, release=released.name, receipt=receipt, what=what,
         problems=problems, card_agrees=released.card_agrees, consistency=consistency(released.folder).capitalize(),
@@ -92,7 +91,6 @@ def _words(receipt: dict[str, Any], what: str) -> dict[str, Any]:
         "has_earlier": has_earlier(receipt),
         "rows": queries(receipt["events"]),
         "attack": "",
-        "short_attack": "",
     }
 
 

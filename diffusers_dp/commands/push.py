@@ -4,7 +4,7 @@
 import argparse
 from pathlib import Path
 
-from ..release.push import check_name, describe, files_to_push, push_release
+from ..release.push import check_hub, describe, files_to_push, push_release
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    check_name(args.hub_model_id)
+    check_hub(args.hub_model_id, name_alone=True)
     if args.dry_run:
         print(describe(args.release, files_to_push(args.release), args.hub_model_id, args.hub_private_repo))
         return

@@ -35,6 +35,8 @@ def one_sentence(subject: str, kind: str) -> Iterator[None]:
             f"is neither a local folder nor {kind} on the Hub that you can access: check the spelling, or log in "
             "if it is private."
         )
+    except errors.RevisionNotFoundError:
+        reason = "has no such revision on the Hub: give another."
     except errors.HfHubHTTPError as error:
         reason = _status(error, kind)
     except (transport, OSError, RuntimeError):  # RuntimeError: upload of a large file

@@ -8,7 +8,8 @@ from typing import Any
 
 from ..errors import IntegrityError, UsageError
 from ..files.file_modes import public_files
-from ..verify import Damaged, Unreadable, check_files, read_receipt, verify
+from ..files.hub_errors import one_sentence
+from ..verify import Unreadable, verify
 from ..words import RECEIPT_NAME
 
 
@@ -65,15 +66,10 @@ def fetch_snapshot(
         UsageError: The repository does not exist.
     """
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import (
-        HFValidationError,
-        LocalEntryNotFoundError,
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
+    from huggingface_hub.errors import RepositoryNotFoundError
 
-    patterns, missing = None if files is None else list(files), None
-    try:
+    patterns = None if files is None else list(files)
+    with one_sentence(f"'{name}'" if flag is None else f"{flag} {name}", kind):
         for repo_type in repo_types:
             try:
                 return Path(snapshot_download(
@@ -81,24 +77,11 @@ def fetch_snapshot(
                 ))  # fmt: skip
             except RepositoryNotFoundError as error:
                 missing = error
-        assert missing is not None
         raise missing
-    except HFValidationError:
-        reason = f"it cannot be a name on the Hub: give the path of {kind}."
-    except RepositoryNotFoundError:
-        what = " or ".join(repo_types)
-        reason = f"the Hub has no {what} of that name for you: give the path of {kind}, or log in if it is private."
-    except RevisionNotFoundError:
-        reason = f"the Hub has no revision {revision} of it: give another."
-    except (LocalEntryNotFoundError, OSError):  # other errors of the Hub are OSErrors
-        reason = f"the Hub could not be reached or did not give it: give the path of {kind}, or try again."
-    named = f"'{name}'" if flag is None else f"{flag} {name}"
-    # Nobody looks for a base here: its name is a stranger's, and the answer would tell what lies on this machine.
-    raise UsageError(f"{named} {'was not fetched:' if kind == 'the base' else 'is not a folder here, and'} {reason}")
 
 
 def intact_receipt(folder: Path, flag: str) -> dict[str, Any]:
-    """Reads the receipt of a release after checking its files against it, before anything is added to it.
+    """Verifies a release before anything is added to it, and returns its receipt.
 
     Args:
         folder (`Path`): Folder of the release.
@@ -108,19 +91,13 @@ def intact_receipt(folder: Path, flag: str) -> dict[str, Any]:
         UsageError: The folder contains no release.
         IntegrityError: The release does not match its receipt.
     """
-    try:
-        receipt = read_receipt(folder)
-    except Damaged as error:
-        raise IntegrityError(f"{flag}: {error} Restore the release first.") from None
-    except Unreadable as error:
-        raise UsageError(f"{flag}: {error} Give the folder of a release.") from None
-    problem = next(check_files(folder, receipt), None)
-    if problem is not None:
-        raise IntegrityError(f"{flag} {folder}: {problem} Restore the release first.")
+    receipt, problems = verify_here(folder, flag)
+    if problems:
+        raise IntegrityError(f"{flag} {folder}: {problems[0]} Restore the release first.")
     return receipt
 
 
-def verify_here(folder: Path) -> tuple[dict[str, Any], list[str]]:
+def verify_here(folder: Path, flag: str = "") -> tuple[dict[str, Any], list[str]]:
     """Runs `verify` for a command; returns the receipt and a sentence for each mismatch.
 
     Raises:
@@ -130,6 +107,6 @@ def verify_here(folder: Path) -> tuple[dict[str, Any], list[str]]:
     try:
         return verify(folder)
     except Unreadable as error:
-        raise (IntegrityError if error.exit_code == 4 else UsageError)(
-            f"{error} Give the folder of a release."
-        ) from None
+        is_damaged, named = error.exit_code == 4, f"{flag}: " if flag else ""
+        remedy = "Restore the release first." if is_damaged else "Give the folder of a release."
+        raise (IntegrityError if is_damaged else UsageError)(f"{named}{error} {remedy}") from None

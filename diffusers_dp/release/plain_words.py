@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..accounting.attack_bounds import AttackBounds, attack_bounds_of
-from ..files.canonical import canonical_json
 from ..verify import about_delta, delta_in_words
 from ..words import LARGE_DELTA
+from .receipt import RESERVATION, added_up
 
 
 @dataclass(frozen=True)
@@ -154,15 +154,6 @@ def attack_in_words(receipt: dict[str, Any], what: str = "this model") -> str:
     return found_in_words(receipt, bounds, together, what)
 
 
-def attack_in_short(receipt: dict[str, Any]) -> str:
-    """Describes the same two numbers in a line."""
-    bounds, unit = _bounds_or_none(receipt), receipt["unit_of_privacy"]
-    if bounds is None:
-        return ""
-    found = of_thousand(bounds.true_positive_rates[0.001])
-    return f"An attack that accuses 1 of 1,000 unused {unit}s finds at most {found} of 1,000 used ones"
-
-
 def has_earlier(receipt: dict[str, Any]) -> bool:
     """Whether a receipt counts earlier releases of its data set."""
     return bool(receipt.get("dataset") and receipt.get("prior_releases"))
@@ -178,10 +169,7 @@ def _bounds_or_none(receipt: dict[str, Any], *, all_releases: bool = False) -> A
 
 def queries(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Merges events that differ only in their reservation, with the sum of their `steps`."""
-    found: dict[str, dict[str, Any]] = {}
-    left_out = ("id", "first_step", "steps_reserved", "steps_executed")
-    for event in events:
-        facts = {key: value for key, value in event.items() if key not in left_out}
-        query = found.setdefault(canonical_json(facts), {**facts, "steps": 0})
-        query["steps"] += event["steps_reserved"]
-    return list(found.values())
+    return [
+        {**{key: value for key, value in event.items() if key not in RESERVATION}, "steps": event["steps_reserved"]}
+        for event in added_up(events)
+    ]

@@ -64,25 +64,23 @@ def describe(folder: str | Path, names: Sequence[str], repo_id: str, private: bo
     return "\n".join([f"to {where}, {sum(sizes):,} bytes:", *lines, "nothing else, and nothing was sent"])
 
 
-def check_hub(repo_id: str, repo_type: str = "model") -> None:
+def check_hub(repo_id: str, repo_type: str = "model", *, name_alone: bool = False) -> None:
     """Checks before a long run that a push can work: the name is valid, and the Hub knows the token.
+
+    Args:
+        repo_id (`str`), repo_type (`str`): The repository.
+        name_alone (`bool`): Whether the Hub is not asked.
 
     Raises:
         UsageError: The push cannot work.
     """
     from huggingface_hub import HfApi
-
-    check_name(repo_id, repo_type)
-    with one_sentence(f"--hub_{repo_type}_id {repo_id}", f"a {repo_type}"):
-        HfApi().whoami(token=True)
-
-
-def check_name(repo_id: str, repo_type: str = "model") -> None:
-    """Raises `UsageError` if this is not a valid name on the Hub."""
     from huggingface_hub.utils import validate_repo_id
 
     with one_sentence(f"--hub_{repo_type}_id {repo_id}", f"a {repo_type}"):
         validate_repo_id(repo_id)
+        if not name_alone:
+            HfApi().whoami(token=True)
 
 
 def push_release(
@@ -122,7 +120,7 @@ def push_folder(
     Raises:
         UsageError: See `push_release`.
     """
-    from huggingface_hub import CommitOperationAdd, HfApi
+    from huggingface_hub import CommitOperationAdd, HfApi, hf_hub_download
 
     api, kind, flag = HfApi(), f"a {repo_type}", f"--{flag} {repo_id}"
     with one_sentence(flag, kind):
@@ -136,12 +134,12 @@ def push_folder(
         )
     if there:
         with one_sentence(flag, kind):
-            same = there <= set(names) and all(
-                _digest(_fetched(repo_id, name, repo_type)) == _digest(Path(folder, name))
-                for name in names
-                if name in IDENTITY
-            )
-        if not same:
+            theirs = {
+                name: _digest(hf_hub_download(repo_id, name, repo_type=repo_type, token=True))
+                for name in there.intersection(IDENTITY)
+            }
+        ours = {name: _digest(Path(folder, name)) for name in IDENTITY if name in names}
+        if theirs != ours or not there <= set(names):
             raise UsageError(f"{flag} is taken: it holds something else. Give another name.")
     operations = [CommitOperationAdd(name, str(Path(folder, name))) for name in names]
     with one_sentence(flag, kind):
@@ -158,15 +156,13 @@ def prepare_push(repo_id: str, *, private: bool, dry_run: bool) -> None:
     Raises:
         UsageError: See `check_hub`.
     """
-    check_name(repo_id)
+    check_hub(repo_id, name_alone=dry_run)
     if dry_run:
         visibility = "private" if private else "public"
         print(
             f"to {repo_id} ({visibility}) would go: {', '.join(RELEASE_FILES)} (or, in place of a pipeline's files, "
             "those of images, or of an artefact of your own); nothing was sent"
         )
-        return
-    check_hub(repo_id)
 
 
 def push_finished(release: Path, repo_id: str, *, private: bool, files: Sequence[str] | None = None) -> str:
@@ -184,19 +180,9 @@ def push_finished(release: Path, repo_id: str, *, private: bool, files: Sequence
         raise type(error)(f"{error} {release} is finished: {again} tries again.") from None
 
 
-def _fetched(repo_id: str, name: str, repo_type: str) -> Path | None:
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import EntryNotFoundError
-
-    try:
-        return Path(hf_hub_download(repo_id, name, repo_type=repo_type, token=True))
-    except EntryNotFoundError:
-        return None
-
-
-def _digest(path: Path | None) -> str | None:
+def _digest(path: str | Path) -> str | None:
     """Hashes a JSON file; leaves out fields that may be added to a receipt later."""
     try:
-        return None if path is None else settled_digest(json.loads(path.read_bytes()))
+        return settled_digest(json.loads(Path(path).read_bytes()))
     except (ValueError, AttributeError, TypeError):
         return None

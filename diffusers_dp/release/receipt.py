@@ -26,6 +26,8 @@ from ..words import CARD_NAME, FORMAT, MOST_EVENTS, RECEIPT_NAME
 
 
 NOT_HASHED = (CARD_NAME, RECEIPT_NAME)
+STEPS_OF_EVENT = ("steps_reserved", "steps_executed")
+RESERVATION = ("id", "first_step", *STEPS_OF_EVENT)  # fields of an event
 
 FLOAT_ASSUMPTION = "Arithmetic on real numbers: attacks on floating-point noise are not covered."
 EXACT_ASSUMPTION = (
@@ -180,18 +182,19 @@ def accounting_facts(ledger: PrivacyLedger) -> dict[str, Any]:
 
 
 def _events(rows: Sequence[dict[str, Any]], most: int) -> list[dict[str, Any]]:
-    """Returns the rows without their state. If there are more than `most`, reservations of one query are summed."""
+    """Returns the rows without their state, added up if there are more than `most`."""
     events = [{key: value for key, value in row.items() if key != "state"} for row in rows]  # copies
-    if len(events) <= most:
-        return events
-    steps = ("steps_reserved", "steps_executed")
+    return events if len(events) <= most else added_up(events)
+
+
+def added_up(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Merges events that differ only in their reservation: the first one has the steps of all. Pieces of a stream
+    follow each other, whatever lies between."""
     added: dict[str, dict[str, Any]] = {}
     for event in events:
-        left_out = ("id", "first_step", *steps)  # pieces of a stream follow each other, whatever lies between
-        query = json.dumps({key: event[key] for key in event if key not in left_out}, sort_keys=True)
-        first = added.setdefault(query, event)
-        if first is not event:
-            first.update({key: first[key] + event[key] for key in steps})
+        query = canonical_json({key: value for key, value in event.items() if key not in RESERVATION})
+        first = added.get(query, {})
+        added[query] = {**event, **first, **{key: first.get(key, 0) + event[key] for key in STEPS_OF_EVENT}}
     return list(added.values())
 
 

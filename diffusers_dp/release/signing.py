@@ -52,20 +52,12 @@ def read_signer(path: str | Path, identity: str | None = None) -> Signer:
     Raises:
         UsageError: The key or `ssh-keygen` is missing.
     """
-    kind = "one public key" if identity is None else "allowed signers"
-    try:
-        content = read_bounded(path, MOST_BYTES)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise UsageError(f"--signer {path} cannot be read ({reason}): give a file with {kind}.") from None
+    content = _read(path, f"--signer {path}", "one public key" if identity is None else "allowed signers")
     if identity is not None:
         return Signer(content, identity, f"{identity} of {path}")
     lines = [line.split() for line in content.splitlines() if line.strip()]
     key = b" ".join(lines[0][:2]) if len(lines) == 1 else b""  # only type and key, without options and comments
-    with tempfile.NamedTemporaryFile() as copy:
-        copy.write(key)
-        copy.flush()
-        is_key = _ssh_keygen("-l", "-f", copy.name).returncode == 0
+    is_key = _ssh_keygen("-l", "-f", key).returncode == 0
     if not is_key:
         raise UsageError(f"--signer {path} is not one public key: give the file of one, such as id_ed25519.pub.")
     return Signer(HOLDER.encode() + b" " + key + b"\n", HOLDER, f"the holder of {path}")
@@ -84,35 +76,22 @@ def check_signature(folder: Path, receipt: dict[str, Any], signer: Signer) -> tu
     """
     if not os.path.lexists(folder / SIGNATURE_NAME):
         return False, f"It is not signed: {SIGNATURE_NAME} is missing."
-    fingerprint = _fingerprint(_read_signature(folder), settled_content(receipt), signer)
-    if fingerprint is None:
+    found = _ssh_keygen(
+        "-Y", "verify", "-f", signer.allowed, "-I", signer.identity, "-n", NAMESPACE, "-s", _read_signature(folder),
+        content=settled_content(receipt),
+    )  # fmt: skip
+    if found.returncode != 0:
         return False, f"{SIGNATURE_NAME} is no signature of this receipt by {signer.words}."
+    fingerprint = found.stdout.decode(errors="replace").split()[-1]
     return True, (
         f"signed by {signer.words}, fingerprint {fingerprint}: they vouch for this receipt and its files. "
         "A signature cannot show that noise was added."
     )
 
 
-def _fingerprint(signature: bytes, content: bytes, signer: Signer) -> str | None:
-    """Returns the fingerprint of the key if this signer signed the content in this library's namespace."""
-    with tempfile.TemporaryDirectory() as temporary:
-        allowed, file = Path(temporary, "allowed"), Path(temporary, "signature")
-        allowed.write_bytes(signer.allowed)
-        file.write_bytes(signature)
-        found = _ssh_keygen(
-            "-Y", "verify", "-f", str(allowed), "-I", signer.identity, "-n", NAMESPACE, "-s", str(file),
-            content=content,
-        )  # fmt: skip
-    return None if found.returncode != 0 else found.stdout.decode(errors="replace").split()[-1]
-
-
 def signature_of(content: bytes, key: str | Path) -> bytes:
     """Signs bytes in this library's namespace."""
-    try:
-        read_bounded(key, MOST_BYTES)  # ssh-keygen would wait for a pipe
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise UsageError(f"--key {key} cannot be read ({reason}): give the file of a private key.") from None
+    _read(key, f"--key {key}", "a private key")  # ssh-keygen would wait for a pipe
     made = _ssh_keygen("-Y", "sign", "-n", NAMESPACE, "-f", str(key), content=content)
     if made.returncode != 0:
         reason = (made.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"])[-1]
@@ -126,12 +105,8 @@ def signature_fits(folder: Path, receipt: dict[str, Any]) -> bool:
     Raises:
         UsageError: `ssh-keygen` is missing.
     """
-    with tempfile.NamedTemporaryFile() as copy:
-        copy.write(_read_signature(folder))
-        copy.flush()
-        found = _ssh_keygen(
-            "-Y", "check-novalidate", "-n", NAMESPACE, "-s", copy.name, content=settled_content(receipt)
-        )
+    signature = _read_signature(folder)
+    found = _ssh_keygen("-Y", "check-novalidate", "-n", NAMESPACE, "-s", signature, content=settled_content(receipt))
     return found.returncode == 0
 
 
@@ -165,11 +140,28 @@ def _read_signature(folder: Path) -> bytes:
         return b""
 
 
-def _ssh_keygen(*arguments: str, content: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+def _read(path: str | Path, named: str, what: str) -> bytes:
     try:
-        return subprocess.run(["ssh-keygen", *arguments], input=content, capture_output=True)
-    except OSError:
-        raise UsageError(
-            "ssh-keygen makes and checks signatures, and it is not on this machine: install OpenSSH 8.2 or newer "
-            "(openssh-client)."
-        ) from None
+        return read_bounded(path, MOST_BYTES)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"{named} cannot be read ({reason}): give the file of {what}.") from None
+
+
+def _ssh_keygen(*arguments: str | bytes, content: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    """Runs the program. An argument of bytes is the content of a temporary file."""
+    with tempfile.TemporaryDirectory() as temporary:
+        command = ["ssh-keygen"]
+        for number, argument in enumerate(arguments):
+            if isinstance(argument, bytes):
+                file = Path(temporary, str(number))
+                file.write_bytes(argument)
+                argument = str(file)
+            command.append(argument)
+        try:
+            return subprocess.run(command, input=content, capture_output=True)
+        except OSError:
+            raise UsageError(
+                "ssh-keygen makes and checks signatures, and it is not on this machine: install OpenSSH 8.2 or newer "
+                "(openssh-client)."
+            ) from None

@@ -112,8 +112,8 @@ GOING_PUBLIC = (
     Fault(
         "the signature check says yes to any key",
         SIGNING,
-        '            "-Y", "verify", "-f", str(allowed), "-I", signer.identity, "-n", NAMESPACE,',
-        '            "-Y", "check-novalidate", "-n", NAMESPACE,',
+        '"-Y", "verify", "-f", signer.allowed, "-I", signer.identity, "-n", NAMESPACE,',
+        '"-Y", "check-novalidate", "-n", NAMESPACE,',
         ("release/test_signing.py::test_another_key_does_not_vouch",),
     ),
     Fault(
