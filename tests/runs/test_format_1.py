@@ -5,6 +5,7 @@ verifies and draws from the one, and finishes the other. Nobody makes them again
 import shutil
 
 import numpy as np
+import pytest
 
 from diffusers_dp import load_verified
 from diffusers_dp.verify import verify
@@ -14,25 +15,26 @@ from support.places import TESTS
 from support.runs import check_finished, load, read_ledger, write_images
 
 
-KEPT = TESTS / "format_1"
+@pytest.fixture
+def kept(tmp_path):
+    shutil.unpack_archive(TESTS / "format_1.zip", tmp_path)
+    return tmp_path
 
 
-def test_a_release_is_verified_and_drawn_from(tmp_path):
-    shutil.copytree(KEPT / "release", tmp_path / "release", ignore=shutil.ignore_patterns("__pycache__"))
-    receipt, problems = verify(tmp_path / "release")
+def test_a_release_is_verified_and_drawn_from(kept):
+    receipt, problems = verify(kept / "release")
     assert problems == [] and receipt["format"] == "diffusers_dp/1"
-    pipeline = load_verified(tmp_path / "release")
+    pipeline = load_verified(kept / "release")
     images = pipeline(class_labels=[0, 2], num_inference_steps=2, output_type="np").images
     assert images.shape == (2, 8, 8, 1) and np.isfinite(images).all()
 
 
-def test_a_stopped_run_is_finished(tmp_path, monkeypatch):
+def test_a_stopped_run_is_finished(kept, monkeypatch):
     """Its answers are not asked again, its steps are taken from the checkpoint, and its rows stay."""
-    run = tmp_path / "run"
-    shutil.copytree(KEPT / "stopped", run)
+    run = kept / "stopped"
     _, before = read_ledger(run)
     load("feta_pro", monkeypatch).main(
-        [*SHORT_FETA_PRO, *write_images(tmp_path / "images"), "--output_dir", str(run), *RESUME]
+        [*SHORT_FETA_PRO, *write_images(kept / "images"), "--output_dir", str(run), *RESUME]
     )
     header, after = read_ledger(run)
     assert after[: len(before)] == before
