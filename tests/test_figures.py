@@ -43,8 +43,7 @@ def test_tables_of_the_docs_are_those_of_the_rows(path):
 @pytest.mark.parametrize(
     "planted",
     [
-        "The recipe reaches 87.3 % on three seeds.", "Accuracy on test images is 0.87 after a minute.",
-        "Its Fréchet distance is 4.4.", "It was worse by 3.2 points (s.e. 0.3).", TABLE,
+        "The recipe reaches 87.3 % on three seeds.", "Its Fréchet distance is 4.4.", TABLE,
         "Accuracy in per cent:\n\n| epsilon | seed 0 |\n|---|---|\n| 10 | 87.3 |",
         "The published network reaches 80.9 %; we measured 87.3 %.", "As published, it reached 45.8 %.",
         "The recipe reaches 87.3 % (`rows: measured_before.jsonl no such row`).",
@@ -80,11 +79,3 @@ def test_a_block_is_made_from_its_rows_and_a_stale_one_is_seen():
     assert made.count("87.30") == 3 and "No row yet: PE." in made and "DPDM" not in made
     assert figures.written(made, [ROW]) == made != figures.written(made, [{**ROW, "frechet": 0.02}])
     assert figures.cases_of(made) == {"PSG", "PE"}
-
-
-def test_the_transcribed_figures_are_complete():
-    lines = (figures.RESULTS / "measured_before.jsonl").read_text(encoding="utf-8").splitlines()
-    rows = [json.loads(line) for line in lines]
-    fields = {"name", "what", "figures", "standard_errors", "seeds", "command", "machine", "commit", "note"}
-    assert all(set(row) == fields and row["figures"] for row in rows)
-    assert len({row["name"] for row in rows}) == len(rows)

@@ -46,20 +46,11 @@ def test_the_page_s_own_requests_come_through(client):
 
 
 FILES = [
-    ("POST", "/gradio_api/upload"), ("POST", "/gradio_api/upload/"), ("POST", "//gradio_api/upload"),
-    ("POST", "/upload"), ("POST", "/assets/../gradio_api/upload"),
-    ("GET", "/gradio_api/upload_progress?upload_id=a"),
-    ("GET", "/gradio_api/file=/etc/passwd"), ("HEAD", "/gradio_api/file=/etc/passwd"),
-    ("GET", "/gradio_api/file/etc/passwd"), ("GET", "/gradio_api/file=https://example.org/a"),
-    ("GET", "/gradio_api/proxy=https://a.hf.space/b"),
-    ("GET", "/file=/etc/passwd"), ("GET", "/gradio_api/stream/a/b/c/playlist.m3u8"), ("POST", "/gradio_api/stream/a"),
-    ("POST", "/gradio_api/process_recording"), ("POST", "/gradio_api/component_server"),
-    ("GET", "/gradio_api/custom_component/a/client/b/c.js"),
+    ("POST", "/gradio_api/upload"), ("POST", "//gradio_api/upload"), ("POST", "/assets/../gradio_api/upload"),
+    ("GET", "/gradio_api/file=/etc/passwd"), ("HEAD", "/gradio_api/file=/etc/passwd"), ("GET", "/file=/etc/passwd"),
+    ("GET", "/gradio_api/proxy=https://a.hf.space/b"), ("POST", "/gradio_api/stream/a"), ("POST", "/login"),
     ("POST", "/gradio_api/run/plan"), ("POST", "/gradio_api/call/open"), ("GET", "/gradio_api/call/open/a"),
-    ("GET", f"/assets/{'a' * 5000}"), ("POST", "/gradio_api/api/plan"), ("POST", "/login"),
-    ("GET", "/gradio_api/vibe-code"), ("GET", "/monitoring"), ("GET", "/gradio_api/dev/reload"), ("GET", "/docs"),
-    ("GET", "/openapi.json"), ("GET", "/gradio_api/runs"),
-    ("PUT", "/"), ("DELETE", "/gradio_api/queue/join"), ("TRACE", "/"), ("GET", "/gradio_api/deep_link"),
+    ("GET", f"/assets/{'a' * 5000}"), ("GET", "/docs"), ("PUT", "/"), ("DELETE", "/gradio_api/queue/join"),
     ("GET", "/assets/../../etc/passwd"), ("GET", "/static/..%2f..%2f..%2fsetup.cfg"),
 ]  # fmt: skip
 
@@ -73,12 +64,8 @@ def test_no_files_are_taken_and_none_are_served(client, method, path):
 
 
 @pytest.mark.parametrize(
-    "host",
-    [
-        "evil.example", "evil.example:7860", "127.0.0.1.evil.example", "localhost.evil.example",
-        "127.0.0.1@evil.example", "192.168.0.7", "[::1", "", "user@", "127.0.0.1 evil", "0x7f.1",
-    ],
-)  # fmt: skip
+    "host", ["evil.example:7860", "127.0.0.1.evil.example", "127.0.0.1@evil.example", "192.168.0.7", "[::1", ""]
+)
 def test_a_name_that_is_not_ours_gets_no_answer(client, host):
     """DNS rebinding: the browser sends the name that it believes in."""
     for path in ("/", "/config", "/gradio_api/info"):
@@ -87,16 +74,10 @@ def test_a_name_that_is_not_ours_gets_no_answer(client, host):
     assert join(client, Host=host, Origin=f"http://{host}").status_code == 403
 
 
-@pytest.mark.parametrize(
-    "origin", ["https://evil.example", "null", "http://127.0.0.1:9999", "http://localhost:7860", "x", "http://[::1"]
-)
+@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://127.0.0.1:9999", "http://[::1"])
 def test_another_site_asks_for_nothing(client, origin):
     assert join(client, Origin=origin).status_code == 403
     assert client.get("/config", headers={"Origin": origin}).status_code == 403
-    asked = client.post(
-        "/gradio_api/call/plan", json={"data": [900, 28, "grey", 1, 10, 0]}, headers={"Origin": origin}
-    )
-    assert asked.status_code == 403
     assert join(client, **{"Sec-Fetch-Site": "cross-site"}).status_code == 403
 
 

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from support.page_visits import CONTRAST, PHONE, axe_source
+from support.page_visits import CONTRAST, PHONE
 
 
 DESK = {"viewport": {"width": 1280, "height": 900}}
@@ -14,7 +14,6 @@ SCREENS = {
     "phone": PHONE, "phone in the dark": {**PHONE, "color_scheme": "dark"},
 }  # fmt: skip
 TABS = ("Draw", "Compare", "How private?", "Leaderboard")
-RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 
 
 @pytest.mark.parametrize("name", SCREENS)
@@ -25,17 +24,10 @@ def test_everything_can_be_read(visit, name):
     page.draw(16)
     page.page.click("#save-zip")
     page.page.wait_for_selector("#saved a")
-    axe = axe_source()
     for tab in TABS:
         page.page.get_by_role("tab", name=tab).click()
         page.page.wait_for_timeout(300)  # colours move
         assert page.page.evaluate(CONTRAST) == [], tab
         assert page.page.evaluate("document.documentElement.scrollWidth <= innerWidth + 1"), "it scrolls sideways"
-        if axe is not None:
-            page.page.evaluate("code => { if (!window.axe) (0, eval)(code); }", axe)
-            found = page.page.evaluate(
-                "rules => axe.run(document, {runOnly: {type: 'tag', values: rules}})", RULES
-            )  # fmt: skip
-            assert [(one["id"], [node["html"][:200] for node in one["nodes"]]) for one in found["violations"]] == []
     ground = page.page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (sum(map(int, re.findall(r"\d+", ground)[:3])) < 200) == ("dark" in name)

@@ -93,15 +93,5 @@ def test_splits_are_called_as_datasets_calls_them_in_any_case():
                 assert sep in NON_WORDS_CHARS or sep.isdigit()
                 for name in (word, f"{word}{sep}x", f"x{sep}{word}", f"x{sep}{word}{sep}y", f"{word}-00-of-05"):
                     assert {split_of(name), split_of(name.upper()), split_of(name.title())} == {split}
-    for name in (
-        "benign",
-        "training room".replace(" ", ""),
-        "strain",
-        "retest",
-        "devil",
-        "valve",
-        "contest",
-        "0",
-        "é",
-    ):
+    for name in ("benign", "trainingroom", "strain", "retest", "devil", "valve", "contest", "0", "é"):
         assert split_of(name) is None

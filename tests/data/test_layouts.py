@@ -141,10 +141,8 @@ def test_float_files_and_values_that_are_no_numbers():
     for content in (encode(pixels, "TIFF"), encode(pixels, "PPM")):
         assert reason(content) == NO_RANGE
         assert decode_as_it_is(content, value_range=(0, 1)).tolist() == [[[0, 128, 255]]]
-    assert (
-        decode_as_it_is(encode(Image.fromarray(np.full((2, 2), np.inf, np.float32)), "TIFF"), value_range=RANGE)
-        is None
-    )
+    endless = encode(Image.fromarray(np.full((2, 2), np.inf, np.float32)), "TIFF")
+    assert decode_as_it_is(endless, value_range=RANGE) is None
 
 
 def test_orientation_turns_all_bytes_of_deep_colours():

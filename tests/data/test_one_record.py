@@ -77,35 +77,22 @@ def test_a_cell_changes_its_own_record_alone(tmp_path, kind, channels):
 
 
 @pytest.mark.parametrize("kind", ["metadata.csv", "metadata.jsonl", "table.csv", "table.jsonl"])
-def test_a_line_changes_its_own_record_alone(tmp_path, kind):
-    folder = folder_of(tmp_path)
-    table = folder / kind
-    place = folder if kind.startswith("metadata") else table
-    write_table(table, rows())
-    whole = read(place, unit_column="patient")
-    lines = table.read_bytes().split(b"\n")
-    for line in LINES:
-        changed = list(lines)
-        changed[CHANGED + (kind.endswith(".csv"))] = line
-        for ending in (b"\n", b"\r\n"):
-            table.write_bytes(ending.join(changed))
-            assert others(read(place, unit_column="patient")) == others(whole), line
-
-
-@pytest.mark.parametrize("kind", ["metadata.csv", "metadata.jsonl", "table.csv", "table.jsonl"])
 def test_a_damaged_line_is_no_record_and_counts(tmp_path, kind):
-    """N, the declared number, has room for it."""
+    """It changes its own record alone. N, the declared number, has room for it."""
     folder = folder_of(tmp_path)
     place = folder if kind.startswith("metadata") else folder / kind
     write_table(folder / kind, rows())
+    whole = read(place, unit_column="patient")
     lines = (folder / kind).read_bytes().split(b"\n")
-    for line in LINES:
+    for number, line in enumerate(LINES):
+        lines[CHANGED + kind.endswith(".csv")] = line
+        (folder / kind).write_bytes((b"\n", b"\r\n")[number % 2].join(lines))
+        found = read(place, unit_column="patient")
+        assert others(found) == others(whole), line
         if not line.strip() or (kind.endswith(".csv") and line == b'scan 2.png,cat,p1"'):  # an odd id is one
             continue
-        lines[CHANGED + kind.endswith(".csv")] = line
-        (folder / kind).write_bytes(b"\n".join(lines))
         source = open_source(DataSource(dataset_name=str(place), class_names=("cat", "dog"), unit_column="patient"))
-        assert CHANGED not in read(place, unit_column="patient"), line
+        assert CHANGED not in found, line
         assert source.count() == len(source.records(("cat", "dog"), tmp_path)) == COUNT, line
 
 
@@ -183,15 +170,10 @@ def test_ids_are_compared_as_they_are_spelled_and_numbers_by_value(tmp_path):
         (("3", "5", "7"), [3, 5, 7, 3.0, "05", 5.5], [0, 1, 2, 0, 1, None]),
         (("cat", "dog"), ["0", "1", "2", "-1", "dog", "1.0"], [0, 1, None, None, 1, 1]),
         (("no", "yes"), [True, False, "true", "False", 1, "yes"], [1, 0, 1, 0, 1, 1]),
-        (("True", "False"), ["True", "False", "true", True, 0, "x"], [0, 1, 0, 0, 1, None]),
         (("true", "other"), ["true", "other", True, False, 0, "True"], [0, 1, None, None, None, None]),
         (("True", "False", "unknown"), ["True", "true", True, 1, "False", "unknown"], [0, None, None, None, 1, 2]),
         (("1.0", "2.0"), ["1.0", "1", 1, 2.0, True, 3], [0, 0, 0, 1, 0, None]),
-        (
-            ("b\u00e9nin", "x"),
-            ["be\u0301nin", "b\u00e9nin", " be\u0301nin", 0, "x", "be\u0300nin"],
-            [0, 0, 0, 0, 1, None],
-        ),
+        (("b\u00e9", "x"), ["be\u0301", "b\u00e9", " be\u0301", 0, "x", "be\u0300"], [0, 0, 0, 0, 1, None]),
         (("7", "other"), ["7", "other", "0", "1", 7, "7.0"], [0, 1, None, None, None, None]),
         (("01", "1"), ["01", "1", "001", 1, "1.0", ""], [0, 1, None, None, None, None]),
     ],
@@ -215,7 +197,6 @@ def write_images(path, labels, kind):
         (pa.float64(), ("3", "5", "7"), [3.0, 5.0, None, float("nan"), 5.5, 7.0], [0, 1, None, None, None, 2]),
         (pa.int8(), ("1", "2", "3"), [1, 2, 3, None, 0, 4], [0, 1, 2, None, None, None]),
         (pa.bool_(), ("no", "yes"), [True, False, None, True, True, False], [1, 0, None, 1, 1, 0]),
-        (pa.bool_(), ("True", "False"), [True, False, None, True, True, False], [0, 1, None, 0, 0, 1]),
         (pa.string(), ("cat", "dog"), ["cat", "NA", "dog ", "DOG", "1", None], [0, None, 1, None, 1, None]),
         (pa.large_string(), ("0", "1"), ["1", "0", "7", None, "1", "0"], [1, 0, None, None, 1, 0]),
         (pa.int64(), ("cat", "dog"), [0, 1, 2, -1, None, 1], [0, 1, None, None, None, 1]),
@@ -311,14 +292,7 @@ def test_a_split_has_its_own_lines(tmp_path):
     write_table(tmp_path / "metadata.csv", lines)
     assert train != test and len(read(tmp_path)) == COUNT and len(read(tmp_path, train_split="test")) == COUNT
     assert np.all([label is not None for label, _ in read(tmp_path).values()])
-
-
-def test_a_misspelt_line_of_another_split_is_no_record_of_this_one(tmp_path):
-    """It would exceed the declared number of images."""
-    for split in ("train", "test"):
-        folder_of(tmp_path / split)
-    lines = [dict(row, file_name=f"{split}/{row['file_name']}") for split in ("train", "test") for row in rows()]
-    for wrong in ("test/typo.png", "tset/scan 5.png", "../scan 5.png"):
+    for wrong in ("test/typo.png", "tset/scan 5.png", "../scan 5.png"):  # a record of train, it would be one too many
         lines[-1]["file_name"] = wrong
         write_table(tmp_path / "metadata.csv", lines)
         assert len(read(tmp_path)) == COUNT
@@ -335,17 +309,6 @@ def test_a_class_label_of_metadata_means_its_own_names(tmp_path):
     assert {number: label for number, (label, _) in read(folder).items()} == {0: 1, 1: 0, 2: 1, 5: 0}
     with pytest.raises(UsageError, match="--class_names contradicts column 'label' of metadata.parquet.*dog, cat"):
         read(folder, class_names=("a", "b"))
-
-
-@pytest.mark.parametrize("column", ["label", "when"])
-def test_a_date_that_python_cannot_hold_changes_its_own_record_alone(tmp_path, column):
-    """In a column that no flag names, it changes none."""
-    folder = folder_of(tmp_path)
-    when = pa.array([0, 0, 2**62, 0, 0, 0], pa.int64()).cast(pa.timestamp("us"))
-    table = {"file_name": NAMES, "label": LABELS, "patient": PATIENTS, column: when}
-    pq.write_table(pa.table(table), folder / "metadata.parquet")
-    flags = {"class_names": None, "unit_column": "patient"} if column == "label" else {}
-    assert len(read(folder, **flags)) == COUNT
 
 
 @pytest.mark.parametrize(
@@ -391,7 +354,6 @@ def test_the_data_command_counts_labels_that_are_no_class(tmp_path, capsys):
     [
         ("labels.csv", b"image,label\na.png,0\n", "give --dataset_name .*labels.csv"),
         ("labels.jsonl", b'{"image": "a.png"}\n', "give --dataset_name .*labels.jsonl"),
-        ("labels.json", b'[{"image": "a.png"}]', "Parquet"),
         ("notes.txt", b"no image", "Parquet"),
     ],
 )

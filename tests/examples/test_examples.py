@@ -2,21 +2,14 @@
 """Every example runs, as a script and cell by cell as a notebook; the two are one text."""
 
 import json
-import os
 import re
 import shutil
-import socket
-import subprocess
-import sys
-import urllib.request
-import zipfile
 from pathlib import Path
 
 import pytest
 
 from support import forked
 from support.places import ROOT, module_of
-from support.wheel import build, source_in
 
 
 notebooks = module_of(ROOT / "examples" / "notebooks.py")
@@ -72,14 +65,7 @@ def test_a_folder_that_is_there_is_not_touched(name, honest, tmp_path, tmp_path_
     its own."""
     shutil.copytree(honest, tmp_path / "runs" / "demo" / "release")
     own = Path(MADE[name]).parts[0]
-    for path in (
-        f"{own}/scans/benign/0.png",
-        "scans/benign/0.png",
-        "synthetic/0.png",
-        "edited/0.png",
-        "image-0.png",
-        "budget.png",
-    ):
+    for path in (f"{own}/scans/benign/0.png", "scans/benign/0.png", "edited/0.png", "image-0.png", "budget.png"):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_bytes(b"a patient")
     before = contents(tmp_path)
@@ -100,37 +86,6 @@ def run_example(name, kind, folder, said):
         return forked.run(script, folder=said, cwd=folder)
     (said / "kernel.py").write_text(notebooks.KERNEL)
     return forked.run(said / "kernel.py", script.with_suffix(".ipynb"), said / "said.json", folder=said, cwd=folder)
-
-
-@pytest.mark.slow
-def test_the_space_starts_from_the_wheel(honest, tmp_path):
-    """In a folder that holds its three files and nothing of the repository, with no other copy of the package."""
-    pytest.importorskip("gradio", reason="Gradio is not installed")
-    wheel = build("wheel", source_in(tmp_path / "source"), tmp_path)
-    zipfile.ZipFile(wheel).extractall(tmp_path / "site")
-    shutil.copytree(ROOT / "examples" / "space", tmp_path / "space")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    settings = {
-        "PYTHONPATH": str(tmp_path / "site"), "DIFFUSERS_DP_RELEASES": str(honest), "HF_HUB_OFFLINE": "1",
-    }  # fmt: skip
-    code = (
-        "import runpy, diffusers_dp\nprint(diffusers_dp.__file__, flush=True)\n"
-        "runpy.run_path('app.py', run_name='__main__')"
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, "--server_port", str(port)], cwd=tmp_path / "space",
-        env={**os.environ, **settings}, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
-    try:
-        assert process.stdout.readline().startswith(str(tmp_path / "site"))
-        address = process.stdout.readline().partition("The page is at ")[2].strip()
-        assert b"Images under differential privacy" in urllib.request.urlopen(address).read()
-    finally:
-        process.terminate()
-        process.wait(30)
-        process.stdout.close()
 
 
 def test_notebooks_keep_outputs_and_no_path_of_ours():

@@ -81,7 +81,7 @@ IMAGES = (
         CACHE,
         "    except Exception:  #",
         "    except ZeroDivisionError:  #",
-        ("data/test_image_cache.py::test_a_damaged_header_is_one_sentence",),
+        ("data/test_image_cache.py::test_a_damaged_cache_is_one_sentence",),
     ),
     Fault(
         "images lie where validation images would",

@@ -17,27 +17,6 @@ class FullDisk(Decoder):
         return super().__call__(part)
 
 
-class DamagedRows:
-    """A dataset whose rows cannot be read from the ninth on."""
-
-    def __init__(self, dataset):
-        self.dataset, self.features = dataset, dataset.features
-
-    def __len__(self):
-        return len(self.dataset)
-
-    def select_columns(self, columns):
-        return DamagedRows(self.dataset.select_columns(columns))
-
-    def with_format(self, kind):
-        return DamagedRows(self.dataset.with_format(kind))
-
-    def __getitem__(self, rows):
-        if max(rows) >= 8:
-            raise OSError("a stripe is gone")
-        return self.dataset[rows]
-
-
 def times_two(value: int) -> int:
     return value * 2
 

@@ -4,7 +4,6 @@
 import io
 import shutil
 import urllib.request
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -85,13 +84,6 @@ class Visit:
 def read_uri(uri):
     with urllib.request.urlopen(uri) as content:
         return np.asarray(Image.open(io.BytesIO(content.read())))
-
-
-def axe_source():
-    """The code of axe-core, where `pip install axe-core-python` has brought it; else nothing."""
-    found = find_spec("axe_core_python")
-    paths = [] if found is None else [Path(place, "axe.min.js") for place in found.submodule_search_locations]
-    return next((path.read_text(encoding="utf-8") for path in paths if path.is_file()), None)
 
 
 # Words whose colour has less than 4.5 to 1 against what lies behind them (WCAG 2, AA); not of what is disabled.
