@@ -937,6 +937,10 @@ METHODS = {
     "DataLens": Asks("teachers", "aggregation=signs", False, "generated_per_round signs_per_image"),
     "G-PATE": Asks("teachers", "aggregation=bins", True, "generated_per_round projected_values"),
 }
+#: Methods that may begin with public images or weights, or ask about them. All others have no public inputs.
+PUBLIC = {
+    "FETA-Pro", "DP-FETA", "DP-Diffusion", "DP-LDM", "DP-LoRA", "DP-SAPF", "DP-MEPF", "Private Evolution",
+}  # fmt: skip
 #: Of a stage: who is in its sums, whether classes are apart, and whether an event may have many steps. Other stages
 #: ask everyone, by class, once.
 STAGES = {
@@ -974,6 +978,8 @@ def check_method(receipt: dict[str, Any]) -> Iterator[str]:
     others = {each.partition("=")[0] for other in METHODS.values() for each in other.says.split()} - {*makes}
     for name in sorted(others & {*said}):
         yield f"The receipt's curriculum is not that of {title}: {name} is another method's."
+    if receipt["public_inputs"] and title not in PUBLIC:
+        yield f"{title} begins with nothing public, and the receipt lists public inputs."
     found, known = {event.stage for event in asked}, {EVALUATION_STAGE} & {*facts}
     for stage in stages.split():
         either = {*stage.rstrip("?").split("|")}

@@ -22,8 +22,8 @@ from ..distributed.processes import Processes
 from ..pipelines import DPImagePipeline
 from ..privacy.sensitive import SensitiveImages
 from ..privacy.stored_answers import NoisyAnswers
+from ..queries.judgement import JudgesQuery
 from ..queries.perceptual import hash_weights
-from ..queries.query import Query
 from ..sampling.class_balance import CLASS_SHARE
 from ..sampling.drawing import Drawing, class_names, draw_shared
 from .classifiers import NetworkClassifier, build_classifier
@@ -37,31 +37,6 @@ MOMENTS = ("first moment distance", "second moment distance")
 DRAWN_AT_A_TIME = 250
 # Minimum noisy number of images of a class, in its standard deviations; below, ratios are noise.
 CLEAR = 5.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class JudgesQuery(Query):
-    """
-    Confusion counts, first and second moments, with a row for each true class; without classes only the moments.
-
-    Args:
-        num_classes, synthetic_images (`int`): Number of classes, and of drawn images.
-    """
-
-    name = "evaluation_reserve"
-    title = "left for evaluation"
-
-    num_classes: int
-    synthetic_images: int
-
-    @property
-    def clip_norm(self) -> float:
-        """Norm of one image's contribution: two or three parts of norm 1."""
-        return math.sqrt(3 if self.num_classes else 2)
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        return {"synthetic_images": self.synthetic_images}
 
 
 class Judge:

@@ -6,12 +6,11 @@ from typing import Any
 
 from ..accounting.ledger import PrivacyLedger
 from ..accounting.ledger_file import ReleaseRows, other_releases
-from ..accounting.ledger_row import LedgerRow
 from ..data.images import PublicFacts
 from ..errors import IntegrityError
-from ..mechanisms import Everyone
 from ..methods.config import sampling_of, target_delta
 from ..methods.flags import TrainingConfig
+from ..queries.judgement import JudgesQuery
 from .identity import RunIdentity, note_asked
 
 
@@ -75,8 +74,11 @@ def new_ledger(
     )
     _bind(ledger, config, identity)
     if config.evaluation_reserve is not None and all(row["stage"] != "evaluation_reserve" for row in ledger.rows):
-        everyone = Everyone(noise_multiplier=ledger.calibrate_gaussian(config.evaluation_reserve), **config.of_door)
-        ledger.set_aside.append(LedgerRow("evaluation_reserve", everyone))
+        query = JudgesQuery(
+            num_classes=len(facts.class_names or ()), synthetic_images=config.num_evaluation_images
+        )  # fmt: skip
+        noise_multiplier = ledger.calibrate_gaussian(config.evaluation_reserve)
+        ledger.set_aside.append(query.row(noise_multiplier, **config.of_door))
     return ledger
 
 

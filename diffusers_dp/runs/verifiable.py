@@ -33,8 +33,7 @@ def refuse_unverifiable(ledger: PrivacyLedger, queries: Sequence[Query]) -> None
     facts = accounting_facts(ledger)
     if facts["prior_releases"]:
         facts["dataset"] = {}  # what it costs in sum is checked below
-    for event in facts["events"]:  # all rows but the one of --evaluation_reserve state what their query moves
-        event["query"] = {"sensitivity": 1.0, "clip_norm": 1.0, **event["query"]}
+    for event in facts["events"]:
         alone = {**event, "first_step": 0} if "first_step" in event else event
         for problem in verify.check_numbers({**facts, "events": [alone], "prior_releases": []}):
             sigma, steps = event["noise_multiplier"], event["steps_reserved"]

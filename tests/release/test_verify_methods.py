@@ -11,6 +11,7 @@ import math
 import pytest
 
 from diffusers_dp import verify
+from diffusers_dp.methods.config import CONFIGS
 from diffusers_dp.methods.registry import METHODS
 from support.receipts import RNG, receipt_of_plan
 from support.releases import forge, made_up, make_release
@@ -65,6 +66,11 @@ def receipt_of(name, *flags):
 
 def test_the_table_knows_every_method_that_is_built_and_no_other():
     assert {*verify.METHODS} == BUILT
+
+
+def test_the_table_knows_which_methods_have_public_inputs():
+    named = {"pretrained_model_name_or_path", "public_data_dir", "feature_network"}
+    assert {METHODS[name].title for name, config in CONFIGS.items() if named & vars(config()).keys()} == verify.PUBLIC
 
 
 @pytest.mark.parametrize(("name", "flags"), CASES)
@@ -191,6 +197,8 @@ FORGERIES = {
     "a field of a claim": ("dpdm", lambda r: r["claimed_epsilon"]["pld"].update(gdp=0.1), "gdp must be left out"),
     "events in an event": ("dpdm", lambda r: r.update(events=[r["events"]]), "events.0 must be an object"),
     "exact noise of teachers": ("gs_wgan", queries(grid=2**18), "with whole numbers its clip norm"),
+    "public pre-training called DPDM": ("dp_diffusion", lambda r: (called("dpdm")(r), r["public_inputs"].append(
+        {"kind": "public images", "name": "a"})), "DPDM begins with nothing public"),
     "exact noise of latents": ("dp_lora", queries(grid=2**18), "its method has no exact noise"),
     "bands of a set of images": ("psg", lambda r: r.update(
         events=copy.deepcopy(receipt_of("dpdm", *BANDS)["events"]),

@@ -247,6 +247,7 @@ def test_what_is_reserved_for_evaluation_is_left_after_dp_sgd(curriculum):
     flags = {"target_epsilon": 1.0, "curriculum": curriculum, "accountant": "pld"}
     config, reserving = plan(**flags, evaluation_reserve=0.1)
     later = reserving.rows["evaluation_reserve"]
+    assert later.query["sensitivity"] == 3**0.5, "as it is asked"
     assert reserving.ledger.budget_shares()["evaluation_reserve"] == pytest.approx(0.1, rel=0.35)
     assert "evaluation_reserve" in reserving.table and reserving.epsilon <= 1
     for reserve in (0.1, None):
