@@ -8,13 +8,14 @@ import json
 import re
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import PIL.Image
 
-from diffusers_dp.methods.leaderboard import CHART, COLUMNS, TITLES, Place, leaderboard_table, ranked, refuted_table
+from diffusers_dp.methods.leaderboard import PICTURES
+from diffusers_dp.methods.registry import METHODS
 
 
 if TYPE_CHECKING:
@@ -23,11 +24,48 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 FILE = ROOT / "diffusers_dp" / "methods" / "leaderboard.json"
 PICTURE = ROOT / "docs" / "images" / "leaderboard.png"
+COLUMNS = (10.0, 1.0)  # epsilons of the table
+TITLES = {"mnist": "MNIST", "cifar10": "CIFAR-10"}
+ENTERED = "method not reviewed"
+#: Status of methods whose published figures stand in no table.
+UNSOUND = ("claim_refuted", "no_guarantee")
 PREFIX = "board "  # of names of cases
 BESIDE = ("longer ", "equal ")  # of names of cases whose rows stand beside the table
 BOARD = re.compile(r"(<!-- board (\w+) -->).*?(<!-- /board -->)", re.DOTALL)
 HOURS = re.compile(r"(<!-- hours -->).*?(<!-- /hours -->)", re.DOTALL)
 REFUTED = re.compile(r"(<!-- refuted -->).*?(<!-- /refuted -->)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Place:
+    """One method at one epsilon on one data set, the mean over its seeds.
+
+    Args:
+        name (`str`): Name in the table.
+        method (`str`, *optional*): Name in `METHODS`; `None` of a release that somebody entered: whatever it is
+            called, it is apart.
+        data (`str`), epsilon (`float`): Data set and total epsilon.
+        accuracy (`float`): Per cent of real test images that a small CNN gets right. It learned drawn images alone.
+        error (`float`, *optional*): Standard error of the accuracy; `None` of one seed.
+        seeds (`int`): Number of runs.
+        minutes (`float`, *optional*): Minutes of one core for training; `None` where an entrant did not state them.
+        status (`str`): What the receipts say of the proof.
+        public (`str`): Public data and networks that the receipts name; empty: none.
+    """
+
+    name: str
+    method: str | None
+    data: str
+    epsilon: float
+    accuracy: float
+    error: float | None
+    seeds: int
+    minutes: float | None
+    status: str
+    public: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.accuracy:.1f}" if self.error is None else f"{self.accuracy:.1f} ({self.error:.1f})"
 
 
 def places_in(rows: Sequence[dict[str, Any]]) -> list[Place]:
@@ -89,8 +127,11 @@ def with_board(text: str, rows: Sequence[dict[str, Any]]) -> str:
 
 
 def text_of(rows: Sequence[dict[str, Any]]) -> str:
-    """The file of the places, a line for each."""
-    return "[\n" + ",\n".join(json.dumps(asdict(place)) for place in places_in(rows)) + "\n]\n"
+    """The file of the tables, by their titles."""
+    places = places_in(rows)
+    names = dict.fromkeys([*TITLES, *(place.data for place in places)])
+    tables = {TITLES.get(name, name): leaderboard_table(places, name) for name in names}
+    return json.dumps({**tables, "Published epsilons that do not hold": refuted_table()}, indent=1) + "\n"
 
 
 def write_board(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
@@ -98,11 +139,57 @@ def write_board(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
     if (picture := leaderboard_picture(places_in(rows))) is not None:
         PICTURE.write_bytes(picture)
         with PIL.Image.open(io.BytesIO(picture), formats=("PNG",)) as drawn:
-            drawn.convert("RGB").save(FILE.with_name(CHART), lossless=True)
+            drawn.convert("RGB").save(FILE.with_name(PICTURES[""][0]), lossless=True)
     new = text_of(rows)
     if not FILE.exists() or FILE.read_text(encoding="utf-8") != new:
         FILE.write_text(new, encoding="utf-8")
         yield str(FILE.relative_to(ROOT))
+
+
+def ranked(places: Sequence[Place], data: str) -> dict[tuple[str, str | None], dict[float, Place]]:
+    """The places on a data set by name and method, and by epsilon: the best at the first of `COLUMNS` first."""
+    groups: dict[tuple[str, str | None], dict[float, Place]] = {}
+    for place in places:
+        if place.data == data:
+            groups.setdefault((place.name, place.method), {})[place.epsilon] = place
+    return dict(sorted(groups.items(), key=lambda each: _rank(each[1])))
+
+
+def leaderboard_table(places: Sequence[Place], data: str) -> str:
+    """Markdown: a line for each method, in the order of `ranked`."""
+    groups = ranked(places, data)
+    heads = ["method", *(f"epsilon {epsilon:g}" for epsilon in COLUMNS), "minutes", "seeds", "public data", "proof"]
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for (name, method), own in groups.items():
+        cells = [str(own.get(epsilon, "")) for epsilon in COLUMNS]
+        known = [place.minutes for place in own.values() if place.minutes is not None]
+        stated = " stated" * (method is None)  # by an entrant
+        minutes = f"{statistics.mean(known):.1f}{stated}" if len(known) == len(own) else "not stated"
+        status = _each(own, "status").replace("_", " ") + f"; {ENTERED}" * (method is None)
+        cells += [minutes, _each(own, "seeds"), _each(own, "public") or "none", status]
+        lines.append(f"| {' | '.join([name, *cells])} |")
+    return "\n".join(lines) if groups else "No row yet."
+
+
+def _each(own: dict[float, Place], what: str) -> str:
+    """A field of the places of a method, once where all agree."""
+    found = (str(getattr(own[epsilon], what)) for epsilon in COLUMNS if epsilon in own)
+    return ", ".join(dict.fromkeys(found))
+
+
+def refuted_table() -> str:
+    """Markdown: methods whose published figures have no sound epsilon, and what shows it."""
+    lines = ["| method | why | check |", "|---|---|---|"]
+    for method in METHODS.values():
+        if method.status in UNSOUND:
+            check = f"`diffusers-dp methods {method.name}`" if method.computed else "cited"
+            lines.append(f"| {method.title} | {method.note} | {check} |")
+    return "\n".join(lines)
+
+
+def _rank(own: dict[float, Place]) -> tuple[float, ...]:
+    """Methods without a place in the first column come last."""
+    return tuple(-own[epsilon].accuracy if epsilon in own else 0.0 for epsilon in COLUMNS)
 
 
 def leaderboard_picture(places: Sequence[Place]) -> bytes | None:

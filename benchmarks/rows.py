@@ -40,7 +40,7 @@ from pathlib import Path
 from typing import Any
 
 import PIL.Image
-from board import FILE, PREFIX, digest_of_rows, pictured, write_board
+from board import COLUMNS, FILE, PREFIX, digest_of_rows, pictured, write_board
 from cases import Case, data_of, filled, read_cases
 from entry import entered, rescored
 from evidence import write_evidence
@@ -49,7 +49,6 @@ from kept import RECEIPT, RECEIPTS, check_kept, digest_of, draw_methods, first_o
 from runner import HERE, Runner, Stopped, commit, machine, read_rows, usable_cores, write_row
 from tqdm.auto import tqdm
 
-from diffusers_dp.methods.leaderboard import COLUMNS
 from diffusers_dp.verify import Unreadable
 
 

@@ -42,9 +42,9 @@ def train(run: "LatentRun[LatentConfig]") -> None:
 
     # 2. Which layers get low-rank matrices: those of a flag, or of a noisy answer.
     config, targets = run.config, run.config.targets
-    if (salient := config.salient) is not None:
+    for query in config.queries:
         saliency = run.saliency(SALIENCY_TIMES, config.seed)
-        query = replace(salient.saliency_query, base_sha256=run.base.origin["files_sha256"])
+        query = replace(query, base_sha256=run.base.origin["files_sha256"])
         chosen = run.ask_latents(query, saliency)
         targets = tuple(saliency.names[number] for number in chosen.tolist())
 

@@ -7,7 +7,7 @@ from typing import Any
 import gradio as gr
 
 from ..files.templates import render
-from ..methods.leaderboard import TITLES, leaderboard_table, read_leaderboard, refuted_table
+from ..methods.leaderboard import read_tables
 from . import answers, views
 from .answers import Answers
 from .drawing import SOLVERS
@@ -146,11 +146,8 @@ def _private_tab() -> None:
 
 def _leaderboard_tab() -> gr.HTML:
     """Returns the component for the pictures."""
-    places = read_leaderboard()
-    names = dict.fromkeys([*TITLES, *(place.data for place in places)])
-    tables = {TITLES.get(name, name): leaderboard_table(places, name) for name in names}
     gr.Markdown(render("app_leaderboard.md", escape=False))
     pictures = gr.HTML(views.note("The picture comes in a moment."), elem_id="leaderboard", padding=False)
-    tables_and_refuted = render("app_tables.md", escape=False, tables=tables, refuted=refuted_table())
+    tables_and_refuted = render("app_tables.md", escape=False, tables=read_tables())
     gr.Markdown(tables_and_refuted, elem_classes="dp-measured")
     return pictures

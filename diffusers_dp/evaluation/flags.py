@@ -12,7 +12,7 @@ from ..accounting.ledger_file import check_dataset_id
 from ..data.decoding import MAX_IMAGE_PIXELS
 from ..errors import UsageError
 from ..methods.flag import flag
-from ..methods.grey_values import parse_range
+from ..methods.grey_values import RANGE, WINDOW
 from ..words import UNIT
 from .analyses import METRICS
 
@@ -69,9 +69,9 @@ class RealFlags:
     )
     max_image_pixels: int = flag(MAX_IMAGE_PIXELS, "Images of more are not read, as in training.", at_most=2**40)
     value_range: str | None = flag(
-        None, "Declared black and white of images with more than 8 bits: 0,4095; unset: as in training."
+        None, "Declared black and white of images with more than 8 bits: 0,4095; unset: as in training.", **RANGE
     )
-    window: str | None = flag(None, "The same as center,width: 40,400.")
+    window: str | None = flag(None, "The same as center,width: 40,400.", **WINDOW)
     resize: bool = flag(False, "Make images of other sizes and channels fit.")
     real_is_public: bool = flag(False, "The real images are public: nothing is marked.")
 
@@ -156,7 +156,6 @@ class EvaluationFlags(JudgedFlags, RealFlags, MeasureFlags, BudgetFlags):
         """
         if (self.model is None) == (self.images is None):
             raise UsageError("--model and --images exclude each other, and one is needed; give one of them.")
-        parse_range(self.value_range, self.window)
         if self.cifar_networks and not {"wrn", "resnet", "resnext"} & set(self.classifiers or []):
             raise UsageError("--cifar_networks changes wrn, resnet and resnext alone; name one with --classifiers.")
         for name in ("selection_epsilon", "dataset_id", "ledger_dir"):

@@ -12,7 +12,7 @@ from ..data.source import MissingSplit
 from ..distributed.worker_pool import WorkerPool
 from ..errors import IntegrityError, UsageError
 from ..files.canonical import canonical_json
-from ..methods.grey_values import parse_range
+from ..methods.grey_values import range_of
 from ..release.hub import verify_here
 from ..release.loading import release_in
 from ..sampling.drawing import class_names
@@ -74,7 +74,7 @@ class Inputs:
         self.flags, self.seed, self.release, self.facts, self.cache = flags, seed, release, facts, cache
         self.warnings: list[str] = []
         known = {} if facts is None else facts["trained_on"]
-        ends = parse_range(flags.value_range, flags.window) or known.get("grey_range")
+        ends = range_of(flags.value_range, flags.window) or known.get("grey_range")
         columns: Any = {
             "image_column": flags.image_column, "label_column": flags.label_column, "class_names": flags.class_names,
             "max_pixels": flags.max_image_pixels, "value_range": None if ends is None else tuple(ends),

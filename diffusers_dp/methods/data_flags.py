@@ -12,7 +12,7 @@ from ..data.decoding import MAX_IMAGE_PIXELS, ValueRange
 from ..errors import UsageError
 from ..words import NO_GUARANTEE, UNIT
 from .flag import distinct, flag, split_list
-from .grey_values import parse_range, parse_suffixes
+from .grey_values import KNOWN, RANGE, WINDOW, range_of, read_suffixes
 
 
 #: Side length of images whose `--resolution` is not given, other than the embedded 8x8 digits.
@@ -22,6 +22,12 @@ DIGITS_RESOLUTION = 8
 CLASSES: dict[str, Any] = {"read": distinct, "range": "each class once, comma-separated"}
 #: All that a run writes in `--output_dir`.
 _WRITTEN = ("private", "release", "model", NO_GUARANTEE)
+
+
+def _one_character(text: str) -> str:
+    if len(text) != 1 or not text.isascii() or text in '" \r\n\0':
+        raise ValueError(text)
+    return text
 
 
 @dataclass
@@ -70,7 +76,7 @@ class DataFlags:
     )  # fmt: skip
     delimiter: str = flag(
         ",", "Character between the fields of a CSV table; a tab is written as it is.",
-        rare=True, only_with="dataset_name",
+        rare=True, only_with="dataset_name", read=_one_character, range="one character: ';', '|' or a tab",
     )  # fmt: skip
     num_train_units: int | None = flag(
         None, "N, the declared, public number of units of --unit_column.", at_most=10**12, needs=("unit_column",)
@@ -92,15 +98,16 @@ class DataFlags:
         None,
         "Grey values that become black and white, of images with more than 8 bits (others are then unreadable): "
         "0,4095 for 12 bits; unset: 16-bit PNG by 0,65535, PNM by its maxval.",
+        **RANGE,
     )  # fmt: skip
     window: str | None = flag(
-        None, "--value_range as scanners say it: center,width, such as 40,400 (Hounsfield units)."
+        None, "--value_range as scanners say it: center,width, such as 40,400 (Hounsfield units).", **WINDOW
     )
     image_suffixes: str | None = flag(
         None,
         "Suffixes of files in --train_data_dir that are images. DICOM (.dcm) and NIfTI (.nii,.nii.gz) need "
         "diffusers_dp[medical] and --window; unset: those of pictures, such as .png, .jpg and .tif.",
-        needs=("train_data_dir",),
+        needs=("train_data_dir",), **KNOWN,
     )  # fmt: skip
     validation_size: int = flag(
         0, "Images held out of the split by a public hash of each, never trained on; N does not count them.",
@@ -127,12 +134,12 @@ class DataFlags:
     @property
     def declared_range(self) -> ValueRange | None:
         """What is black and what is white, of images with more than 8 bits."""
-        return parse_range(self.value_range, self.window)
+        return range_of(self.value_range, self.window)
 
     @property
     def suffixes(self) -> tuple[str, ...] | None:
         """`--image_suffixes`, one by one."""
-        return parse_suffixes(self.image_suffixes)
+        return None if self.image_suffixes is None else read_suffixes(self.image_suffixes)
 
     @property
     def unit_of_privacy(self) -> str:
@@ -145,10 +152,6 @@ class DataFlags:
         return 1 if self.unit_column is None else self.max_images_per_unit or 8
 
     def check(self) -> None:
-        self.declared_range, self.suffixes  # raise where they are none
-        one = len(self.delimiter) == 1 and self.delimiter.isascii() and self.delimiter not in '"\r\n\0'
-        if self.dataset_name is not None and not one:
-            raise UsageError(f"--delimiter {self.delimiter!r} is not one character; give ';', '|' or a tab.")
         if self.train_data_dir is not None and self.class_names is None:
             raise UsageError("--train_data_dir needs --class_names: the label set is public and declared.")
         if self.unit_column is None:

@@ -11,17 +11,13 @@ from .generator_flags import GeneratorFlags
 from .method import DP_SGD, SUM, Method
 
 
-#: What `--gan_loss` may be.
-GAN_LOSSES = ("logistic", "hinge")
-
-
 @dataclass
 class DPGANConfig(GeneratorFlags, DPSGDConfig):
     """All flags of `training/train_dp_gan.py`."""
 
     _argument_group_name = "GAN"
 
-    gan_loss: str = flag("logistic", f"Loss of the two networks: {' | '.join(GAN_LOSSES)}.", choices=GAN_LOSSES)
+    gan_loss: str = flag("logistic", "Loss of the two networks.", choices=("logistic", "hinge"))
     discriminator_channels: int = expert(16, "Channels of the discriminator's first convolution.")
     discriminator_steps: int = flag(5, "Discriminator steps for one of the generator.")
     fake_accuracy_floor: float | None = expert(

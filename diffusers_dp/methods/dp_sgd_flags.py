@@ -9,8 +9,6 @@ from ..errors import UsageError
 from .flag import RATE, flag
 
 
-#: What `--report_to` may be: packages of these names.
-TRACKERS = ("tensorboard", "wandb")
 #: Of Diffusers' `get_scheduler`, those that need no other number.
 LR_SCHEDULERS = ("constant", "constant_with_warmup", "linear", "cosine")
 
@@ -29,7 +27,7 @@ class CheckpointFlags:
         None,
         "Tracker that is told step, learning rate and epsilon at each checkpoint, no loss or gradient norm; unset: "
         "none.",
-        choices=TRACKERS,
+        choices=("tensorboard", "wandb"),
     )  # fmt: skip
 
     def check(self) -> None:

@@ -1,7 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """FETA-Pro: its curriculum, and its noisy frequency features beside the central images."""
 
-import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -11,15 +10,11 @@ from ..queries.mean_features import MeanFeatures
 from ..queries.query import Query
 from ..schedulers.curricula import CURRICULA
 from .flag import by_name, expert, flag
-from .flag_groups import ScatteringFlags
+from .flag_groups import ScatteringFlags, length_scale_of, refuse_odd
 from .flags import CountsClasses, OrdinaryTraining
 from .method import DIFFUSION, DP_SGD, SAMPLED_SUM, SUM, Method
 from .method_flags import SemanticConfig, SpatialFlags
 from .moments import SHARES, MomentFlags
-
-
-#: What `--expert auxiliary` may be: FETA-Pro's, then the variants of its Table 5.
-AUXILIARIES = ("generator", "diffusion", "none")
 
 
 @dataclass
@@ -61,7 +56,7 @@ class FETAProConfig(SpatialFlags, ScatteringFlags, MomentFlags, CountsClasses, S
         "generator",
         "What is fitted to the frequency features: a one-step generator, another diffusion model, or the model "
         "itself (none).",
-        choices=AUXILIARIES,
+        choices=("generator", "diffusion", "none"),
     )  # fmt: skip
     distillation_steps: int = expert(
         0, "Warm-up steps that learn the ideal denoiser of the noisy moments, a closed form, before drawn images.",
@@ -153,7 +148,10 @@ class FETAProConfig(SpatialFlags, ScatteringFlags, MomentFlags, CountsClasses, S
                 feature_map=self.scattering(shape, number, self.frequency_length_scale, self.seed), **asked
             )
         return FrequencyFeatures(
-            feature_map=RandomFourierFeatures(shape, number, self.length_scale, self.seed), **asked
+            feature_map=RandomFourierFeatures(
+                shape, number, self.frequency_length_scale or length_scale_of(shape), self.seed
+            ),
+            **asked,
         )
 
     @property
@@ -166,11 +164,6 @@ class FETAProConfig(SpatialFlags, ScatteringFlags, MomentFlags, CountsClasses, S
         return (
             ("frequency_batch_size",) if self.auxiliary == "none" else ("generator_batch_size", "num_auxiliary_images")
         )
-
-    @property
-    def length_scale(self) -> float:
-        """`--expert frequency_length_scale` with its default filled in: it grows with the distances between images."""
-        return self.frequency_length_scale or math.prod(self.image_shape) ** 0.5 / 4
 
     def check_facts(self, class_names: tuple[str, ...] | None) -> None:
         super().check_facts(class_names)
@@ -221,12 +214,8 @@ class FETAProConfig(SpatialFlags, ScatteringFlags, MomentFlags, CountsClasses, S
             )
         if self.auxiliary_features == "scattering":
             self.check_levels(self.image_shape)
-        multiple = 4 if self.auxiliary_features == "scattering" else 2
-        if self.num_frequency_features % multiple:
-            raise UsageError(
-                f"--num_frequency_features is {self.num_frequency_features}; give an even number (cosines and sines), "
-                "for scattering (wavelets and pixels) a multiple of 4."
-            )
+        kernels = 2 if self.auxiliary_features == "scattering" else 1
+        refuse_odd("num_frequency_features", self.num_frequency_features, kernels)
 
 
 METHODS = (

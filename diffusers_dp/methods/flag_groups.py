@@ -15,19 +15,12 @@ from .data_flags import DataFlags
 from .flag import SHARE, expert, flag, integers, named_numbers, split_list
 
 
-#: What a training row may be taught with.
-OBJECTIVES = ("edm", "ddpm")
-#: What may befall a training row: each keeps to its own image.
-AUGMENTATIONS = ("flip", "crop")
-ROWS_APART = "flip, crop, both or nothing: what mixes images (mixup, cutmix) would let one move gradients of others"
 #: What a flag says that holds a distribution of diffusion times.
 TIMES: dict[str, Any] = {
     "read": TimestepMixture.parse,
     "range": "intervals that cover 0 to 1000 in order, with positive weights whose sum is 1, such as "
     "0-200:0.05,200-800:0.9,800-1000:0.05",
 }
-#: How noise is drawn and added up.
-NOISES = ("float", "exact")
 #: Scales J and angles L of the wavelets: coefficients are 2^J times coarser than pixels. Recipes have no others.
 SCATTERING_LEVELS, SCATTERING_ANGLES = 2, 6
 SIGMA_MAX = 80.0  # where EDM's sampling begins, by the paper and by Diffusers' default
@@ -52,7 +45,7 @@ class PrivacyFlags:
         None,
         "'exact': sums and noise are whole numbers, and the receipt says proven; 'float': noise of floating-point "
         "numbers; unset: exact for methods without DP-SGD.",
-        choices=NOISES,
+        choices=("float", "exact"),
     )  # fmt: skip
     accountant: str = flag("pld", f"Who computes epsilon: {', '.join(ACCOUNTANTS)}.", rare=True, choices=ACCOUNTANTS)
     noise_multiplier: str = flag(
@@ -168,6 +161,20 @@ class NetworkFlags(LevelFlags, DataFlags):
             )
 
 
+def length_scale_of(image_shape: tuple[int, ...]) -> float:
+    """Default of a length scale of the pixels' kernel: it grows with the distances between images."""
+    return math.prod(image_shape) ** 0.5 / 4
+
+
+def refuse_odd(name: str, number: int, kernels: int) -> None:
+    """Raises `UsageError` where there are no cosines and sines of each kernel."""
+    if number % (2 * kernels):
+        raise UsageError(
+            f"--{name} is {number}; give an even number (cosines and sines) for each of {kernels} kernel(s), a "
+            f"multiple of {2 * kernels}."
+        )
+
+
 @dataclass
 class ScatteringFlags:
     """The wavelets."""
@@ -186,10 +193,10 @@ class ScatteringFlags:
         Args:
             length_scale (`float`, *optional*): Length scale of the pixels' kernel.
         """
-        size = math.prod(image_shape) ** 0.5
+        default = length_scale_of(image_shape)
         return ScatteringFeatures(
             image_shape, num_features, SCATTERING_LEVELS, SCATTERING_ANGLES,
-            self.scattering_length_scale or size / 2 ** (SCATTERING_LEVELS + 1), length_scale or size / 4, seed,
+            self.scattering_length_scale or default / 2 ** (SCATTERING_LEVELS - 1), length_scale or default, seed,
         )  # fmt: skip
 
     def check_levels(self, image_shape: tuple[int, ...]) -> None:
@@ -227,7 +234,7 @@ class ModelFlags(TimesOfRows):
         None,
         "'edm' (Karras et al. 2022) or 'ddpm' (noise prediction, 1,000 steps); unset: the pre-trained model's, else "
         "edm (dp_diffusion: ddpm).",
-        choices=OBJECTIVES,
+        choices=("edm", "ddpm"),
     )  # fmt: skip
     sigma_min: float = expert(
         0.002, "EDM's lowest noise level of sampling; a pre-trained pipeline keeps its own at 0.002.",
@@ -241,7 +248,8 @@ class ModelFlags(TimesOfRows):
         "",
         "What each draw of a training row undergoes by itself: flip (half of them) or crop (shifted by up to an "
         "eighth), or both.",
-        read=split_list, choices=AUGMENTATIONS, range=ROWS_APART,
+        read=split_list, choices=("flip", "crop"),
+        range="flip, crop, both or nothing: what mixes images (mixup, cutmix) would let one move gradients of others",
     )  # fmt: skip
 
     @property

@@ -9,10 +9,6 @@ from .flag_groups import NetworkFlags
 from .flags import OrdinaryTraining, TrainingConfig
 
 
-#: What `--generator` may be.
-GENERATORS = ("one_step", "residual")
-
-
 class OfImages(NetworkFlags, TrainingConfig):
     """Of a model that learns drawn images: what all measured rows have."""
 
@@ -30,7 +26,7 @@ class GeneratorFlags(OfImages):
         "one_step",
         "'one_step': a UNet that is called once, and released. 'residual': BigGAN-like; a diffusion model learns its "
         "images and is released.",
-        choices=GENERATORS,
+        choices=("one_step", "residual"),
     )  # fmt: skip
     generator_channels: int = expert(32, "Base channels of the residual generator.")
     num_generated_images: int = expert(20_000, "Images that the residual generator draws for the diffusion model.")

@@ -19,8 +19,6 @@ from .public_flags import LearnsPublicImages, PretrainingFlags, PublicDataFlags
 
 #: What `--train` may be, and whose it is.
 TRAINED = {"lora": "dp_lora", "attention": "dp_ldm", "all": "dp_ldm", "salient": "dp_sapf"}
-#: What `--base_overlap` may be.
-OVERLAPS = ("none", "unknown")
 #: Diffusion times in (0, 1) at which DP-SAPF looks at gradients, with noise of a public seed: early, half-way, late.
 SALIENCY_TIMES = (0.2, 0.5, 0.8)
 
@@ -41,7 +39,7 @@ class LatentFlags(TimesOfRows):
     base_overlap: str = flag(
         "unknown",
         "What you know about sensitive images among those that the pipeline learned from, for card and receipt.",
-        rare=True, choices=OVERLAPS,
+        rare=True, choices=("none", "unknown"),
     )  # fmt: skip
     train: str = flag(
         "lora",
@@ -87,11 +85,6 @@ class LatentConfig(LatentFlags, NewNetworkFlags, LearnsPublicImages):
         return repr((self.new_network, [getattr(self, each.name) for each in fields(LatentFlags)]))
 
     @property
-    def salient(self) -> "DPSAPFConfig | None":
-        """The same flags, where a noisy answer chooses layers."""
-        return None
-
-    @property
     def merges(self) -> bool:
         """Whether the release is a whole pipeline."""
         return self.merge or not self.has_adapters
@@ -114,7 +107,7 @@ class LatentConfig(LatentFlags, NewNetworkFlags, LearnsPublicImages):
     @property
     def new_network(self) -> dict[str, Any] | None:
         """The UNet that public images are to teach, as `models.unet.latent_unet` takes it."""
-        if not self.pretrains:
+        if not self.names_public_images:
             return None
         names = ("channels_per_level", "layers_per_block", "attention_sizes")
         return {name: getattr(self, name) for name in names}
@@ -135,10 +128,10 @@ class LatentConfig(LatentFlags, NewNetworkFlags, LearnsPublicImages):
             raise UsageError(f"--train {self.train} needs a package: pip install diffusers_dp[lora].")
         if self.train != "lora" and self.targets:
             raise UsageError(f"--lora_targets has no effect with --train {self.train}; leave one of them out.")
-        if not (self.pretrains or self.dry_run):
+        if not (self.names_public_images or self.dry_run):
             why = "needs --public_dataset_name or --public_data_dir, whose images teach a new network: give both."
             refuse_given(self, (PublicDataFlags, PretrainingFlags, NewNetworkFlags), why)
-        if self.pretrains and not self.merges:
+        if self.names_public_images and not self.merges:
             raise UsageError(
                 "Public images teach a new network, which nobody has to load adapters into: add --merge, or give "
                 "--train all."
@@ -173,17 +166,8 @@ class DPSAPFConfig(LatentConfig):
     train: str = "salient"
 
     @property
-    def salient(self) -> "DPSAPFConfig":
-        return self
-
-    @property
     def queries(self) -> tuple[Query, ...]:
-        return (self.saliency_query,)
-
-    @property
-    def saliency_query(self) -> MatrixSaliency:
-        """The query."""
-        return MatrixSaliency(num_chosen=self.num_salient, **self.asked("saliency"))
+        return (MatrixSaliency(num_chosen=self.num_salient, **self.asked("saliency")),)
 
     @property
     def training_facts(self) -> dict[str, Any]:

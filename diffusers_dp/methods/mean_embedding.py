@@ -2,12 +2,10 @@
 """Mean embeddings: queries about features of the images, and a generator that is fitted to the noisy answers. The
 features make the method. No torch."""
 
-import math
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import ClassVar
 
-from ..errors import UsageError
 from ..queries.frequency import FrequencyFeatures, RandomFourierFeatures
 from ..queries.hermite import HermiteFeatures
 from ..queries.mean_features import FeatureMap, MeanFeatures, SecondMoments, StoppingFeatures1, StoppingFeatures2
@@ -15,7 +13,7 @@ from ..queries.perceptual import PerceptualFeatures
 from ..queries.query import Query
 from ..queries.tangent import TangentFeatures
 from .flag import expert, flag, numbers, split_list
-from .flag_groups import ScatteringFlags
+from .flag_groups import ScatteringFlags, length_scale_of, refuse_odd
 from .flags import CountsClasses, OrdinaryTraining
 from .generator_flags import GeneratorFlags
 from .method import SUM, Method
@@ -94,11 +92,7 @@ class FourierFlags:
         return 1
 
     def check(self) -> None:
-        if self.num_features % (2 * self.num_kernels):
-            raise UsageError(
-                f"--num_features is {self.num_features}; give an even number (cosines and sines) for each of "
-                f"{self.num_kernels} kernel(s), a multiple of {2 * self.num_kernels}."
-            )
+        refuse_odd("num_features", self.num_features, self.num_kernels)
 
 
 @dataclass
@@ -121,7 +115,7 @@ class DPMERFConfig(LengthScaleFlags, FourierFlags, MeanEmbeddingConfig):
 
     @property
     def feature_map(self) -> FeatureMap:
-        scale = self.length_scale or math.prod(self.image_shape) ** 0.5 / 4
+        scale = self.length_scale or length_scale_of(self.image_shape)
         return RandomFourierFeatures(self.image_shape, self.num_features, scale, self.seed)
 
     @property

@@ -14,10 +14,6 @@ from .method import DIFFUSION, DP_SGD, SAMPLED_SUM, Method
 from .public_flags import LearnsPublicImages, PretrainingFlags, PublicDataFlags
 
 
-#: What `--central_images` may be: DP-FETA's Algorithm 1, and its Algorithm 2.
-CENTRAL_IMAGES = ("mean", "mode")
-
-
 @dataclass
 class SpatialFlags(TrainingConfig):
     """The noisy central images, and the warm-up that learns from them."""
@@ -64,7 +60,7 @@ class PublicConfig(LearnsPublicImages, DiffusionConfig):
         return self.pretrained_model_name_or_path, self.pretrained_model_revision
 
     def check(self) -> None:
-        if not (self.pretrains or self.pretrained_model_name_or_path or self.dry_run):
+        if not (self.names_public_images or self.pretrained_model_name_or_path or self.dry_run):
             why = (
                 "needs --public_dataset_name or --public_data_dir, or in its place --pretrained_model_name_or_path: "
                 "without one of them there is no pre-training."
@@ -111,7 +107,7 @@ class SemanticConfig(PublicConfig):
             self.semantic_query.check_classes(len(class_names or ("",)), len(public))
 
     def check(self) -> None:
-        if self.semantic_query_network is not None and not (self.pretrains or self.dry_run):
+        if self.semantic_query_network is not None and not (self.names_public_images or self.dry_run):
             raise UsageError(
                 "--semantic_query_network chooses among public images, and there are none: add --public_dataset_name "
                 "or --public_data_dir."
@@ -140,7 +136,9 @@ class DPFETAConfig(SpatialFlags, PublicConfig):
     _argument_group_name = "central images (kind)"
 
     method: ClassVar[str] = "dp_feta"
-    central_images: str = flag("mean", f"Central images: one of {' | '.join(CENTRAL_IMAGES)}.", choices=CENTRAL_IMAGES)
+    central_images: str = flag(
+        "mean", "Central images: DP-FETA's Algorithm 1, or its Algorithm 2.", choices=("mean", "mode")
+    )
     mix_public_images: bool = flag(
         False,
         "Pre-train on central and public images as one set, for --public_steps; public images have no label there.",
@@ -174,7 +172,7 @@ class DPFETAConfig(SpatialFlags, PublicConfig):
         return ("central_images", "mix_public_images", *spatial)
 
     def check(self) -> None:
-        if self.mix_public_images and not (self.pretrains or self.dry_run):
+        if self.mix_public_images and not (self.names_public_images or self.dry_run):
             raise UsageError(
                 "--mix_public_images needs --public_dataset_name or --public_data_dir, whose images are mixed with "
                 "the central ones."

@@ -16,7 +16,6 @@ from .generator_flags import ResultFlags
 from .method import SUM, Method
 
 
-BALANCES = ("uniform", "released")  # as `sample --class_balance` has them
 #: Most values of an answer about covariances, of all classes, and most values of all waves.
 MOST_VALUES, MOST_WAVE_VALUES = 5_000_000, 200_000_000
 #: What each query about moments may spend of what all of them may.
@@ -168,7 +167,9 @@ class MomentsConfig(MomentFlags, ResultFlags):
     query_defaults: ClassVar[dict[str, dict[str, float]]] = {"network_means": {"budget_share": 0.2}}
     images_per_class: int = flag(1000, "Images of each class in the release, or their mean number.")
     class_balance: str = flag(
-        "uniform", "As many images of each class, or in the shares of the noisy counts.", choices=BALANCES
+        "uniform",
+        "As many images of each class, or in the shares of the noisy counts.",
+        choices=("uniform", "released"),
     )
     matched_networks: int = flag(
         0, "Random networks whose mean features of a class, by one more query, drawn images are moved to; 0: none.",
@@ -214,7 +215,7 @@ class MomentsConfig(MomentFlags, ResultFlags):
         return super().training_facts | self.moment_facts
 
     def check_facts(self, class_names: tuple[str, ...] | None) -> None:
-        if class_names is None and self.class_balance != BALANCES[0]:
+        if class_names is None and self.class_balance == "released":
             raise UsageError(f"--class_balance {self.class_balance} needs images with classes; leave it out.")
         self.check_parts(class_names)
 

@@ -17,12 +17,8 @@ from .method import SUM, Method
 from .public_flags import PublicDataFlags
 
 
-#: What `--generator` may be.
-PROPOSERS = ("text", "public_images", "pipeline")
 #: Classes of the embedded digits, and the letters of a class that is written where no `--generator` is given.
 DIGITS, LETTERS = "0123456789", 2
-#: What `--embedding` may be.
-EMBEDDINGS_OF_VOTES = ("pixels", "network")
 #: What `--variations` may name; `models.variations` has them.
 VARIATION_NAMES = ("affine", "elastic", "stroke", "contrast", "brightness", "flip")
 
@@ -41,7 +37,7 @@ class PrivateEvolutionConfig(ResultFlags, PublicDataFlags):
         None,
         "Who proposes candidates: names of classes in fonts (text), changes of public images, or a public diffusion "
         "model (pipeline); unset: text, of letters and digits alone.",
-        choices=PROPOSERS,
+        choices=("text", "public_images", "pipeline"),
     )  # fmt: skip
     candidates_per_class: int = flag(500, "Candidates of each class in a generation.")
     variation_strengths: str = flag(
@@ -54,7 +50,7 @@ class PrivateEvolutionConfig(ResultFlags, PublicDataFlags):
     images_per_class: int | None = flag(None, "Images of each class in the release; unset: --candidates_per_class.")
     embedding: str = flag(
         "pixels", "'pixels': averaged over squares; 'network': what a public network sees.",
-        choices=EMBEDDINGS_OF_VOTES,
+        choices=("pixels", "network"),
     )  # fmt: skip
     embedding_pool: ClassVar[int] = 2  # side length of such a square in pixels
     embedding_network: str | None = flag(

@@ -11,7 +11,6 @@ from .flags import DPSGDConfig
 from .method import DP_SGD, Method
 
 
-MATCHED_LAYERS = ("all", "last")
 IMAGE_MOMENTUM = 0.5  # of plain gradient descent of the images, as published
 GROUPS = 8  # of the group normalisation, as `models.private_set` has them
 
@@ -27,7 +26,7 @@ class PSGConfig(DPSGDConfig):
     matched_layers: str = flag(
         "all",
         "Layers of the random networks whose gradients are matched; the last one's have few numbers, and less noise.",
-        choices=MATCHED_LAYERS,
+        choices=("all", "last"),
     )  # fmt: skip
     image_optimizer: str = expert(
         "adam", f"Optimizer of the images; sgd has a momentum of {IMAGE_MOMENTUM:g}, as published.",

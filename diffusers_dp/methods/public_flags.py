@@ -87,14 +87,9 @@ class LearnsPublicImages(PublicDataFlags, PretrainingFlags, TimesOfRows, DPSGDCo
     """Of a model that may learn from public images before DP-SGD."""
 
     @property
-    def pretrains(self) -> bool:
-        """Whether public images are named, to learn from before the sensitive ones."""
-        return self.names_public_images
-
-    @property
     def public_training(self) -> PublicTraining | None:
         """What the model learns from public images, where flags name some."""
-        if not self.pretrains:
+        if not self.names_public_images:
             return None
         mixture = self.public_timestep_mixture
         return PublicTraining(

@@ -56,7 +56,7 @@ class NoisyMoments:
 
         Args:
             num_images (`int`): Images of all classes together.
-            class_balance (`str`): One of `methods.moments.BALANCES`.
+            class_balance (`str`): See `--class_balance`.
             seed (`int`): Public.
 
         Returns:
