@@ -22,9 +22,8 @@ class DatasetSource(ImageSource):
     """A dataset that `datasets` can load and whose columns have declared types: a Hub id or a local folder of Parquet,
     or a `save_to_disk` folder."""
 
-    def __init__(self, dataset_name: str, data: DataSource, loaded: Any = None):
-        """`loaded` is the split `train`, a `datasets.Dataset`, where another reader read it."""
-        self.data, self._loaded = data, loaded
+    def __init__(self, dataset_name: str, data: DataSource):
+        self.data = data
         self.ids = "row" if data.id_column is None else "column"
         self.path = Path(os.path.expanduser(dataset_name))
         self.dataset_name = str(self.path) if self.path.exists() else dataset_name
@@ -34,17 +33,14 @@ class DatasetSource(ImageSource):
         self._features: Any = None
         self._files: list[str] = []
         self._split = data.train_split  # as the data set calls it
-        if data.is_untrusted and loaded is None:
+        if data.is_untrusted:
             check_folder(self.path, "dataset_name")
             if self._saved:
                 raise UsageError(
                     f"{dataset_name} holds arrow files; write parquet, by to_parquet.", field="dataset_name"
                 )
         with _quiet(), _refuse(data):
-            if loaded is not None:
-                self._found_split(["train"])
-                self._rows, self._features = len(loaded), loaded.features
-            elif self._saved:
+            if self._saved:
                 dataset = self._load(Path())
                 self._rows, self._features = len(dataset), dataset.features
                 self._files = [file["filename"] for file in dataset.cache_files]
@@ -172,8 +168,6 @@ class DatasetSource(ImageSource):
     def _load(self, cache_dir: Path) -> Any:
         import datasets
 
-        if self._loaded is not None:
-            return self._loaded
         if not self._saved:
             return datasets.load_dataset(
                 name=self.data.dataset_config_name,

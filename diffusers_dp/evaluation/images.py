@@ -13,7 +13,6 @@ import numpy as np
 from PIL import Image
 from tqdm.auto import tqdm
 
-from ..data.dataset_source import DatasetSource
 from ..data.decoding import MAX_IMAGE_PIXELS, Encoded, ValueRange, decode_as_it_is, decode_image
 from ..data.records import Id
 from ..data.source import DataSource, ImageSource
@@ -21,10 +20,8 @@ from ..data.sources import DigitsSource, open_source
 from ..errors import UsageError, fields_named
 from ..methods.flag import split_list
 from ..randomness.keyed_hash import digests_of, is_held_out
-from ..release.allow_list import dataset_index
 from ..release.components import LARGEST_SIDE
 from ..release.hub import fetch_snapshot
-from ..release.image_tables import load_images
 from .folders import split_folder
 
 
@@ -210,8 +207,6 @@ class Source:
             own_files=self.flag != "--real", is_untrusted=self.is_untrusted, unit_column=self.unit_column,
             key_column=self.key_column,
         )  # fmt: skip
-        if dataset_index(folder) is not None:
-            return DatasetSource(self.name, data, load_images(self.name, folder))
         data = replace(
             data, image_column=self.image_column or known.get("image_column", "image"),
             label_column=self.label_column or known.get("label_column"),
