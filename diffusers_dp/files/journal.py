@@ -5,7 +5,9 @@ No torch."""
 import json
 import os
 import shutil
-from collections.abc import Iterable
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -127,18 +129,23 @@ def sync_tree(folder: Path) -> None:
         sync_folder(path)  # the same call syncs a file that is open for reading
 
 
-def remove_leftovers(folder: Path, prefix: str, made: str) -> None:
-    """Removes temporary folders that starts killed before [`put_in_place`] left in `folder`.
+@contextmanager
+def written_whole(place: Path, mode: int = 0o777) -> Iterator[Path]:
+    """Yields an empty folder to fill. It then takes its place, atomically even across a power cut; an earlier folder
+    there is replaced.
 
-    Only removes folders whose entries are all written by a run; others with this prefix belong to somebody else.
-
-    Args:
-        prefix (`str`): Prefix of the temporary folders' names.
-        made (`str`): Name of the finished folder.
+    What killed starts left beside it goes: temporary folders whose entries are all written by a run. Others with their
+    prefix belong to somebody else.
     """
-    for leftover in folder.glob(f"{prefix}*"):
-        if leftover.is_dir() and {path.name for path in leftover.iterdir()} <= {"saved", "previous", made}:
+    prefix = f".{place.name}-"
+    for leftover in place.parent.glob(f"{prefix}*"):
+        if leftover.is_dir() and {path.name for path in leftover.iterdir()} <= {"previous", place.name}:
             shutil.rmtree(leftover)
+    with tempfile.TemporaryDirectory(dir=place.parent, prefix=prefix) as temporary:
+        made = Path(temporary, place.name)
+        made.mkdir(mode)
+        yield made
+        put_in_place(made, place)
 
 
 def put_in_place(made: Path, place: Path) -> None:

@@ -4,7 +4,6 @@
 import json
 import math
 import shutil
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -14,7 +13,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from ..files.canonical import canonical_json
 from ..pipelines import DPImagePipeline, pipeline_dp_image
-from .allow_list import COMPONENT_FILES, PIPELINE_FILES
+from .allow_list import PIPELINE_FILES
 from .cards import release_card
 
 
@@ -58,17 +57,11 @@ class PipelineArtefact:
         self.pipeline, self.samples = pipeline, samples
 
     def save(self, release: Path) -> None:
-        with tempfile.TemporaryDirectory(dir=release.parent) as saved:
-            self.pipeline.save_pretrained(saved)
-            for name in COMPONENT_FILES:
-                (release / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(Path(saved, name), release / name)
-            index = json.loads(Path(saved, "model_index.json").read_text())
-        write_text(release / "model_index.json", canonical_json(index))
+        self.pipeline.save_pretrained(release)
+        for config in (release / "model_index.json", release / "unet" / "config.json"):
+            write_text(config, canonical_json(without_path(config)))
         shutil.copyfile(pipeline_dp_image.__file__, release / "pipeline.py")
         self.samples.save(release / "samples.png")
-        config = release / "unet" / "config.json"
-        write_text(config, canonical_json(without_path(config)))
 
     def card(self, receipt: dict[str, Any]) -> str:
         labels = self.pipeline.config.id2label

@@ -1,24 +1,20 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """The public folder: an allow-list of files, built aside and moved into place atomically."""
 
-import hashlib
 import json
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
 from ..files.canonical import canonical_json
 from ..files.file_modes import give_ordinary_modes, public_files
-from ..files.journal import put_in_place, remove_leftovers, replace_file
+from ..files.journal import replace_file, written_whole
 from ..randomness.private_generator import EXACT_RNG_FACTS, RNG_FACTS
+from ..verify import PRIVACY_FIELDS, settled_digest
 from ..words import CARD_NAME, RECEIPT_NAME
 from .artefacts import Artefact, write_text
 from .hub import intact_receipt
 from .receipt import RunRecord, build_receipt, hash_release, is_exact
-
-
-UNFINISHED = ".release-"  # prefix of the name of an unfinished release
 
 
 @public_files()
@@ -40,41 +36,26 @@ def build_release(output_dir: str | Path, artefact: Artefact, record: RunRecord)
         UsageError: The method has no guarantee, or the run has none.
         RuntimeError: The artefact saved other files than it lists.
     """
-    output_dir = Path(output_dir)
-    remove_leftovers(output_dir, UNFINISHED, "release")
-    with tempfile.TemporaryDirectory(dir=output_dir, prefix=UNFINISHED) as temporary:
-        release = Path(temporary, "release")
-        release.mkdir()
+    with written_whole(Path(output_dir, "release")) as release:
         artefact.save(release)
         saved = {path.relative_to(release).as_posix() for path in release.rglob("*") if path.is_file()}
         if saved != set(artefact.files):
             raise RuntimeError(f"A release of these files was not made: {sorted(saved ^ set(artefact.files))}.")
         rng = EXACT_RNG_FACTS if is_exact(record.ledger) else RNG_FACTS
         receipt = build_receipt(record, files=hash_release(release), rng=rng)
-        content = canonical_json(receipt)
-        write_text(release / RECEIPT_NAME, content)
+        write_text(release / RECEIPT_NAME, canonical_json(receipt))
         index = json.loads((release / "model_index.json").read_text(encoding="utf-8"))
-        statement = privacy_statement(receipt, hashlib.sha256(content.encode()).hexdigest())
-        write_text(release / "model_index.json", canonical_json({**index, "privacy": statement}))
+        write_text(release / "model_index.json", canonical_json({**index, "privacy": privacy_statement(receipt)}))
         write_text(release / CARD_NAME, f"{artefact.card(receipt)}\n")
-
         give_ordinary_modes(release)
-        put_in_place(release, output_dir / "release")
-    return output_dir / "release"
+    return Path(output_dir, "release")
 
 
-def privacy_statement(receipt: dict[str, Any], receipt_sha256: str) -> dict[str, Any]:
+def privacy_statement(receipt: dict[str, Any]) -> dict[str, Any]:
     """Builds the privacy field of `model_index.json`: the run accountant's claim, and the hash of the receipt."""
-    accountant = receipt["accountant"]
-    return {
-        "epsilon": receipt["claimed_epsilon"][accountant]["epsilon"],
-        "delta": receipt["delta"],
-        "accountant": accountant,
-        "adjacency": receipt["adjacency"],
-        "unit_of_privacy": receipt["unit_of_privacy"],
-        "status": receipt["status"],
-        "receipt_sha256": receipt_sha256,
-    }
+    claim = receipt["claimed_epsilon"][receipt["accountant"]]["epsilon"]
+    stated = {name: receipt[name] for name in PRIVACY_FIELDS}
+    return {"epsilon": claim, **stated, "receipt_sha256": settled_digest(receipt)}
 
 
 def attach_audit(release: str | Path, summary: dict[str, Any]) -> None:

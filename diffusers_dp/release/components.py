@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 
 from ..errors import IntegrityError, first_line
 from ..files.untrusted_files import read_bounded, regular_size
@@ -30,7 +30,8 @@ UNET, EDM_SCHEDULERS, DDIM = "UNet2DModel", ("EDMDPMSolverMultistepScheduler", "
 SCHEDULERS = (*EDM_SCHEDULERS, DDIM)
 INDEX_KEYS = {"unet", "scheduler", "id2label", "patch_size", "privacy"}
 SCHEDULER_CONFIG, UNET_CONFIG, WEIGHTS = COMPONENT_FILES
-BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
+LOADED_FILES = ("model_index.json", *COMPONENT_FILES)
+FLOATS = ("F64", "F32", "F16", "BF16")
 LARGEST_SIDE, MOST_CLASSES = 4_096, 100_000
 MOST_JSON, MOST_HEADER, MOST_TENSORS, MOST_NOISE_LEVELS = 5_000_000, 5_000_000, 10_000, 100_000
 LONGEST_NAME = 1_000
@@ -223,7 +224,6 @@ def check_components(folder: Path, largest_side: int = LARGEST_SIDE, most_classe
     if channels % patch**2 or channels // patch**2 not in (1, 2, 3, 4):
         raise WrongModel(f"its network has {channels} channels, which are no image in patches of {patch}")
     names = None if rows is None else class_names_of(index.get("id2label") or {}, rows - 1)
-    _refuse_other_files(folder)
     check_schedule(schedule)
     return Components(names, config, kind, schedule, read_shapes(folder / WEIGHTS))
 
@@ -273,16 +273,13 @@ def quiet() -> Iterator[None]:
     from diffusers.utils import logging
     from transformers.utils import logging as transformers_logging
 
-    levels = [(each, each.get_verbosity()) for each in (logging, transformers_logging)]
-    for each, _ in levels:
-        each.set_verbosity_error()
-        each.disable_progress_bar()
-    try:
+    with contextlib.ExitStack() as before:
+        for each in (logging, transformers_logging):
+            before.callback(each.set_verbosity, each.get_verbosity())
+            before.callback(each.enable_progress_bar)
+            each.set_verbosity_error()
+            each.disable_progress_bar()
         yield
-    finally:
-        for each, level in levels:
-            each.set_verbosity(level)
-            each.enable_progress_bar()
 
 
 def load_whole(kind: Any, folder: Path) -> Any:
@@ -335,35 +332,30 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def read_shapes(path: Path, kinds: dict[str, int] = BYTES) -> dict[str, tuple[int, ...]]:
+def read_shapes(path: Path, kinds: Sequence[str] = FLOATS) -> dict[str, tuple[int, ...]]:
     """The shape of each tensor of a safetensors file, from its header alone. They fill the file, so that its size
     bounds them.
 
     Args:
         path (`Path`): Path of the file.
-        kinds (`dict[str, int]`): Types that its tensors may have, and the bytes of each number.
+        kinds (sequence of `str`): Types that its tensors may have.
 
     Raises:
         WrongModel: The file is not a safetensors file, or has too many tensors.
     """
     try:
-        size = regular_size(path)
+        regular_size(path)  # opening a pipe waits
         with open(path, "rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            if not length <= min(MOST_HEADER, size - 8):
+            if int.from_bytes(file.read(8), "little") > MOST_HEADER:
                 raise ValueError
-            header = json.loads(file.read(length))
-        header.pop("__metadata__", None)
-        shapes = {name: tuple(entry["shape"]) for name, entry in header.items()}
-        place = 0
-        for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
-            start, end = entry["data_offsets"]
-            if start != place or end - start != kinds[entry["dtype"]] * math.prod(shapes[name]):
-                raise ValueError
-            place = end
-        if not all(whole(side) for shape in shapes.values() for side in shape) or place != size - 8 - length:
+        with safe_open(path, "numpy") as tensors:
+            slices = {name: tensors.get_slice(name) for name in tensors.keys()}  # noqa: SIM118
+        shapes = {name: tuple(each.get_shape()) for name, each in slices.items()}
+        if any(0 in shape for shape in shapes.values()) or not all(
+            each.get_dtype() in kinds for each in slices.values()
+        ):
             raise ValueError
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+    except (OSError, ValueError, SafetensorError):
         raise WrongModel(f"it has no {path.name} that can be read") from None
     if len(shapes) > MOST_TENSORS:
         raise WrongModel(f"its weights are {len(shapes):,} tensors, and {MOST_TENSORS:,} is the most")
@@ -376,23 +368,10 @@ def class_names_of(id2label: dict[str, Any], count: int) -> tuple[str, ...]:
     if not set(id2label) <= numbers:
         raise WrongModel("its id2label names classes that it does not have")
     names = tuple(id2label.get(str(number), str(number)) for number in range(count))
-    if not all(isinstance(name, str) and len(name) <= LONGEST_NAME and _is_text(name) for name in names):
-        raise WrongModel("its id2label holds a name that is no text")
+    for name in names:  # JSON can contain halves of characters
+        if not isinstance(name, str) or len(name) > LONGEST_NAME or name != name.encode(errors="ignore").decode():
+            raise WrongModel("its id2label holds a name that is no text")
     return names
-
-
-def _is_text(name: str) -> bool:
-    """Tells whether the name can be written; JSON can contain lone surrogates."""
-    return not any("\ud800" <= character <= "\udfff" for character in name)
-
-
-def _refuse_other_files(folder: Path) -> None:
-    """Refuses other weights and configurations, because Diffusers prefers an index of shards if there is one."""
-    for place in {Path(file).parent for file in COMPONENT_FILES}:
-        for path in (folder / place).iterdir():
-            name = path.relative_to(folder).as_posix()
-            if name.endswith((".json", ".safetensors")) and name not in COMPONENT_FILES:
-                raise WrongModel(f"it holds {name[:LONGEST_NAME]}, which no release has")
 
 
 def whole(value: Any, least: int = 1) -> bool:

@@ -2,8 +2,6 @@
 """Releases of latent models: adapters with a reference to their base, or the whole pipeline."""
 
 import importlib.util
-import shutil
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,9 +51,7 @@ class LatentArtefact:
         index: dict[str, Any] = {"_class_name": ADAPTERS, "base": self.base.reference}
         if self.merge:
             merge_lora(self.denoiser.network)
-            with tempfile.TemporaryDirectory(dir=release.parent) as saved:
-                self.base.pipeline.save_pretrained(saved, safe_serialization=True, max_shard_size="100GB")
-                shutil.copytree(saved, release, dirs_exist_ok=True)
+            self.base.pipeline.save_pretrained(release, safe_serialization=True, max_shard_size="100GB")
             for config in release.rglob("*config.json"):
                 write_text(config, canonical_json(without_path(config)))
             index = without_path(release / "model_index.json")

@@ -11,7 +11,7 @@ import transformers
 
 from ..files.untrusted_files import is_own
 from .components import (
-    BYTES,
+    FLOATS,
     LARGEST_SIDE,
     WrongModel,
     build_empty,
@@ -27,7 +27,7 @@ TOKENIZERS = ("CLIPTokenizer", "CLIPTokenizerFast", "T5Tokenizer", "T5TokenizerF
 #: Numbers in a table of positions, which is no weight, where the weights are fewer.
 LEAST_POSITIONS = 2**22
 MOST_TOKENS = 4_096  # of a prompt
-BASE_BYTES = {**BYTES, "I64": 8, "I32": 4}  # of positions, which old text encoders hold as tensors
+OF_BASES = (*FLOATS, "I64", "I32")  # positions, which old text encoders hold as tensors
 
 
 def check_component(folder: Path, name: str, kind: str, root: Path) -> None:
@@ -56,7 +56,7 @@ def check_component(folder: Path, name: str, kind: str, root: Path) -> None:
     weights = list(place.glob("*.safetensors"))
     if not weights:
         raise WrongModel("it has no safetensors, and pickles are not loaded: save it again with safetensors")
-    shapes = {name: shape for path in weights for name, shape in read_shapes(path, BASE_BYTES).items()}
+    shapes = {name: shape for path in weights for name, shape in read_shapes(path, OF_BASES).items()}
     for path in place.glob("*.safetensors.index.json"):
         named = read_json(path).get("weight_map")
         if not isinstance(named, dict) or not all(place / str(file) in weights for file in named.values()):

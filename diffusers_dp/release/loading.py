@@ -3,6 +3,7 @@
 
 import logging
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -35,14 +36,15 @@ from .allow_list import (
 )
 from .components import (
     LARGEST_SIDE,
+    LOADED_FILES,
     MOST_CLASSES,
-    WRONG,
     WrongModel,
     check_components,
     check_model,
     class_names_of,
     read_json,
     refused,
+    these_alone,
     try_scheduler,
 )
 from .hub import fetch_release
@@ -121,12 +123,9 @@ class ModelRelease(Release):
 
         with refused(self.name):
             check_model(check_components(self.folder))
-        try:
-            return DPImagePipeline.from_pretrained(self.folder, **{**arguments, "use_safetensors": True})
-        except WRONG as error:
-            if arguments:  # they may be wrong, so the caller gets the error
-                raise
-            raise IntegrityError(f"'{self.name}' was not loaded: {type(error).__name__} in its files.") from None
+        # Arguments may be wrong: then the caller gets the error.
+        with these_alone(self.folder, LOADED_FILES) as place, nullcontext() if arguments else refused(self.name):
+            return DPImagePipeline.from_pretrained(place, **{**arguments, "use_safetensors": True})
 
     @property
     def image_shape(self) -> Shape:

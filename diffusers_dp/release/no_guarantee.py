@@ -4,16 +4,15 @@
 The folder is not a release, and functions that expect a release refuse it.
 """
 
-import tempfile
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError
-from ..files.journal import put_in_place, remove_leftovers
+from ..files.journal import written_whole
 from ..methods.method import Method
 from ..verify import without_guarantee
-from ..words import NO_GUARANTEE, WITHOUT
+from ..words import CARD_NAME, NO_GUARANTEE, WITHOUT
 
 
 if TYPE_CHECKING:
@@ -37,18 +36,12 @@ def save_without_guarantee(output_dir: str | Path, pipeline: "DPImagePipeline", 
     Returns:
         `Path`: Written folder.
     """
-    output_dir = Path(output_dir)
-    remove_leftovers(output_dir, f".{FOLDER}-", FOLDER)
     pipeline.register_to_config(privacy=PRIVACY)
-    with tempfile.TemporaryDirectory(dir=output_dir, prefix=f".{FOLDER}-") as temporary:
-        folder = Path(temporary, FOLDER)
-        folder.mkdir(mode=0o700)
+    with written_whole(Path(output_dir, FOLDER), mode=0o700) as folder:
         pipeline.save_pretrained(folder)
         card = files("diffusers_dp").joinpath("templates", "no_guarantee.md").read_text(encoding="utf-8")
-        card = card.format(without=WITHOUT, title=method.title)
-        (folder / "README.md").write_text(card, encoding="utf-8")
-        put_in_place(folder, output_dir / FOLDER)
-    return output_dir / FOLDER
+        (folder / CARD_NAME).write_text(card.format(without=WITHOUT, title=method.title), encoding="utf-8")
+    return Path(output_dir, FOLDER)
 
 
 def refuse_without_guarantee(folder: str | Path, flag: str, remedy: str) -> None:

@@ -14,7 +14,7 @@ from ..errors import DiffusersDPError, IntegrityError, UsageError
 from ..files.hub_errors import one_sentence
 from ..verify import card_agrees, settled_digest
 from ..words import NO_CARD, RECEIPT_NAME, SIGNATURE_NAME
-from .allow_list import CARD_AND_RECEIPT, OPTIONAL_FILES, RELEASE_FILES
+from .allow_list import CARD_AND_RECEIPT, OPTIONAL_FILES
 from .hub import verify_here
 from .loading import release_in
 from .signing import signature_fits
@@ -147,22 +147,6 @@ def push_folder(
             repo_id, operations, commit_message="Release, with its privacy receipt", repo_type=repo_type, token=True
         )
     return str(address)
-
-
-def prepare_push(repo_id: str, *, private: bool, dry_run: bool) -> None:
-    """Prepares the push of a training run with `--push_to_hub` before any image is read. A dry run prints the target;
-    a run checks early that the Hub will accept the push.
-
-    Raises:
-        UsageError: See `check_hub`.
-    """
-    check_hub(repo_id, name_alone=dry_run)
-    if dry_run:
-        visibility = "private" if private else "public"
-        print(
-            f"to {repo_id} ({visibility}) would go: {', '.join(RELEASE_FILES)} (or, in place of a pipeline's files, "
-            "those of images, or of an artefact of your own); nothing was sent"
-        )
 
 
 def push_finished(release: Path, repo_id: str, *, private: bool, files: Sequence[str] | None = None) -> str:

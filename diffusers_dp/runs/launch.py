@@ -13,7 +13,7 @@ from ..methods.config import load_config
 from ..methods.flags import TrainingConfig
 from ..methods.method import Method, load
 from ..methods.registry import METHODS
-from ..release.push import prepare_push
+from ..release.push import check_hub
 from .folder import RunFolder
 from .plan import Plan, plan_run
 
@@ -150,7 +150,7 @@ def _plan(config: TrainingConfig) -> tuple[PublicFacts, Plan]:
     plan = plan_run(config, facts)
     print(plan.table, flush=True)  # before torch is loaded, which takes seconds
     if config.push_to_hub:
-        prepare_push(config.hub_name, private=config.hub_private_repo, dry_run=config.dry_run)
+        check_hub(config.hub_name, name_alone=config.dry_run)
     if not config.dry_run:
         RunFolder(config.output_dir).refuse_another_run(resume=resume)
     return facts, plan

@@ -90,8 +90,8 @@ WITHOUT_GUARANTEE = (
     Fault(
         "a pipeline without guarantee is there for all to read",
         KIND,
-        "folder.mkdir(mode=0o700)",
-        "folder.mkdir()",
+        ", mode=0o700) as folder:",
+        ") as folder:",
         ("runs/test_no_guarantee.py::test_the_folder_is_its_owner_s_whatever_the_umask",),
     ),
     Fault(

@@ -38,7 +38,7 @@ def test_what_does_not_match_raises_or_warns_loudly(release, tampering, caplog, 
     with pytest.raises(IntegrityError, match=said):
         load_verified(release)
     monkeypatch.setattr(DPImagePipeline, "from_pretrained", lambda folder, **arguments: (folder, arguments))
-    assert load_verified(release, require_dp=False)[0] == release
+    assert load_verified(release, require_dp=False)[1] == {"use_safetensors": True}
     assert "NOT verified" in caplog.text and said in caplog.text
 
 

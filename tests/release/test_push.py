@@ -12,7 +12,7 @@ from diffusers_dp.errors import IntegrityError, UsageError
 from diffusers_dp.methods.config import load_config
 from diffusers_dp.release.allow_list import PIPELINE_FILES, RELEASE_FILES
 from diffusers_dp.release.build import attach_audit
-from diffusers_dp.release.push import files_to_push, prepare_push, push_release
+from diffusers_dp.release.push import check_hub, files_to_push, push_release
 from support.flags import FOLDER
 from support.hub_stand_in import OWNER, hub  # noqa: F401 (a fixture)
 from support.runs import write_images
@@ -126,14 +126,14 @@ class TestTrainingFlags:
     def config(self, *flags):
         return load_config(["--output_dir", "runs/mine", *flags])
 
-    def test_a_run_asks_the_hub_before_it_reads_an_image(self, hub, monkeypatch, capsys):  # noqa: F811
-        prepare_push("mine", private=False, dry_run=True)
-        assert hub.calls == [] and "to mine (public) would go: README.md" in capsys.readouterr().out
-        prepare_push("mine", private=False, dry_run=False)
+    def test_a_run_asks_the_hub_before_it_reads_an_image(self, hub, monkeypatch):  # noqa: F811
+        check_hub("mine", name_alone=True)
+        assert hub.calls == []
+        check_hub("mine")
         assert hub.calls == ["GET /api/whoami-v2"] and hub.repositories == {}
         monkeypatch.delenv("HF_TOKEN")
         with pytest.raises(UsageError, match="--hub_model_id mine needs a Hub token"):
-            prepare_push("mine", private=False, dry_run=False)
+            check_hub("mine")
 
     def test_a_whole_training_ends_on_the_hub(self, hub, script, tmp_path, capsys):  # noqa: F811
         flags = [*FOLDER, *write_images(tmp_path / "images"), "--output_dir", str(tmp_path / "run")]

@@ -90,11 +90,6 @@ def _without_a_tensor(release):
     save_file(tensors, release / WEIGHTS)
 
 
-def _shards(release):
-    index = {"metadata": {}, "weight_map": {"conv_in.weight": "other.safetensors"}}
-    (release / f"{WEIGHTS}.index.json").write_text(json.dumps(index))
-
-
 def _deep(release):
     (release / CONFIG).write_text('{"sample_size": ' + "[" * 900 + "]" * 900 + "}")
 
@@ -123,7 +118,6 @@ HOSTILE = {
     "a config of another class": (edit(CONFIG, _class_name="FluxTransformer2DModel"), "names another class"),
     "a schedule of another class": (edit(SCHEDULE, _class_name="StableDiffusionPipeline"), "names another class"),
     "a quantizer": (edit(CONFIG, quantization_config={"quant_method": "bitsandbytes"}), "asks for code or packages"),
-    "shards": (_shards, "which no release has"),
     # Sizes that the weights do not have.
     "many layers": (edit(CONFIG, layers_per_block=MANY), "layers_per_block in its configuration is 10000000"),
     "some more layers": (edit(CONFIG, layers_per_block=40), "room for"),
