@@ -5,7 +5,7 @@ resumed."""
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from .dp_classifier import reference_dp
 from .extractors import FeatureExtractor, PixelExtractor
 from .feature_cache import FeatureCache
 from .fidelity_report import FeatureSpace, measure_fid
-from .flags import MeasureFlags
+from .flags import EvaluationFlags
 from .images import ImageSet, hash_images
 from .measurement import Measurement
 from .model_selection import measure_model_selection
@@ -69,44 +69,39 @@ class Evaluator:
     public.
 
     Args:
-        flags (`MeasureFlags`): Settings of the measurements.
+        flags (`EvaluationFlags`): Settings of the measurements.
         choice (`Choice`): What is measured.
         folder (`Path`): Folder for features and finished steps; as private as the images.
-        sets (`dict[str, ImageSet]`): Image sets `synthetic`, `real training` and optionally `real test` and `public`,
-            of one shape and one label set.
-        seed (`int`, defaults to 0): Seed of all draws.
-        device (`str`, defaults to `"cpu"`): Device of networks.
+        sets (`dict[str, ImageSet]`): Image sets `synthetic`, `real training` and optionally `real test` and `real
+            validation`, of one shape and one label set.
+        seed (`int`): Seed of all draws.
+        device (`str`): Device of networks.
         networks (`dict[str, FeatureExtractor]`): Extractors by name that are not built here.
         pool (`WorkerPool`): Processes that share features and classifiers.
-        counted (`bool`, defaults to `False`): Whether the terminal may show the number of real images.
-        selection (`PrivateSelection`, *optional*): Real validation images that choose the classifiers' epochs;
-            defaults to synthetic ones.
-        dp_budget (`tuple[float, float]`, *optional*): Epsilon and delta of a classifier trained on real images with
-            DP-SGD.
+        features (`dict[str, ImageSet]`): Results of `warm_up_features`, for complexity.
         points (iterable of `tuple`): Earlier states of the released model: what determines their images, and a
             function that draws these.
-        features (`dict[str, ImageSet]`): Results of `warm_up_features`, for complexity.
+        dp_budget (`tuple[float, float]`, *optional*): Epsilon and delta of a classifier trained on real images with
+            DP-SGD.
 
     Attributes:
         confusion (`dict`): Counts `[true class][predicted class]` on the real test images, by classifier.
     """
 
-    flags: MeasureFlags
+    flags: EvaluationFlags
     choice: Choice
     folder: Path
     sets: Mapping[str, ImageSet]
-    seed: int = 0
-    device: str = "cpu"
-    networks: Mapping[str, FeatureExtractor] = field(default_factory=dict)
-    pool: WorkerPool = field(default_factory=WorkerPool)
-    counted: bool = False
-    selection: PrivateSelection | None = None
-    dp_budget: tuple[float, float] | None = None
-    points: Iterable[tuple[dict[str, Any], Callable[[], np.ndarray]]] = ()
-    features: Mapping[str, ImageSet] = field(default_factory=dict)
+    seed: int
+    device: str
+    networks: Mapping[str, FeatureExtractor]
+    pool: WorkerPool
+    features: Mapping[str, ImageSet]
+    points: Iterable[tuple[dict[str, Any], Callable[[], np.ndarray]]]
+    dp_budget: tuple[float, float] | None
 
     def __post_init__(self) -> None:
-        self.cache = FeatureCache(self.folder / "features", counted=self.counted, pool=self.pool)
+        self.cache = FeatureCache(self.folder / "features", counted=self.flags.real_is_public, pool=self.pool)
         self.steps = FinishedSteps(self.folder / "steps")
         self.confusion: dict[str, list[list[int]]] = {}
         self._extractors = dict(self.networks)
@@ -208,8 +203,8 @@ def utility(evaluator: Evaluator) -> list[Measurement]:
         "seeds": [evaluator.seed + i for i in range(flags.repetitions)], "ensemble": flags.ensemble,
         "epochs": flags.classifier_epochs, "cifar": flags.cifar_networks, "device": evaluator.device,
     }  # fmt: skip
-    if evaluator.selection is not None:  # one query to the validation images for all fits
-        fits = _choose_privately(evaluator, {"classifiers": names, "sizes": sizes, **common}, evaluator.selection)
+    if flags.selection == "private":  # one query to the validation images for all fits
+        fits = _choose_privately(evaluator, {"classifiers": names, "sizes": sizes, **common})
     else:
         trainings = [{"classifiers": [name], "sizes": [size], **common} for name in names for size in sizes]
         fits = _train(evaluator, "synthetic", trainings)
@@ -225,11 +220,12 @@ def utility(evaluator: Evaluator) -> list[Measurement]:
     return [Measurement(**fit["accuracy"]) for fit in fits]
 
 
-def _choose_privately(
-    evaluator: Evaluator, options: dict[str, Any], selection: PrivateSelection
-) -> list[dict[str, Any]]:
-    validation, budget = hash_images(selection.validation), [selection.epsilon, selection.delta]
-    key = {**evaluator.images, **options, "validation": validation, "budget": budget}
+def _choose_privately(evaluator: Evaluator, options: dict[str, Any]) -> list[dict[str, Any]]:
+    flags, validation = evaluator.flags, evaluator.sets["real validation"]
+    assert flags.selection_epsilon is not None and flags.delta is not None  # `check` looked
+    budget = [flags.selection_epsilon, flags.delta]
+    selection = PrivateSelection(validation, flags.selection_epsilon, flags.delta, flags.ledger)
+    key = {**evaluator.images, **options, "validation": hash_images(validation), "budget": budget}
     work = partial(_fit, evaluator.sets["synthetic"], evaluator.sets["real test"], {**options, "selection": selection})
     return evaluator.steps.get("utility", key, work)["fits"]
 

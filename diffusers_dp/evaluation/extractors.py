@@ -19,7 +19,6 @@ import torch
 from ..errors import UsageError
 from ..files.file_modes import public_files
 from ..files.untrusted_files import read_bounded
-from .flags import MeasureFlags
 
 
 INCEPTION_NAME = "inception-2015-12-05.pt"
@@ -76,22 +75,19 @@ class InceptionExtractor:
     bias out.)
 
     Args:
-        weights (`Path`, *optional*): Path of the file; by default it is found in torch's downloads, or downloaded.
         device (`str`, defaults to `"cpu"`): Device of the network.
         batch_size (`int`, defaults to 64): Number of images at a time.
 
     Raises:
-        UsageError: The file does not exist and cannot be downloaded, or it has another hash.
+        UsageError: The file is not among torch's downloads and cannot be downloaded, or it has another hash.
     """
 
     name = "inception"
     frechet_name = "FID"
 
-    def __init__(self, weights: Path | None = None, *, device: str = "cpu", batch_size: int = 64) -> None:
-        content = _read_inception(weights)
-        self._network = torch.jit.load(io.BytesIO(content), map_location=device).eval()
+    def __init__(self, device: str = "cpu", batch_size: int = 64) -> None:
+        self._network = torch.jit.load(io.BytesIO(_read_inception()), map_location=device).eval()
         self._device, self._batch_size = device, batch_size
-        self._made_by = weights, device, batch_size
         self.facts: dict[str, Any] = {
             "weights": INCEPTION_NAME,
             "weights_sha256": INCEPTION_SHA256,
@@ -102,7 +98,7 @@ class InceptionExtractor:
         }
 
     def __reduce__(self) -> Any:
-        return _loaded_once, self._made_by
+        return _loaded_once, (self._device, self._batch_size)
 
     def __call__(self, images: np.ndarray) -> np.ndarray:
         return in_batches(
@@ -116,19 +112,10 @@ class InceptionExtractor:
         return torch.from_numpy(_as_rgb(images)).to(self._device)
 
 
-@public_files()  # what is downloaded is shared by all who use that cache
-def load_networks(flags: MeasureFlags, device: str) -> dict[str, FeatureExtractor]:
-    """Loads the network of `--extractors` that was trained elsewhere; raises `UsageError` where weights are damaged or
-    not there."""
-    if "inception" not in (flags.extractors or ()):
-        return {}
-    return {"inception": InceptionExtractor(flags.inception_weights, device=device)}
-
-
 @functools.lru_cache(maxsize=1)
-def _loaded_once(weights: Path | None, device: str, batch_size: int) -> InceptionExtractor:
+def _loaded_once(device: str, batch_size: int) -> InceptionExtractor:
     """Loads an extractor that was sent to this process, once for all requests."""
-    return InceptionExtractor(weights, device=device, batch_size=batch_size)
+    return InceptionExtractor(device, batch_size)
 
 
 def in_batches(function: Callable[[np.ndarray], torch.Tensor], images: np.ndarray, batch_size: int) -> np.ndarray:
@@ -142,29 +129,24 @@ def _as_rgb(images: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(images.repeat(3, axis=1) if images.shape[1] == 1 else images)
 
 
-def _read_inception(weights: Path | None) -> bytes:
+@public_files()  # what is downloaded is shared by all who use that cache
+def _read_inception() -> bytes:
     """Reads the file, whose hash is checked before loading because TorchScript is a program."""
-    path = weights if weights is not None else Path(torch.hub.get_dir()) / "checkpoints" / INCEPTION_NAME
-    if weights is None and not path.is_file():
-        try:
+    path = Path(torch.hub.get_dir()) / "checkpoints" / INCEPTION_NAME
+    try:
+        if not path.is_file():
             path.parent.mkdir(parents=True, exist_ok=True)
             torch.hub.download_url_to_file(INCEPTION_URL, str(path), hash_prefix=INCEPTION_SHA256)
-        except (urllib.error.URLError, OSError, RuntimeError) as error:  # RuntimeError: the download has another hash
-            raise UsageError(
-                f"The Inception network could not be downloaded ({error}): fetch {INCEPTION_URL} on a machine with a "
-                "network and give the file by --inception_weights, or choose --extractors pixels."
-            ) from None
-    try:
         content = read_bounded(path, MOST_INCEPTION)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
+    except (urllib.error.URLError, OSError, RuntimeError, ValueError) as error:  # RuntimeError: another hash
         raise UsageError(
-            f"--inception_weights {path} cannot be read ({reason}): give the file that {INCEPTION_URL} holds."
+            f"The Inception network could not be downloaded or read ({error}): fetch {INCEPTION_URL} on a machine "
+            f"with a network and put it at {path}, or choose --extractors pixels."
         ) from None
     found = hashlib.sha256(content).hexdigest()
     if found != INCEPTION_SHA256:
         raise UsageError(
-            f"--inception_weights {path} is damaged or another file (sha256 {found[:12]}..., not "
-            f"{INCEPTION_SHA256[:12]}...): remove it and fetch {INCEPTION_URL} again."
+            f"{path} is damaged or another file (sha256 {found[:12]}..., not {INCEPTION_SHA256[:12]}...): remove it "
+            f"and fetch {INCEPTION_URL} again."
         )
     return content

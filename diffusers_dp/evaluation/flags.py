@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..accounting.ledger_file import check_dataset_id
-from ..data.decoding import MAX_IMAGE_PIXELS
 from ..errors import UsageError
 from ..methods.flag import flag
-from ..methods.grey_values import RANGE, WINDOW
+from ..methods.grey_values import RANGE
 from ..words import UNIT
 from .analyses import METRICS
 
@@ -67,11 +66,9 @@ class RealFlags:
     class_names: str | None = flag(
         None, "The label set, comma-separated; unset: that of the receipt, or of the ClassLabel."
     )
-    max_image_pixels: int = flag(MAX_IMAGE_PIXELS, "Images of more are not read, as in training.", at_most=2**40)
     value_range: str | None = flag(
         None, "Declared black and white of images with more than 8 bits: 0,4095; unset: as in training.", **RANGE
     )
-    window: str | None = flag(None, "The same as center,width: 40,400.", **WINDOW)
     resize: bool = flag(False, "Make images of other sizes and channels fit.")
     real_is_public: bool = flag(False, "The real images are public: nothing is marked.")
 
@@ -90,7 +87,6 @@ class MeasureFlags:
     extractors: Sequence[str] | None = flag(
         None, "Feature spaces; unset: pixels classifier, if they apply.", choices=EXTRACTORS
     )
-    inception_weights: Path | None = flag(None, "Unset: downloaded.", metavar="FILE")
     training_curve: bool = flag(False, "Fréchet distance of each state that the run of --model kept.")
     classifiers: Sequence[str] | None = flag(
         None, "Of utility; unset: logreg cnn, if there are labels.", choices=CLASSIFIERS

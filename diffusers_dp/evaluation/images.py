@@ -92,7 +92,6 @@ class Source:
         split_flag (`str`): The flag that names the split, for messages.
         facts (`dict`, *optional*): What the report says of the images, where that is not the name of the data set.
         counted (`bool`, defaults to `False`): Whether the terminal may show how many there are.
-        max_pixels (`int`): An image of more counts as one that cannot be read.
         value_range (`tuple[float, float]`, *optional*): As in `decode_image`.
         is_untrusted (`bool`, defaults to `False`): Whether somebody else made them: see `data.untrusted_tables`.
         trained_on (`dict`): What a receipt says of the images, which counts where flags say nothing: `class_names`,
@@ -109,7 +108,6 @@ class Source:
     split_flag: str = "--train_split"
     facts: dict[str, Any] | None = None
     counted: bool = False
-    max_pixels: int = MAX_IMAGE_PIXELS
     value_range: ValueRange | None = None
     is_untrusted: bool = False
     trained_on: dict[str, Any] = field(default_factory=dict)
@@ -188,7 +186,7 @@ class Source:
 
     def _decode(self, encoded: Encoded, shape: Shape | None = None) -> np.ndarray | None:
         """As training decodes. A declared range is that of the real images, so that others may have 8 bits, too."""
-        most = min(self.max_pixels, LARGEST_SIDE**2) if self.is_untrusted else self.max_pixels
+        most = min(MAX_IMAGE_PIXELS, LARGEST_SIDE**2) if self.is_untrusted else MAX_IMAGE_PIXELS
         for ends in (self.value_range,) if self.flag == "--real" else (self.value_range, None):
             image = decode_as_it_is(encoded, most, ends) if shape is None else decode_image(encoded, shape, most, ends)
             if image is not None:

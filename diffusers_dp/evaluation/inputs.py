@@ -74,10 +74,10 @@ class Inputs:
         self.flags, self.seed, self.release, self.facts, self.cache = flags, seed, release, facts, cache
         self.warnings: list[str] = []
         known = {} if facts is None else facts["trained_on"]
-        ends = range_of(flags.value_range, flags.window) or known.get("grey_range")
+        ends = range_of(flags.value_range, None) or known.get("grey_range")
         columns: Any = {
             "image_column": flags.image_column, "label_column": flags.label_column, "class_names": flags.class_names,
-            "max_pixels": flags.max_image_pixels, "value_range": None if ends is None else tuple(ends),
+            "value_range": None if ends is None else tuple(ends),
         }  # fmt: skip
         self.real = Source(
             "--real", flags.real, **columns, counted=flags.real_is_public, unit_column=flags.unit_column,

@@ -27,7 +27,7 @@ from .analyses import Known
 from .choice import Choice, choose
 from .classifier_features import DIMENSION
 from .evaluator import Evaluator
-from .extractors import FeatureExtractor, load_networks
+from .extractors import InceptionExtractor
 from .flags import EvaluationFlags
 from .images import ImageSet, with_classes_of
 from .inputs import Inputs, judged_facts
@@ -35,7 +35,6 @@ from .pictures import check_plotting
 from .report import PAGE_NAME, REPORT_NAME, Evaluation
 from .report_page import report_page
 from .summary import verdict
-from .utility import PrivateSelection
 from .warm_up_features import warm_up_features
 
 
@@ -69,24 +68,33 @@ def judge_images(
         UsageError, IntegrityError: Something cannot be evaluated; then nothing is written or counted.
     """
     check_plotting()
-    release, curve = _open_release(flags, drawing, device, base, curve_of)
+    release = None if flags.model is None else _open_release(flags.model, flags.publish_metrics, drawing, device, base)
     facts = judged_facts(flags, release)
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     with _folder(flags) as (folder, begun):
-        features = _features(flags, release, drawing.seed)
+        features, curve = {}, None
+        if release is not None and "complexity" in (flags.metrics or ["complexity"]):
+            features = warm_up_features(release.release.folder, release.release.image_shape, seed=drawing.seed)
+        if release is not None and flags.training_curve:
+            curve = curve_of(release.release.folder)
         inputs = Inputs(flags, drawing.seed, release, facts, folder / "cache")
         sets, choice, networks = _read(inputs, device, begun, pool)
         most = CURVE_IMAGES_OF_LARGE_FEATURES if choice.extractors[0] == "inception" else CURVE_IMAGES
         evaluator = Evaluator(
-            flags, choice, folder, sets, seed=drawing.seed, device=device, networks=networks, pool=pool,
-            counted=flags.real_is_public, selection=_selection(flags, sets), features=features,
+            flags, choice, folder, sets, drawing.seed, device, networks, pool, features,
             points=() if curve is None else curve(release, inputs.shape, most, pool),
             dp_budget=None if facts is None else (facts["epsilon_by_pld"], facts["delta"]),
         )  # fmt: skip
+        settings = {
+            **drawing.facts, **{name: getattr(flags, name) for name in SETTINGS}, "num_images": flags.num_judged,
+            "selection_delta": flags.delta, "test_split": inputs.test_split,
+            "trajectory_length": drawing.trajectory_length,
+            **{name: getattr(choice, name) for name in ("metrics", "extractors", "classifiers")},
+        }  # fmt: skip
         evaluation = Evaluation(
-            not flags.real_is_public, _settings(flags, drawing, inputs.test_split, choice), sets, facts,
-            evaluator.measurements(), evaluator.confusion, inputs.warnings + choice.warnings,
+            not flags.real_is_public, settings, sets, facts, evaluator.measurements(), evaluator.confusion,
+            inputs.warnings + choice.warnings,
         )  # fmt: skip
         write_json(evaluation.as_json(), folder / REPORT_NAME)
         write_text(report_page(evaluation), folder / PAGE_NAME)
@@ -97,26 +105,19 @@ def judge_images(
     print(f"Written to {folder / PAGE_NAME}; private data read: {'no' if flags.real_is_public else 'yes'}.")
 
 
-def _open_release(
-    flags: EvaluationFlags, drawing: Drawing, device: str, base: str | None,
-    curve_of: Callable[[Path], Callable[..., Any]],
-) -> tuple[Drawer | None, Callable[..., Any] | None]:  # fmt: skip
-    """Returns the verified release, if images are to be drawn, and its training curve, if that is asked for."""
-    if flags.model is None:
-        return None, None
-    folder = fetch_release(flags.model, flag="--model")
+def _open_release(model: str, publishes: bool, drawing: Drawing, device: str, base: str | None) -> Drawer:
+    folder = fetch_release(model, flag="--model")
     refuse_without_guarantee(
         folder, "--model", "where it is a pipeline, give images that were drawn from it as --images"
     )
-    if folder == Path(flags.model):
+    if folder == Path(model):
         recover(folder)
-    curve = curve_of(folder) if flags.training_curve else None
-    if flags.publish_metrics and not is_writable(folder):
+    if publishes and not is_writable(folder):
         raise UsageError(
             f"--model {folder} or the folder around it cannot be written; copy the release to a folder that can, or "
             "leave --publish_metrics out."
         )
-    return Drawer.of(flags.model, drawing, device, base), curve
+    return Drawer.of(model, drawing, device, base)
 
 
 @contextmanager
@@ -127,17 +128,14 @@ def _folder(flags: EvaluationFlags) -> Iterator[tuple[Path, Callable[[], None]]]
     if root is None:
         local = flags.model is not None and Path(flags.model).is_dir()
         root = Path(flags.model or "").resolve().parent if local else Path("runs", "evaluation")
-    parts = ("evaluation",) if flags.real_is_public else ("private", "unprotected", "evaluation")
-    folder = root.joinpath(*parts)
+    folder = root / ("evaluation" if flags.real_is_public else "private/unprotected/evaluation")
     made = next((path for path in (*reversed(folder.parents), folder) if not path.exists()), None)
     begun: list[bool] = []
     try:
         with public_files():
             root.mkdir(parents=True, exist_ok=True)
-        outer = [] if flags.real_is_public else [folder.parent.parent, folder.parent]
-        for path in (*outer, folder, *(folder / name for name in CACHES)):
-            path.mkdir(parents=True, exist_ok=True)
-            path.chmod(0o700)
+        for name in CACHES:
+            (folder / name).mkdir(parents=True, exist_ok=True)
         lock = os.open(folder, os.O_RDONLY)
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -176,14 +174,14 @@ def _count(flags: EvaluationFlags, release: Drawer | None) -> list[str]:
 
 def _read(
     inputs: Inputs, device: str, begun: Callable[[], None], pool: WorkerPool
-) -> tuple[dict[str, ImageSet], Choice, dict[str, FeatureExtractor]]:
+) -> tuple[dict[str, ImageSet], Choice, dict[str, InceptionExtractor]]:
     """All images, what is measured, and the networks for it.
 
     What can be refused is refused in this order: without a private image, before the evaluation is counted; with them,
     before an image is drawn or a network is fitted.
     """
     flags, release, synthetic = inputs.flags, inputs.release, inputs.synthetic()
-    networks = load_networks(flags, device)
+    networks = {"inception": InceptionExtractor(device)} if "inception" in (flags.extractors or ()) else {}
     known = Known(
         release.drawing.num_images if release else len(synthetic), synthetic.labels is not None,
         inputs.test_split is not None,
@@ -204,26 +202,3 @@ def _read(
         inputs.draw(pool)
         synthetic = inputs.synthetic()
     return inputs.matched(synthetic, sets), choice, networks
-
-
-def _settings(flags: EvaluationFlags, drawing: Drawing, test_split: str | None, choice: Choice) -> dict[str, Any]:
-    """The settings of the report, with what was found in the place of what was unset."""
-    return {
-        **drawing.facts, **{name: getattr(flags, name) for name in SETTINGS}, "num_images": flags.num_judged,
-        "selection_delta": flags.delta, "test_split": test_split, "trajectory_length": drawing.trajectory_length,
-        "metrics": choice.metrics, "extractors": choice.extractors, "classifiers": choice.classifiers,
-    }  # fmt: skip
-
-
-def _selection(flags: EvaluationFlags, sets: dict[str, ImageSet]) -> PrivateSelection | None:
-    if flags.selection != "private":
-        return None
-    assert flags.selection_epsilon is not None and flags.delta is not None  # `check` looked
-    return PrivateSelection(sets["real validation"], flags.selection_epsilon, flags.delta, flags.ledger)
-
-
-def _features(flags: EvaluationFlags, release: Drawer | None, seed: int) -> dict[str, ImageSet]:
-    """What the run of a local release learned from before DP-SGD, for complexity."""
-    if release is None or "complexity" not in (flags.metrics or ["complexity"]):
-        return {}
-    return warm_up_features(release.release.folder, release.release.image_shape, seed=seed)

@@ -6,9 +6,7 @@ and ranked twice: by accuracy on held-out synthetic images, and on real test ima
 """
 
 import functools
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,50 +27,35 @@ HIDDEN_UNITS = (8, 32, 128)
 CNN_WIDTHS = (4, 8, 16)
 
 
-@dataclass(frozen=True)
-class Ranking:
-    """Accuracies of the same models on synthetic and on real images, in per cent.
+def compare_rankings(
+    names: Sequence[str], synthetic: Sequence[float], real: Sequence[float], protocol: dict[str, Any]
+) -> list[Measurement]:
+    """Compares accuracies of the same models on synthetic and on real images, in per cent.
 
     Args:
-        names (`tuple[str, ...]`): Names of the models.
-        synthetic, real (`tuple[float, ...]`): Accuracies on held-out synthetic images, and on real test images.
+        names (sequence of `str`): Names of the models.
+        synthetic, real (sequences of `float`): Accuracies on held-out synthetic images, and on real test images.
+        protocol (`dict`): How the models were trained.
+
+    Returns:
+        `list[Measurement]`: Spearman's correlation, unless all models are equally good in one of the rankings. Whether
+            the model that is best on synthetic images (the first of equals, so that real images play no role) is best
+            on real ones, 1 or 0. And its regret: how many points it is below the best one there.
     """
-
-    names: tuple[str, ...]
-    synthetic: tuple[float, ...]
-    real: tuple[float, ...]
-
-    @property
-    def spearman(self) -> float:
-        """Rank correlation, in [-1, 1]; NaN if all models are equally good in one of the rankings."""
-        if len(set(self.synthetic)) == 1 or len(set(self.real)) == 1:
-            return math.nan
-        return float(spearmanr(self.synthetic, self.real).statistic)
-
-    @property
-    def chosen(self) -> int:
-        """Index of the best model by synthetic images; the first of equals, so that real images play no role."""
-        return int(np.argmax(self.synthetic))
-
-    @property
-    def regret(self) -> float:
-        """Cost of the choice: the best accuracy on real images minus that of the chosen model, in points, >= 0."""
-        return max(self.real) - self.real[self.chosen]
-
-    def measurements(self, protocol: dict[str, Any]) -> list[Measurement]:
-        """Returns Spearman's correlation if defined, whether the chosen model is the best one (1 or 0), and the
-        regret."""
-        facts = {
-            **protocol, "models": list(self.names), "accuracy_on_synthetic": list(self.synthetic),
-            "accuracy_on_real": list(self.real), "chosen_on_synthetic": self.names[self.chosen],
-        }  # fmt: skip
-        rows = [
-            Measurement("model selection: top-1 agrees", float(self.regret == 0), facts),
-            Measurement("model selection: regret", self.regret, {**facts, "unit": "percentage points"}),
-        ]
-        if math.isfinite(self.spearman):
-            rows.insert(0, Measurement("model selection: Spearman correlation", self.spearman, facts))
-        return rows
+    chosen = int(np.argmax(synthetic))
+    regret = max(real) - real[chosen]
+    facts = {
+        **protocol, "models": list(names), "accuracy_on_synthetic": list(synthetic), "accuracy_on_real": list(real),
+        "chosen_on_synthetic": names[chosen],
+    }  # fmt: skip
+    rows = [
+        Measurement("model selection: top-1 agrees", float(regret == 0), facts),
+        Measurement("model selection: regret", regret, {**facts, "unit": "percentage points"}),
+    ]
+    if len(set(synthetic)) > 1 and len(set(real)) > 1:
+        correlation = float(spearmanr(synthetic, real).statistic)
+        rows.insert(0, Measurement("model selection: Spearman correlation", correlation, facts))
+    return rows
 
 
 def measure_model_selection(
@@ -103,12 +86,11 @@ def measure_model_selection(
     work = functools.partial(_accuracies, train, (held_out, real_test))
     accuracies = list((pool or WorkerPool()).map(work, list(models.values())))
     on_synthetic, on_real = zip(*accuracies, strict=True)
-    ranking = Ranking(tuple(models), on_synthetic, on_real)
     protocol = {
         "num_train": len(train), "num_validation": len(held_out), "num_test": len(real_test), "seed": seed,
         "epochs": epochs, "selection": "last",
     }  # fmt: skip
-    return ranking.measurements(protocol)
+    return compare_rankings(list(models), on_synthetic, on_real, protocol)
 
 
 def candidates(

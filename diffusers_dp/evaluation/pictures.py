@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The pictures of a report: strips of images as PNG, and charts as SVG with the page's colours, light and dark.
+"""The pictures of a report: sample images as PNG, and charts as SVG with the page's colours, light and dark.
 
 Series differ in shape and in colours that most people can distinguish (Okabe and Ito); marks are explained above the
 chart. Needs matplotlib.
@@ -14,9 +14,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from PIL import Image
+import torch
 
 from ..errors import UsageError
+from ..release.dataset_release import DatasetArtefact
+from ..release.image_tables import to_png
+from .images import ImageSet
 from .measurement import Measurement
 from .report import Evaluation
 
@@ -24,7 +27,6 @@ from .report import Evaluation
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-IMAGES_PER_CLASS = 12
 WIDTH = 5.2  # inches: legible without zooming on a phone
 MOST_NAMES = 20  # classes whose cells are labelled
 INK, FAINT, REAL, SYNTHETIC = "#010203", "#040506", "#070809", "#0a0b0c"
@@ -65,16 +67,6 @@ class Chart:
     svg: str
 
 
-@dataclass(frozen=True)
-class Strip:
-    """Images in one row: name, `data:` URI of a PNG, text alternative, and number of images."""
-
-    name: str
-    uri: str
-    alt: str
-    count: int
-
-
 def check_plotting() -> None:
     """Checks for matplotlib before an evaluation, which would otherwise fail at its end.
 
@@ -87,30 +79,11 @@ def check_plotting() -> None:
         raise UsageError('The report needs matplotlib; pip install "diffusers_dp[plot]".') from None
 
 
-def build_samples(evaluation: Evaluation) -> list[Strip]:
-    """Shows the first synthetic images of each class, or of all without labels."""
-    synthetic = evaluation.image_sets["synthetic"]
-    groups = [("", synthetic.images, "synthetic images")]
-    if synthetic.labels is not None and synthetic.class_names is not None:
-        groups = [
-            (name, synthetic.images[synthetic.labels == i], f"synthetic images of class {name}")
-            for i, name in enumerate(synthetic.class_names)
-        ]
-    shown = [(name, images[:IMAGES_PER_CLASS], words) for name, images, words in groups if len(images)]
-    return [Strip(name, _strip(images), f"{len(images)} {words}", len(images)) for name, images, words in shown]
-
-
-def _strip(images: np.ndarray) -> str:
-    """Draws images `[n, C, H, W]` of uint8 side by side as the `data:` URI of a PNG, which the page magnifies."""
-    n, _, height, width = images.shape
-    rows = np.zeros((height, n * (width + 1) - 1, 4), dtype=np.uint8)  # transparent between the images
-    for i, image in enumerate(images):
-        place = slice(i * (width + 1), i * (width + 1) + width)
-        rows[:, place, :3] = image.transpose(1, 2, 0)  # repeats grey channels
-        rows[:, place, 3] = 255
-    file = io.BytesIO()
-    Image.fromarray(rows).save(file, format="png")
-    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
+def sample_picture(synthetic: ImageSet) -> str:
+    """Draws the first images of each class, or of all without labels, as the `data:` URI of a PNG."""
+    labels = None if synthetic.labels is None else torch.from_numpy(synthetic.labels)
+    grid = DatasetArtefact(torch.from_numpy(synthetic.images), labels, synthetic.class_names).sample_grid()
+    return f"data:image/png;base64,{base64.b64encode(to_png(grid)).decode()}"
 
 
 def build_charts(evaluation: Evaluation) -> list[Chart]:

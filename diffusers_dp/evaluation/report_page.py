@@ -7,7 +7,7 @@ from typing import Any
 from ..files.templates import render
 from .analyses import ANALYSES, BETTER
 from .measurement import Measurement, number, protocol_words
-from .pictures import build_charts, build_samples
+from .pictures import build_charts, sample_picture
 from .report import Evaluation
 from .summary import summary
 
@@ -28,7 +28,8 @@ def report_page(evaluation: Evaluation) -> str:
         groups.setdefault(ANALYSES[each.analysis].heading.format(**each.protocol), []).append(each)
     return render(
         "report.html", filters={"number": number, "name": _name}, evaluation=evaluation, facts=evaluation.as_json(),
-        summary=summary(evaluation), charts=build_charts(evaluation), samples=build_samples(evaluation),
+        summary=summary(evaluation), charts=build_charts(evaluation),
+        samples=sample_picture(evaluation.image_sets["synthetic"]),
         groups=[(title, *_rows(found)) for title, found in groups.items()],
         origins={name: _words(images.origin) for name, images in evaluation.image_sets.items()},
     )  # fmt: skip

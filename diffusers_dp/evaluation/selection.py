@@ -8,7 +8,7 @@ the data set in its ledger.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +70,7 @@ class ChoiceQuery(Query):
 
     @property
     def clip_norm(self) -> float:
-        return sensitivity_of(self.candidates)
+        return math.sqrt(self.candidates)
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -94,7 +94,7 @@ class PrivateChoice:
 
     chosen: tuple[int, ...]
     noisy_accuracies: tuple[tuple[float, ...], ...]
-    facts: dict[str, Any] = field(default_factory=dict)
+    facts: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -105,30 +105,34 @@ class PrivateSelection:
         validation (`ImageSet`): Labelled real images. Their declared number is public; unreadable images count for no
             candidate.
         epsilon, delta (`float`): Budget of the choice.
-        ledger_path (`Path`, *optional*): Ledger of the data set, `NAME.jsonl`, locked while it is written; in memory
-            by default.
+        ledger_path (`Path`): Ledger of the data set, `NAME.jsonl`, locked while it is written.
     """
 
     validation: ImageSet
     epsilon: float
     delta: float
-    ledger_path: Path | str | None = None
+    ledger_path: Path
 
-    def ledger(self, path: Path | str | None = None, others: Sequence[ReleaseRows] = ()) -> PrivacyLedger:
+    def ledger(self, path: Path | None = None, others: Sequence[ReleaseRows] = ()) -> PrivacyLedger:
         """Opens the ledger at `path`, or in memory beside the other releases."""
-        dataset_id = None if path is None else Path(path).stem
+        shape = list(self.validation.images.shape[1:])
         return PrivacyLedger(
             path, target_epsilon=self.epsilon, target_delta=self.delta, num_images=self.validation.public_size,
-            public_facts={
-                "image_shape": list(self.validation.images.shape[1:]), "use": "choice of classifiers' epochs",
-            },
-            unit_of_privacy=self.validation.unit_of_privacy, dataset_id=dataset_id,
-            release_id=None if dataset_id is None else CHOICE, others=others,
+            public_facts={"image_shape": shape, "use": "choice of classifiers' epochs"},
+            unit_of_privacy=self.validation.unit_of_privacy, dataset_id=None if path is None else path.stem,
+            release_id=None if path is None else CHOICE, others=others,
+        )  # fmt: skip
+
+    def releases(self) -> list[ReleaseRows]:
+        """All of the data set, a choice among them."""
+        return other_releases(
+            self.ledger_path, dataset_id=self.ledger_path.stem, release_id="",
+            unit_of_privacy=self.validation.unit_of_privacy,
         )  # fmt: skip
 
 
 def choose_privately(
-    groups: Sequence[Sequence[Predictor]], selection: PrivateSelection, subject: str | None = None
+    groups: Sequence[Sequence[Predictor]], selection: PrivateSelection, subject: str
 ) -> PrivateChoice:
     """Chooses one candidate of each group by one noisy sum over real validation images.
 
@@ -140,9 +144,8 @@ def choose_privately(
         groups (sequence of sequences of `Predictor`): Groups of candidates. Leave out groups of one, because their
             candidate costs privacy, too.
         selection (`PrivateSelection`): Validation images, budget and ledger.
-        subject (`str`, *optional*): What the candidates were made of and who is asked about them, in a word that the
-            same call has again: then it finds the answer that was given, kept in the folder `NAME` beside the ledger.
-            Without it none is kept.
+        subject (`str`): What the candidates were made of and who is asked about them, in a word that the same call has
+            again: then it finds the answer that was given, kept in the folder `NAME` beside the ledger.
 
     Raises:
         UsageError: There are no labels or no candidates; or as `check_choice`.
@@ -152,15 +155,12 @@ def choose_privately(
     if not candidates or not all(groups):
         raise UsageError("There is no epoch to choose from; leave out --selection private.")
     check_choice(selection, subject)
-    validation, ledger_path = selection.validation, selection.ledger_path
-    ledger = selection.ledger(ledger_path)
+    validation = selection.validation
+    ledger = selection.ledger(selection.ledger_path)
     try:
         _refuse_second_choice(selection, subject)  # checked again under the lock
         query = ChoiceQuery(candidates=len(candidates))
         noise_multiplier = ledger.asked[0].noise_multiplier if ledger.rows else ledger.calibrate(query.mechanism(), 1)
-        row = query.row(noise_multiplier)
-        asked = {"asked": subject, "candidates": len(candidates)}
-        answers = None if ledger_path is None or subject is None else _answers(ledger_path)
 
         def ask() -> dict[str, torch.Tensor]:
             counts = query.ask(
@@ -169,11 +169,11 @@ def choose_privately(
             )  # fmt: skip
             return {"noisy_counts": counts}
 
-        stored = ask() if answers is None else answers.ask(row, ledger, ask, **asked)
-        answer = stored["noisy_counts"]
+        answers, asked = _answers(selection.ledger_path), {"asked": subject, "candidates": len(candidates)}
+        answer = answers.ask(query.row(noise_multiplier), ledger, ask, **asked)["noisy_counts"]
         facts = {
             "epsilon": ledger.epsilon(), "delta": selection.delta, "noise_multiplier": noise_multiplier,
-            "sensitivity": sensitivity_of(len(candidates)), "unit_of_privacy": validation.unit_of_privacy,
+            "sensitivity": query.clip_norm, "unit_of_privacy": validation.unit_of_privacy,
             "epsilon_of_all_releases": ledger.epsilon_of_all_releases(),
             "candidates": len(candidates), "num_validation_images": validation.public_size, "statement": ONE_SUM,
         }  # fmt: skip
@@ -187,10 +187,10 @@ def choose_privately(
     )
 
 
-def _answers(ledger_path: Path | str) -> NoisyAnswers:
+def _answers(ledger_path: Path) -> NoisyAnswers:
     """Opens the store beside the ledger, in a folder that only its owner can read, because somebody who has the images
     could test the hash of the query."""
-    folder = Path(ledger_path).with_suffix("")
+    folder = ledger_path.with_suffix("")
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
@@ -198,7 +198,7 @@ def _answers(ledger_path: Path | str) -> NoisyAnswers:
     return NoisyAnswers(folder)
 
 
-def check_choice(selection: PrivateSelection, subject: str | None = None) -> None:
+def check_choice(selection: PrivateSelection, subject: str) -> None:
     """Refuses a choice that cannot be, before classifiers are trained in vain. See `choose_privately` for arguments.
 
     Raises:
@@ -206,50 +206,28 @@ def check_choice(selection: PrivateSelection, subject: str | None = None) -> Non
             leave nothing of a bound.
         IntegrityError: They protect another unit, or the ledger or the stored answer is damaged.
     """
-    path = selection.ledger_path
-    if path is not None and not _refuse_second_choice(selection, subject):
-        ledger = selection.ledger(others=_releases(path, selection.validation.unit_of_privacy))
-        ledger.calibrate(ChoiceQuery(candidates=1).mechanism(), 1)
+    if not _refuse_second_choice(selection, subject):
+        selection.ledger(others=selection.releases()).calibrate(ChoiceQuery(candidates=1).mechanism(), 1)
 
 
-def _releases(ledger_path: Path | str, unit_of_privacy: str) -> list[ReleaseRows]:
-    """All of the data set, a choice among them."""
-    path = Path(ledger_path)
-    return other_releases(path, dataset_id=path.stem, release_id="", unit_of_privacy=unit_of_privacy)
-
-
-def _refuse_second_choice(selection: PrivateSelection, subject: str | None) -> bool:
+def _refuse_second_choice(selection: PrivateSelection, subject: str) -> bool:
     """Whether the validation images have answered this query. Raises `UsageError` where it was another one."""
-    ledger_path = selection.ledger_path
-    if ledger_path is None:
+    if not any(release.header["release_id"] == CHOICE and release.rows for release in selection.releases()):
         return False
-    found = _releases(ledger_path, selection.validation.unit_of_privacy)
-    if not any(release.header["release_id"] == CHOICE and release.rows for release in found):
-        return False
-    kept = Path(ledger_path).with_suffix("") / CHOICE
-    asked = open_sealed(kept)[0]["query"]["asked"] if kept.is_dir() else None
-    if subject is None or asked != subject:
+    kept = selection.ledger_path.with_suffix("") / CHOICE
+    if not kept.is_dir() or open_sealed(kept)[0]["query"]["asked"] != subject:
         raise UsageError(
             "The validation images have answered before, and one choice takes their whole budget: choose on synthetic "
-            f"images, with --selection synthetic. (The ledger of their data set is {ledger_path}.)"
+            f"images, with --selection synthetic. (The ledger of their data set is {selection.ledger_path}.)"
         )
     return True
 
 
-def sensitivity_of(num_candidates: int) -> float:
-    """Computes the sensitivity: the L2 norm of one image's counts if every candidate is right about it."""
-    return math.sqrt(num_candidates)
-
-
 def _door_to(images: ImageSet, ledger: PrivacyLedger) -> SensitiveImages:
-    """A label outside the label set is a damaged record. Where no set is declared, each class that stands there has a
-    name."""
-    labels = required_labels(images)
-    names = images.class_names or [str(label) for label in range(int(labels.max(initial=0)) + 1)]
-    units = None if images.units is None else np.unique(images.units, return_inverse=True)[1]
+    """A label outside the label set is a damaged record."""
     return SensitiveImages(
-        images.images, labels, num_images=images.public_size, capacity=images.capacity,
-        image_shape=images.images.shape[1:], ledger=ledger, class_names=names, units=units,
+        images.images, required_labels(images), num_images=images.public_size, capacity=images.capacity,
+        image_shape=images.images.shape[1:], ledger=ledger, class_names=images.class_names, units=images.units,
         num_units=images.public_size,
     )  # fmt: skip
 

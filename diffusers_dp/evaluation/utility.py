@@ -140,7 +140,7 @@ def _query(synthetic: ImageSet, trainings: list[Any], selection: PrivateSelectio
     return hashlib.sha256(canonical_json(asked).encode()).hexdigest()
 
 
-def _choose(fitted: list[_Fit], selection: PrivateSelection, query: str | None) -> dict[str, Any]:
+def _choose(fitted: list[_Fit], selection: PrivateSelection, query: str) -> dict[str, Any]:
     """Sets each classifier to the epoch that one private query chose; returns the publishable facts."""
     several = [fit.classifier for fit in fitted if len(fit.classifier.candidates) > 1]
     groups = [[_Candidate(classifier, epoch) for epoch in classifier.candidates] for classifier in several]

@@ -61,7 +61,7 @@ class DatasetArtefact:
             labels = None if self.labels is None else self.labels[part].tolist()
             pictures = [to_png(_picture(image)) for image in self.images[part].cpu().numpy()]
             write_images(release / name, pictures, labels, self.class_names)
-        self._sample_grid().save(release / "samples.png")
+        self.sample_grid().save(release / "samples.png")
         index = {
             "_class_name": DATASET_CLASS, "class_names": self.class_names, "image_shape": list(self.images.shape[1:]),
             "num_images": len(self.images), "num_shards": self.num_shards,
@@ -75,12 +75,12 @@ class DatasetArtefact:
             num_images=number, purpose=self.purpose,
         )  # fmt: skip
 
-    def _sample_grid(self) -> Image.Image:
+    def sample_grid(self) -> Image.Image:
         """Arranges one row per class, or some rows without classes."""
         pictures = [_picture(image) for image in self.images[: 8 * IMAGES_PER_CLASS].cpu().numpy()]
         if self.labels is not None:
             found = [(self.labels == label).nonzero().squeeze(1) for label in range(len(self.class_names or ()))]
-            columns = max(1, min(IMAGES_PER_CLASS, *map(len, found)))
+            columns = min(IMAGES_PER_CLASS, *(len(own) for own in found if len(own)))
             rows = [[_picture(image) for image in self.images[own[:columns]].cpu().numpy()] for own in found]
             names = [name for name, row in zip(self.class_names or (), rows) if row]
             return grid_of([row for row in rows if row], names)

@@ -2,6 +2,7 @@
 """What cannot be measured: refused before anything takes long where it was asked for, else left out with a warning."""
 
 import pytest
+import torch
 
 from diffusers_dp import verify
 from diffusers_dp.data.sources import load_digits_split
@@ -23,7 +24,7 @@ def data(judged_data, monkeypatch):
     [
         (["--extractors", "classifier", "--metrics", "fid"], "needs 129 synthetic images, and there are 30"),
         (["--extractors", "classifier", "--training_curve"], "--training_curve needs 129 synthetic images"),
-        (["--extractors", "inception", "--inception_weights", "no.pt"], "--inception_weights no.pt cannot be read"),
+        (["--extractors", "inception"], "could not be downloaded or read"),
         (["--utility_sizes", "31"], "--utility_sizes asks for 31 of 30"),
         (["--test_split", "dev"], "'dev' does not exist"),
     ],
@@ -32,6 +33,7 @@ def test_what_is_asked_for_is_refused_before_an_evaluation_is_counted(
     release, data, capsys, flags, words, monkeypatch
 ):
     monkeypatch.setattr("diffusers_dp.runs.kept_states.kept_states", lambda folder: [])
+    monkeypatch.setattr(torch.hub, "get_dir", lambda: "/dev/null")
     said = refused(capsys, "--model", release, "--real", data / "real", "--num_images", 30, *flags)
     assert words in said and verify.verify(release)[0]["private_evaluations"] == 0
     assert not (release.parent / "private").exists()

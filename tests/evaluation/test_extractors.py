@@ -43,12 +43,14 @@ class TinyInception(nn.Module):
 
 @pytest.fixture
 def tiny(tmp_path, monkeypatch):
-    """The file and the network in it."""
+    """The file among torch's downloads, and the network in it."""
     torch.manual_seed(0)
     network = TinyInception()
-    path = tmp_path / "tiny.pt"
+    path = tmp_path / "checkpoints" / INCEPTION_NAME
+    path.parent.mkdir()
     torch.jit.script(network).save(str(path))
     monkeypatch.setattr(extractors, "INCEPTION_SHA256", sha256(path))
+    monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path))
     return path, network
 
 
@@ -58,8 +60,8 @@ def sha256(path):
 
 class TestInception:
     def test_features_and_probabilities_are_the_networks(self, tiny):
-        path, network = tiny
-        extractor = InceptionExtractor(path, batch_size=2)
+        _, network = tiny
+        extractor = InceptionExtractor(batch_size=2)
         images = random_images()
         features = extractor(images)
         assert features.dtype == np.float32
@@ -69,7 +71,7 @@ class TestInception:
         np.testing.assert_allclose(extractor.probabilities(images), expected, rtol=1e-5)
 
     def test_its_facts_are_those_of_the_file(self, tiny):
-        extractor = InceptionExtractor(tiny[0])
+        extractor = InceptionExtractor()
         assert extractor.frechet_name == "FID" and extractor.facts["weights_sha256"] == sha256(tiny[0])
         assert extractor.facts["dimension"] == 3
         json.dumps(extractor.facts)
@@ -78,24 +80,23 @@ class TestInception:
         path, _ = tiny
         monkeypatch.setattr(torch.jit, "load", lambda *args, **kwargs: pytest.fail("loaded"))
         path.write_bytes(path.read_bytes()[:-1] + b"x")
-        with pytest.raises(UsageError, match="--inception_weights .* is damaged or another file"):
-            InceptionExtractor(path)
+        with pytest.raises(UsageError, match="is damaged or another file"):
+            InceptionExtractor()
 
     def test_what_is_downloaded_is_checked_and_kept(self, tiny, tmp_path, monkeypatch):
         path, _ = tiny
-        calls = []
+        calls, content = [], path.read_bytes()
+        path.unlink()
 
         def download(url, destination, hash_prefix):
             calls.append(hash_prefix)
             with open(destination, "wb") as file:
-                file.write(path.read_bytes())
+                file.write(content)
 
-        monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path / "hub"))
         monkeypatch.setattr(torch.hub, "download_url_to_file", download)
         for _ in range(2):
             InceptionExtractor()
         assert calls == [sha256(path)]
-        assert (tmp_path / "hub" / "checkpoints" / INCEPTION_NAME).is_file()
 
 
 def striped(count, seed=0):

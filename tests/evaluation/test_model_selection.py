@@ -3,21 +3,7 @@
 
 import pytest
 
-from diffusers_dp.data.sources import load_digits_split
-from diffusers_dp.evaluation.images import ImageSet
-from diffusers_dp.evaluation.model_selection import Ranking
-
-
-NAMES = ("a", "b", "c", "d")
-
-
-@pytest.fixture(scope="module")
-def digits():
-    return [ImageSet(*load_digits_split(train=train), tuple("0123456789")) for train in (True, False)]
-
-
-def values(rows):
-    return {row.metric.removeprefix("model selection: "): row.value for row in rows}
+from diffusers_dp.evaluation.model_selection import compare_rankings
 
 
 @pytest.mark.parametrize(
@@ -26,7 +12,7 @@ def values(rows):
     ids=["the same", "the reverse"],
 )
 def test_the_ranking(real, expected):
-    ranking = Ranking(NAMES, (50.0, 60.0, 70.0, 80.0), real)
-    names = ("Spearman correlation", "top-1 agrees", "regret")
-    assert values(ranking.measurements({})) == pytest.approx(dict(zip(names, expected, strict=True)))
-    assert ranking.names[ranking.chosen] == "d"
+    rows = compare_rankings("abcd", (50.0, 60.0, 70.0, 80.0), real, {})
+    assert [row.metric.split(": ")[1] for row in rows] == ["Spearman correlation", "top-1 agrees", "regret"]
+    assert [row.value for row in rows] == pytest.approx(expected)
+    assert rows[0].protocol["chosen_on_synthetic"] == "d"

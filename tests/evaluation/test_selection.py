@@ -5,6 +5,8 @@ import dataclasses
 import functools
 import json
 import math
+import tempfile
+from pathlib import Path
 
 import dp_accounting
 import numpy as np
@@ -56,15 +58,15 @@ GROUPS = ((wrong, right), (right_about_one_class, wrong, right, wrong))
 COUNTS = [0, 30, 10, 0, 30, 0]
 
 
-def choose(images=None, generator=None, query=None, **options):
+def choose(images=None, generator=None, query="ours", **options):
     with pytest.MonkeyPatch.context() as patch:
         if generator is not None:
             patch.setattr(sensitive, "PrivateGenerator", lambda exact: generator)
         return choose_privately(GROUPS, asked(images or validation(), **options), query)
 
 
-def asked(images, epsilon=EPSILON, delta=DELTA, ledger_path=None):
-    return PrivateSelection(images, epsilon, delta, ledger_path)
+def asked(images, ledger_path=None):
+    return PrivateSelection(images, EPSILON, DELTA, ledger_path or Path(tempfile.mkdtemp(), "scans.jsonl"))
 
 
 def test_a_candidate_is_right_about_an_image_by_itself():
@@ -239,7 +241,7 @@ def test_a_bound_of_the_data_set_holds_for_a_choice(tmp_path):
     train(full, dataset_epsilon=train(tmp_path / "alone.jsonl").epsilon_of_all_releases())
     for check in (check_choice, functools.partial(choose_privately, GROUPS)):
         with pytest.raises(UsageError, match="leaves nothing|uses up"):
-            check(asked(validation(), ledger_path=full))
+            check(asked(validation(), ledger_path=full), "ours")
 
 
 def of_patients():
@@ -262,25 +264,22 @@ def test_a_choice_has_the_unit_of_the_trainings(tmp_path):
     train(tmp_path / "images.jsonl")
     for check in (check_choice, functools.partial(choose_privately, GROUPS)):
         with pytest.raises(IntegrityError, match="their costs do not add up"):
-            check(asked(of_patients(), ledger_path=tmp_path / "images.jsonl"))
+            check(asked(of_patients(), ledger_path=tmp_path / "images.jsonl"), "ours")
 
 
 def test_a_second_choice_finds_nothing_left(tmp_path):
     choose(ledger_path=tmp_path / "ledger.jsonl")
     with pytest.raises(UsageError, match="have answered before"):
-        choose(ledger_path=tmp_path / "ledger.jsonl")
+        choose(ledger_path=tmp_path / "ledger.jsonl", query="another")
 
 
 def test_the_answer_is_stored_at_once_and_found_by_its_query(tmp_path, monkeypatch):
     path = tmp_path / "ledgers" / "scans.jsonl"
-    first = choose(ledger_path=path, query="ours")
+    first = choose(ledger_path=path)
     assert path.parent.stat().st_mode & 0o777 == 0o700
     with monkeypatch.context() as patch:
         patch.setattr(SensitiveImages, "noisy_sum", None)
-        assert choose(ledger_path=path, query="ours") == first
-    for query in ("another", None):
-        with pytest.raises(UsageError, match="have answered before"):
-            choose(ledger_path=path, query=query)
+        assert choose(ledger_path=path) == first
     with pytest.raises(UsageError, match="candidates = 6"):
         choose_privately(GROUPS[:1], asked(validation(), ledger_path=path), "ours")
     assert len(path.read_text().splitlines()) == 2
@@ -296,7 +295,7 @@ def test_two_choices_at_once_are_one(tmp_path, monkeypatch):
         return asked(*args, **options)
 
     monkeypatch.setattr(SensitiveImages, "noisy_sum", another)
-    choose(ledger_path=path, query="ours")
+    choose(ledger_path=path)
     assert len(path.read_text().splitlines()) == 2
 
 

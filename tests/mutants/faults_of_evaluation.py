@@ -12,14 +12,14 @@ EVALUATION = (
     Fault(
         "a choice among many candidates pays for one",
         SELECTION,
-        "    return math.sqrt(num_candidates)",
-        "    return 1.0",
+        "        return math.sqrt(self.candidates)",
+        "        return 1.0",
         ("evaluation/test_selection.py::test_the_private_choice",),
     ),
     Fault(
         "validation images answer again and again",
         SELECTION,
-        "    if subject is None or asked != subject:",
+        '    if not kept.is_dir() or open_sealed(kept)[0]["query"]["asked"] != subject:',
         "    if False:",
         ("evaluation/test_selection.py::test_a_second_choice_finds_nothing_left",),
     ),

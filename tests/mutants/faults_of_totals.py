@@ -72,8 +72,8 @@ TOTALS = (
     Fault(
         "each image of a patient chooses",
         SELECTION,
-        "    units = None if images.units is None else np.unique(",
-        "    units = None if True else np.unique(",
+        " units=images.units,",
+        " units=None,",
         (f"{CHOICE}a_choice_has_the_unit_of_the_trainings",),
     ),
     Fault(
