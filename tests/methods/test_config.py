@@ -17,6 +17,10 @@ ALL_RECIPES = sorted((ROOT / "training/recipes").glob("*/*.yaml"))
 RECIPES = [path for path in ALL_RECIPES if not path.stem.startswith("folder_")]  # these name no data
 
 
+UNIT = "--dataset_name some/data --unit_column patient --num_train_images 30 --num_train_units 6".split()
+MOMENTS = ["--auxiliary_features", "moments"]
+
+
 @pytest.fixture(autouse=True)
 def nothing_written(tmp_path, monkeypatch):
     """Runs every test in an empty folder, and finds it without a run afterwards."""
@@ -80,12 +84,35 @@ def test_recipe_refusals(text, words):
         (["--mixed_precision", "fp16"], ["--mixed_precision", "fp16", "clipped", "bf16"]),
         (["--noise_bands", "4", "--target_epsilon", "inf"], ["--noise_bands 4", "--target_epsilon inf"]),
         (["--value_range", "0,inf"], ["--value_range"]),
+        (["--train_batch_size", "64", "--sample_rate", "0.1"], ["--sample_rate"]),
+        ([*UNIT, "--num_train_units", "31"], ["--num_train_units 31 is more than --num_train_images 30"]),
+        (["--max_physical_batch_size", "3", *UNIT], ["--max_images_per_unit 8 is more than"]),
+        (["--dataset_id", "scans"], ["--dataset_id needs --ledger_dir"]),
+        (["--curriculum", "mix", "--expert", "auxiliary=none"], ["--expert auxiliary=none"]),
+        ([*MOMENTS, "--noise_multiplier", "moments=5"], ["--noise_multiplier moments is about several"]),
+        ([*MOMENTS, "--curriculum", "frequency", "--noise_multiplier", "class_counts=10"], ["moments ask already"]),
         (["--train_data_dir", "b", "--class_names", "a,a"], ["--class_names"]),
     ],
 )
 def test_refusals_name_the_flag(argv, words):
     message = refusal(argv)
     assert all(word in message for word in words), message
+
+
+@pytest.mark.parametrize(
+    ("method", "flags", "words"),
+    [
+        ("psg", "--noise_bands 4", "--noise_bands cancels noise"),
+        ("psg", "--evaluation_reserve 0.1", "--evaluation_reserve is about a finished model"),
+        ("moments", "--num_parts 64 --num_frequencies 400 --class_names a,b,c --dry_run",
+         "coefficients in 3 classes have more than"),
+        ("gs_wgan", "--noise exact", "--noise exact has no proof for teachers"),
+        ("pate_gan", "--max_grad_norm 2", "--max_grad_norm has no effect with --aggregation votes"),
+    ],
+)  # fmt: skip
+def test_refusals_of_methods(method, flags, words):
+    with pytest.raises(UsageError, match=re.escape(words)):
+        load_config(flags.split(), CONFIGS[method])
 
 
 def test_command_line_replaces_the_recipe_s_other_way_to_say_it():

@@ -51,11 +51,6 @@ def test_each_row_is_one_of_what_its_image_can_become(operations, size, most, ke
     assert (counts - rows / len(options)).abs().max() < 5 * (rows / len(options)) ** 0.5
 
 
-def test_nothing_to_do_leaves_images_as_they_are():
-    images = torch.rand(3, 2, 8, 8)
-    assert torch.equal(augmented(images, []), images)
-
-
 @given(
     rows=st.integers(1, 6),
     other=st.integers(0, 5),
@@ -90,22 +85,6 @@ CASES = [
 
 
 @pytest.mark.parametrize(("make", "loss"), CASES)
-@pytest.mark.parametrize("noise_multiplicity", [1, 4])
-def test_one_image_moves_the_sum_by_the_clip_norm_at_most(make, loss, noise_multiplicity):
-    """Whatever it holds, and the bound is reached: its gradient is longer than that."""
-    denoiser, everybody = make(), [True] * 4
-    for value in (0.3, 1e3, -1e30, float("nan"), float("inf")):
-        images = torch.rand(4, 2, 8, 8, generator=torch.Generator().manual_seed(0)) * 2 - 1
-        images[2] = value
-        whole = gradient_sum(loss, denoiser, images, everybody, noise_multiplicity)
-        without = gradient_sum(loss, denoiser, images, [True, True, False, True], noise_multiplicity)
-        moved = (whole - without).norm().item()
-        assert moved <= 1e-3 * (1 + 1e-3)
-        if abs(value) <= 1e3:
-            assert moved > 1e-3 * (1 - 1e-3)
-
-
-@pytest.mark.parametrize(("make", "loss"), CASES)
 def test_the_gradient_of_an_image_does_not_depend_on_the_others(make, loss):
     """Image 0 counts alone: what lies in the other places changes nothing of its part, bit for bit."""
     denoiser, alone = make(), [True, False, False]
@@ -114,17 +93,3 @@ def test_the_gradient_of_an_image_does_not_depend_on_the_others(make, loss):
     others[1], others[2] = 1.0, -images[0]
     parts = [gradient_sum(loss, denoiser, x, alone, max_grad_norm=1e6) for x in (images, others)]
     assert torch.allclose(*parts, rtol=1e-5, atol=1e-8) and parts[0].norm() > 0
-
-
-@pytest.mark.parametrize(("make", "loss"), CASES)
-def test_the_draws_of_an_image_are_averaged_before_clipping(make, loss):
-    """K rows with flips, crops, steps and noise of their own are one vector: with a small clip norm the sum over a
-    single image has exactly that norm, and the mean's direction."""
-    denoiser, images = make(), torch.rand(1, 2, 8, 8, generator=torch.Generator().manual_seed(0))
-    clipped = gradient_sum(loss, denoiser, images, [True], 8, 1e-3)
-    free = gradient_sum(loss, denoiser, images, [True], 8, 1e9)
-    rows = images.repeat_interleave(8, 0)
-    mean = loss(denoiser, rows, torch.zeros(8, dtype=torch.long), PrivateGenerator(KEY)).mean()
-    expected = torch.autograd.grad(mean, list(denoiser.parameters()))
-    torch.testing.assert_close(free, torch.cat([part.flatten() for part in expected]), rtol=1e-3, atol=1e-5)
-    torch.testing.assert_close(clipped, free * 1e-3 / free.norm(), rtol=1e-3, atol=1e-8)

@@ -117,8 +117,8 @@ RESUMED = (
     Fault(
         "the saliency of one base chooses layers of another",
         "training/train_dp_ldm.py",
-        'replace(salient.saliency_query, base_sha256=run.base.origin["files_sha256"])',
-        "replace(salient.saliency_query)",
+        'replace(query, base_sha256=run.base.origin["files_sha256"])',
+        "replace(query)",
         (f"{AGAIN}a_latent_run_goes_on_with_its_base",),
     ),
     Fault(

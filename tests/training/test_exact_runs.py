@@ -108,9 +108,3 @@ def test_the_pre_flight_tries_whole_numbers(script, tmp_path):
     flags.remove("--skip_preflight")
     script.main(flags)
     assert receipt_of(tmp_path / "run")["status"] == "proven"
-
-
-def test_what_has_no_proof_to_the_bit_is_refused(script, tmp_path):
-    with pytest.raises(UsageError, match="--target_epsilon inf"):
-        script.main(run_flags(tmp_path, "--target_epsilon", "inf", "--accountant", "pld"))
-    assert not (tmp_path / "run").exists()

@@ -8,14 +8,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 from diffusers import DDIMScheduler
-from safetensors.torch import load_file
 
 from diffusers_dp import load_verified
 from diffusers_dp.data.public_images import PublicImages
 from diffusers_dp.errors import IntegrityError, UsageError
 from diffusers_dp.methods.method_flags import DPFETAConfig
 from diffusers_dp.pipelines import DPImagePipeline
-from diffusers_dp.runs import diffusion_run as run_module
 from diffusers_dp.runs.pretrained import WEIGHTS
 from diffusers_dp.runs.public_pretraining import keep_pretrained, kept_pretrained, learned_or_public
 from diffusers_dp.runs.warm_up_images import CentralImages, MixedImages
@@ -58,27 +56,6 @@ def check_release(tmp_path, method):
     assert problems == [] and [row["stage"] for row in rows] == [*ASKED[method], "dp_sgd", "dp_sgd"]
     assert independent_epsilon(tmp_path / "run") <= header["target_epsilon"] + 1e-3
     return receipt
-
-
-def test_from_public_images_to_release(method, script, flags, tmp_path, monkeypatch, capsys):
-    """Public images first: what is kept for other runs was learned before the first query."""
-    asked, keep = [], run_module.keep_pretrained
-
-    def watched(private, pipeline, origin, chosen):
-        asked.append((tmp_path / "run" / "private" / "ledger.jsonl").exists() or chosen)
-        keep(private, pipeline, origin, chosen=chosen)
-
-    monkeypatch.setattr("diffusers_dp.runs.diffusion_run.keep_pretrained", watched)
-    script.main([*flags, *write_public(tmp_path / "public", tuple("abcdef"))])
-    (origin,) = check_release(tmp_path, method)["public_inputs"]
-    assert (origin["kind"], origin["num_images"], origin["licence"]) == ("public images", 6, "cc0-1.0")
-    assert asked == [False]
-    for path in (tmp_path / "run" / "release").glob("*.*"):
-        assert str(tmp_path).encode() not in path.read_bytes()
-    out = capsys.readouterr().out
-    assert out.index("\npublic pre-training") < out.index("\nDP-SGD")
-    kept = load_file(tmp_path / "run" / "private" / "pretrained" / "unet" / WEIGHTS)
-    assert kept["class_embedding.weight"].shape[0] == 4
 
 
 def test_from_a_pretrained_pipeline_to_release(method, script, flags, tmp_path, monkeypatch):
@@ -169,48 +146,3 @@ def test_each_image_of_the_mixed_set_is_as_likely():
     assert torch.all(images[from_public] == -1) and torch.all(images[~from_public].flatten(1).amax(1) > -1)
     assert abs(from_public.float().mean() - 0.75) < 0.05 and set(labels.unique().tolist()) == {0, 1, 2, 3}
     assert mixed.batch(1)[0].shape == (1, 1, 8, 8)
-
-
-def refusal(script, flags, tmp_path):
-    with pytest.raises(UsageError) as stop:
-        script.main(flags)
-    assert "\n" not in str(stop.value) and not list(tmp_path.glob("run/*"))
-    return str(stop.value)
-
-
-def test_public_images_that_are_the_sensitive_ones_are_refused(script, flags, tmp_path):
-    shutil.copytree(tmp_path / "images", tmp_path / "copy")
-    more = ["--public_data_dir", str(tmp_path / "copy"), "--public_class_names", "left,empty,right"]
-    assert "holds data files of the sensitive images" in refusal(script, [*flags, *more], tmp_path)
-
-
-WRONG = {
-    "{tmp}/absent": "--public_data_dir {tmp}/absent is not a folder",
-    "{tmp}/public --public_class_names left": "--public_class_names does not list the folder(s) right; add",
-    "{tmp}/empty": "--public_data_dir holds no image that can be read",
-}
-
-
-@pytest.mark.parametrize("given", WRONG)
-def test_public_data_that_cannot_be_is_refused_before_anything_is_planned(script, flags, given, tmp_path, monkeypatch):
-    """As sensitive data is; a dry run that opens no data set opens no public one, and a run that goes on may have
-    learned from them before."""
-    write_public(tmp_path / "public", ("left", "right"))
-    (tmp_path / "empty" / "left").mkdir(parents=True)
-    planned = []
-
-    def plan_run(*_):
-        planned.append(True)
-        raise UsageError("planned")
-
-    monkeypatch.setattr("diffusers_dp.runs.launch.plan_run", plan_run)
-    flags = [*flags, "--public_data_dir", *given.format(tmp=tmp_path).split()]
-    declared = flags.index("--num_train_images")
-    for argv in (flags, ["--dry_run", *flags[:declared], *flags[declared + 2 :]]):
-        with pytest.raises(UsageError) as refusal:
-            script.main(argv)
-        assert WRONG[given].format(tmp=tmp_path) in str(refusal.value) and not planned
-    for more in (["--dry_run"], ["--resume_from_checkpoint", "latest"]):
-        with pytest.raises(UsageError, match="^planned$"):
-            script.main([*flags, *more])
-    assert not (tmp_path / "run").exists()

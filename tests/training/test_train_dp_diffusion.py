@@ -16,7 +16,6 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from diffusers_dp import load_verified
-from diffusers_dp.data import public_images as public_data
 from diffusers_dp.data.public_images import refuse_the_same_files
 from diffusers_dp.errors import UsageError
 from diffusers_dp.methods.method_flags import DPDiffusionConfig
@@ -27,8 +26,6 @@ from support.flags import NUM_IMAGES
 from support.public_models import save
 from support.runs import (
     PRETRAINING,
-    PowerCut,
-    cut_power_at,
     files,
     independent_epsilon,
     read_ledger,
@@ -120,26 +117,6 @@ def test_from_a_pretrained_pipeline_to_release(script, flags, tmp_path):
     before = UNet2DModel.from_pretrained(tmp_path / "model" / "unet").conv_in.weight
     moved = (pipeline.unet.conv_in.weight - before).norm() / before.norm()
     assert 0 < moved < 0.5  # it went on from there
-
-
-@pytest.mark.parametrize(("call", "pretrained_again"), [(2, True), (5, False)])
-def test_resuming_after_a_crash(script, flags, tmp_path, monkeypatch, call, pretrained_again):
-    """In the pre-training, and in the second step of DP-SGD. Public images are read once unless they were not
-    learned."""
-    flags += write_public(tmp_path / "public")
-    with monkeypatch.context() as patch:
-        cut_power_at(patch, script, call)
-        with pytest.raises(PowerCut):
-            script.main(flags)
-    if not pretrained_again:
-        shutil.rmtree(tmp_path / "public")
-    script.main([*flags, "--resume_from_checkpoint", "latest"])
-    _, rows = read_ledger(tmp_path / "run")
-    assert sum(row["steps_executed"] for row in rows) <= 2 and independent_epsilon(tmp_path / "run") <= 10
-    receipt = receipt_of(tmp_path)
-    assert receipt["public_inputs"][0]["num_images"] == 6
-    assert len(receipt["resumes"]) == (0 if pretrained_again else 1)
-    load_verified(tmp_path / "run" / "release")
 
 
 @pytest.mark.usefixtures("watching")
@@ -245,20 +222,6 @@ def test_no_single_image_decides_whether_a_run_starts(script, flags, tmp_path):
     refuse_the_same_files(config.public_training.images, config.data)
     first.symlink_to(tmp_path / "absent")
     refuse_the_same_files(config.public_training.images, config.data)
-
-
-def test_public_images_are_told_apart_without_reading_the_sensitive_ones(script, flags, tmp_path, monkeypatch):
-    """Nothing of an image is decoded here but the public ones."""
-    decoded, decode = [], public_data.decode_image
-
-    def watched(encoded, *limits):
-        decoded.append(encoded)
-        return decode(encoded, *limits)
-
-    monkeypatch.setattr(public_data, "decode_image", watched)
-    flags += write_public(tmp_path / "public")
-    script.main(flags)
-    assert {path.parents[1] for path in decoded} == {tmp_path / "public"}
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from diffusers_dp.randomness.private_generator import PrivateGenerator
 from diffusers_dp.release.allow_list import RELEASE_FILES
 from diffusers_dp.runs.checkpoints import load_checkpoint, save_checkpoint
 from support.flags import NUM_IMAGES
-from support.runs import PowerCut, cut_power_at, files, independent_epsilon, read_ledger, write_images
+from support.runs import files, independent_epsilon, read_ledger, write_images
 
 
 METHOD = "dp_gan"
@@ -198,17 +198,6 @@ def test_a_checkpoint_holds_both_networks_and_how_far_they_are(script, tmp_path)
     advance(second, 4)
     for name, value in first.module.state_dict().items():
         assert torch.equal(value, second.module.state_dict()[name]), name
-
-
-def test_a_stopped_run_goes_on(script, flags, tmp_path, monkeypatch):
-    """With correlated noise, as every method has it."""
-    flags = [*flags, "--noise_bands", "4"]
-    flags[flags.index("--train_batch_size") + 1] = "6"
-    with monkeypatch.context() as patch, pytest.raises(PowerCut):
-        cut_power_at(patch, script, 4)
-        script.main(flags)
-    script.main([*flags, "--resume_from_checkpoint", "latest"])
-    assert verify.report(tmp_path / "run" / "release") == 0
 
 
 def test_it_learns_two_patterns(script):

@@ -5,7 +5,6 @@ Diffusers alone can load."""
 import json
 import resource
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -216,20 +215,6 @@ def test_a_noisy_answer_chooses_the_layers(bases, script, flags, tmp_path, monke
     script.main([*given, "--resume_from_checkpoint", "latest"])
 
 
-def test_a_resumed_run_encodes_and_takes_nothing_again(bases, script, flags, tmp_path, monkeypatch):
-    given = [*flags, *base_flag(bases), "--checkpointing_steps", "1"]
-    script.main(given)
-    before = read_ledger(tmp_path / "run")[1]
-    weights = load_file(tmp_path / "run" / "release" / LORA)
-    monkeypatch.setattr("diffusers_dp.data.mapped._encoded", lambda *_: pytest.fail("encoded again"))
-    script.main([*given, "--resume_from_checkpoint", "latest"])
-    again = load_file(tmp_path / "run" / "release" / LORA)
-    assert read_ledger(tmp_path / "run")[1] == before and all(torch.equal(weights[key], again[key]) for key in weights)
-    frozen = sum(path.stat().st_size for path in (tmp_path / "run" / "private").glob("checkpoint-2/*.safetensors"))
-    whole = f"{bases['StableDiffusionPipeline']}/unet/diffusion_pytorch_model.safetensors"
-    assert frozen < Path(whole).stat().st_size  # adapters, their averages and their moments alone
-
-
 def test_latents_of_other_images_are_encoded_anew(bases, script, flags, tmp_path, monkeypatch):
     """A run that was interrupted before its first step goes on with the images as they are then."""
     with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
@@ -297,20 +282,6 @@ def test_adapters_of_another_network_are_refused(bases, release):
         load_verified(release, base=bases["StableDiffusionPipeline"])
     with pytest.raises(IntegrityError, match="no adapters of this base"):
         load_verified(release, require_dp=False, base=bases["StableDiffusionPipeline"])
-
-
-def test_a_missing_image_shows_nowhere(bases, script, tmp_path, capsys):
-    """Neither in what is printed, nor in the files of the release and their sizes."""
-    found = []
-    for last in ("good", "broken"):
-        place = tmp_path / last
-        given = [*FLAGS, *write_images(place / "images", last), "--output_dir", str(place / "run"), *base_flag(bases)]
-        capsys.readouterr()
-        script.main(given)
-        out = [line.split()[:2] for line in capsys.readouterr().out.replace(str(place), "").splitlines()]
-        release = place / "run" / "release"
-        found.append((out, {path.name: path.stat().st_size for path in release.iterdir() if path.suffix != ".png"}))
-    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize(

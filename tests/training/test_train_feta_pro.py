@@ -59,33 +59,6 @@ def test_from_digits_to_release(tmp_path):
     assert following[0] == f"next: diffusers-dp verify {output_dir / 'release'}"
 
 
-@pytest.mark.parametrize(
-    ("flags", "named"),
-    [
-        ("--train_batch_size 64 --sample_rate 0.1", "--sample_rate"),
-        ("--curriculum mix --expert auxiliary=none", "--expert auxiliary=none"),
-        ("--auxiliary_features moments --noise_multiplier moments=5", "--noise_multiplier moments is about several"),
-        (
-            "--auxiliary_features moments --curriculum frequency --noise_multiplier class_counts=10",
-            "--noise_multiplier class_counts asks what moments ask already",
-        ),
-        ("--noise_multiplier central_images=0.3", "--noise_multiplier central_images"),
-        ("--train_data_dir {tmp}/nothing --class_names a", "--train_data_dir"),
-        ("--config {tmp}/recipe.yaml", "max_train_steps"),
-    ],
-)
-def test_what_cannot_work_is_refused(script, tmp_path, monkeypatch, capsys, flags, named):
-    """One sentence that names the flag; nothing is written."""
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    (tmp_path / "nothing" / "a").mkdir(parents=True)
-    (tmp_path / "recipe.yaml").write_text("max_trian_steps: 3\n")
-    flags = flags.format(tmp=tmp_path).split()
-    with pytest.raises(UsageError) as refusal:
-        script.main([*TINY, "--accountant", "rdp", "--output_dir", str(tmp_path / "run"), *flags])
-    assert refusal.value.exit_code == 2 and named in str(refusal.value) and "\n" not in str(refusal.value)
-    assert not (tmp_path / "run").exists() and "Released" not in capsys.readouterr().out
-
-
 CURRICULA = {
     "spatial,frequency": ["central_images", "frequency_features"],
     "frequency,spatial": ["central_images", "frequency_features"],
@@ -178,13 +151,6 @@ def test_resuming_after_a_crash(script, tmp_path, folder_flags, monkeypatch, cap
     assert {name: (run / "private" / "answers" / name).read_bytes() for name in answers} == answers
     assert files(run / "release") == set(RELEASE_FILES) and status(run)["exit_code"] == 0
     assert (run / "private" / f"checkpoint-{4 - lost}").is_dir()
-
-
-@pytest.mark.parametrize("name", ["checkpoint-5", "elsewhere/checkpoint-5"])
-def test_a_checkpoint_that_is_not_there_spends_nothing(script, tmp_path, folder_flags, name):
-    with pytest.raises(UsageError, match="--resume_from_checkpoint"):
-        script.main([*folder_flags, "--resume_from_checkpoint", name])
-    assert not (tmp_path / "run").exists()
 
 
 def visible(script, capfd, output_dir, flags):

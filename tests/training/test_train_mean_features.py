@@ -7,12 +7,11 @@ import json
 import pytest
 import torch
 
-from diffusers_dp import SensitiveImages, verify
+from diffusers_dp import verify
 from diffusers_dp.files.sealed_folder import open_sealed
-from diffusers_dp.randomness.private_generator import PrivateGenerator
 from support.feature_networks import save_resnet
 from support.flags import NUM_IMAGES
-from support.runs import files, independent_epsilon, read_ledger, write_images
+from support.runs import files, independent_epsilon, read_ledger
 
 
 METHOD = "dp_merf"
@@ -72,31 +71,6 @@ def test_stopping_answers_of_equal_data_differ(script, perceptual, tmp_path):
     for row, one, other in zip(rows, *answers, strict=True):
         spread = (one - other).std().item() * NUM_IMAGES / (2**0.5 * row["noise_multiplier"])
         assert spread == pytest.approx(1, abs=0.5), row["stage"]
-
-
-def test_choosing_looks_at_no_image(script, perceptual, tmp_path, monkeypatch):
-    """Run again from stored answers, with a door that answers nothing and draws nothing."""
-    from diffusers_dp.models import OneStepGenerator
-
-    with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
-        patch.setattr(OneStepGenerator, "draw", lambda *_: 1 / 0)
-        script.main(perceptual)
-    monkeypatch.setattr(SensitiveImages, "noisy_sum", lambda *_, **__: pytest.fail("asked again"))
-    monkeypatch.setattr(PrivateGenerator, "normal", lambda *_: pytest.fail("drawn again"))
-    script.main([*perceptual, "--resume_from_checkpoint", "latest"])
-    assert "chosen_step" in receipt_of(tmp_path / "run")["curriculum"]
-
-
-def test_a_missing_image_shows_in_private_alone(script, perceptual, tmp_path, capsys):
-    """The same files and the same words with an image that is broken; and images without classes."""
-    seen = []
-    for last in ("good", "broken"):
-        images = write_images(tmp_path / last, last)
-        script.main([*perceptual, *images, "--output_dir", str(tmp_path / f"run_{last}")])
-        out = capsys.readouterr().out.replace(f"run_{last}", "run")
-        plan, rest = out.split("total (rdp)")
-        seen.append((files(tmp_path / f"run_{last}" / "release"), plan, len(rest.splitlines())))
-    assert seen[0] == seen[1]
 
 
 def test_a_moving_average_goes_where_the_differences_go():

@@ -127,19 +127,6 @@ def test_the_pre_flight_tries_every_query(more, script, flags, tmp_path):
     assert verify.report(tmp_path / "run" / "release") == 0
 
 
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ("--num_parts 64 --num_frequencies 400 --resolution 32", "64 of 400 coefficients in 3 classes have more than"),
-        ("--evaluation_reserve 0.1", "--evaluation_reserve is about a finished model"),
-    ],
-)
-def test_what_cannot_be_is_refused(given, words, script, flags, tmp_path):
-    with pytest.raises(UsageError, match=words):
-        script.main([*flags, *given.split()])
-    assert not (tmp_path / "run" / "private" / "ledger.jsonl").exists()
-
-
 def test_parts_follow_from_public_numbers():
     def parts(images, epsilon):
         return MomentsConfig(class_names="a,b", num_train_images=images, target_epsilon=epsilon).parts

@@ -21,11 +21,9 @@ from diffusers_dp.methods.private_evolution import PrivateEvolutionConfig
 from diffusers_dp.models.pipeline_candidates import PipelineCandidates
 from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.queries.votes import hash_tensor
-from diffusers_dp.randomness.private_generator import PrivateGenerator
 from diffusers_dp.release.push import files_to_push
 from diffusers_dp.runs.plan import plan_run
 from diffusers_dp.runs.pretrained import load_pretrained
-from support.feature_networks import save_resnet
 from support.flags import NUM_IMAGES
 from support.public_models import save as save_pipeline
 from support.runs import BITS_OF_A_CPU, files, independent_epsilon, read_ledger, write_images, write_public
@@ -116,19 +114,6 @@ def test_a_stopped_run_goes_on_from_its_answers(script, flags, tmp_path, monkeyp
         script.main(others)
 
 
-def test_replayed_candidates_are_the_same(script, flags, tmp_path, monkeypatch):
-    """From the seed and the stored answers alone, when their files are gone; and no private draw is needed."""
-    script.main(flags)
-    run = tmp_path / "run"
-    first = load_verified(run / "release")
-    for folder in (run / "private").glob("candidates_*"):
-        shutil.rmtree(folder)
-    monkeypatch.setattr(PrivateGenerator, "normal", lambda *_: pytest.fail("drawn again"))
-    script.main([*flags, "--resume_from_checkpoint", "latest"])
-    again = load_verified(run / "release")
-    assert [image.tobytes() for image in again["image"]] == [image.tobytes() for image in first["image"]]
-
-
 def test_two_runs_of_one_seed_get_other_noise(script, flags, tmp_path):
     """The first candidates are equal, also where all images are of one class, and no answer is: the public code seeds
     its noise."""
@@ -140,21 +125,6 @@ def test_two_runs_of_one_seed_get_other_noise(script, flags, tmp_path):
     kept = [open_sealed(tmp_path / name / "private" / "candidates_1")[1]["kept"]["kept"] for name in given]
     assert torch.equal(kept[0], kept[1]) and torch.equal(kept[0], kept[2])
     assert not torch.equal(answers(tmp_path / "one")[0], answers(tmp_path / "two")[0])
-
-
-def test_a_missing_image_shows_in_private_alone(script, flags, tmp_path, capsys):
-    """The same files, shapes and words where an image is broken, and where it is not there."""
-    seen = []
-    for last in ("good", "broken", "absent"):
-        images = write_images(tmp_path / last, last)
-        script.main([*flags, *images, "--output_dir", str(tmp_path / f"run_{last}")])
-        out = capsys.readouterr().out.replace(f"run_{last}", "run")
-        plan, rest = out.split("total (rdp)")
-        run = tmp_path / f"run_{last}"
-        released = load_verified(run / "release")
-        shapes = [tuple(answer.shape) for answer in answers(run)]
-        seen.append((files(run / "release"), plan, len(rest.splitlines()), shapes, released["label"]))
-    assert seen[0] == seen[1] == seen[2] and seen[0][3] == [(3, 6)] * 2
 
 
 @BITS_OF_A_CPU
@@ -215,13 +185,6 @@ def test_a_model_of_the_result_costs_nothing_more(script, flags, tmp_path, monke
     assert [file["name"] for file in second["files"]] != [file["name"] for file in first["files"]]
     (child / "privacy_receipt.json").write_text(json.dumps({**second, "derived_from": ["none"]}))
     assert any("derived_from" in problem for problem in verify.verify(child)[1])
-
-
-def test_a_layer_that_a_network_lacks_is_refused_and_nothing_is_asked(script, flags, tmp_path):
-    network = ["--embedding", "network", "--embedding_network", save_resnet(tmp_path / "network")]
-    with pytest.raises(UsageError, match="--expert embedding_layers 'poler' is not a layer"):
-        script.main([*flags, *network, "--expert", "embedding_layers=poler"])
-    assert not (tmp_path / "run" / "private" / "ledger.jsonl").exists()
 
 
 def test_images_of_patients_in_colour_and_without_classes(script, tmp_path):

@@ -17,7 +17,7 @@ from diffusers_dp.methods.psg import PSGConfig
 from diffusers_dp.models import private_set
 from diffusers_dp.models.private_set import ConvNet, GradientMatching, SyntheticImages, gradient_distance
 from support.flags import NUM_IMAGES
-from support.runs import PowerCut, cut_power_at, files, independent_epsilon, read_ledger, write_images
+from support.runs import files, independent_epsilon, read_ledger, write_images
 
 
 METHOD = "psg"
@@ -69,14 +69,6 @@ def test_images_follow_noisy_gradients_alone(script, flags, tmp_path, monkeypatc
         found = load_verified(output / "release", require_dp=False)  # no step was paid for
         seen.append((files(output / "release"), [image.tobytes() for image in found["image"]], found["label"]))
     assert seen[0] == seen[1] and len(gradients) == 4
-
-
-def test_a_stopped_run_goes_on(script, flags, tmp_path, monkeypatch):
-    with monkeypatch.context() as patch, pytest.raises(PowerCut):
-        cut_power_at(patch, script, 4)
-        script.main(flags)
-    script.main([*flags, "--resume_from_checkpoint", "latest"])
-    assert verify.report(tmp_path / "run" / "release") == 0 and independent_epsilon(tmp_path / "run") <= 1.001
 
 
 def test_a_finished_run_is_not_released_again_with_other_words(script, flags, tmp_path):
@@ -145,17 +137,6 @@ def test_of_the_last_layer_alone_nothing_else_is_asked(script, flags):
     assert [each.requires_grad for each in trained.model.parameters()] == 9 * [False] + 2 * [True]
 
 
-def test_the_published_optimiser_is_gradient_descent_with_momentum(script, flags):
-    facts = PublicFacts(NUM_IMAGES, (1, 8, 8), ("left", "empty", "right"))
-    config = load_config([*flags, "--expert", "image_optimizer=sgd", "--learning_rate", "0.1"], PSGConfig)
-    trained = script.build(config, facts, "cpu")
-    before, pixels = trained.module.pixels.detach().clone(), trained.module.pixels
-    for _ in range(2):
-        pixels.grad = torch.ones_like(pixels)
-        trained.optimizer.step()
-    assert torch.allclose(before - pixels, torch.full_like(pixels, 0.1 + 0.1 * (1 + 0.5)), atol=1e-6)
-
-
 def test_a_gradient_is_used_again_with_the_weights_that_it_is_of():
     """Networks change from step to step: towards a gradient at other weights, images would go anywhere."""
     pairs = []
@@ -175,15 +156,3 @@ def test_a_gradient_is_used_again_with_the_weights_that_it_is_of():
         scores = functional_call(ConvNet((1, 8, 8), 2, WIDTH), weights, (PATTERNS,))
         real = torch.autograd.grad(F.cross_entropy(scores, torch.tensor([0, 1])), list(weights.values()))
         assert all(torch.allclose(each, gradients[name], atol=1e-5) for name, each in zip(weights, real, strict=True))
-
-
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        (["--noise_bands", "4"], "--noise_bands cancels noise"),
-        (["--evaluation_reserve", "0.1"], "--evaluation_reserve"),
-    ],
-)
-def test_what_cannot_be_is_refused(given, words, flags):
-    with pytest.raises(UsageError, match=words):
-        load_config([*flags, *given], PSGConfig)

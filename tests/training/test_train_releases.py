@@ -52,20 +52,6 @@ def test_releases_of_one_data_set_add_up(script, tmp_path, folder_flags, monkeyp
     assert not (tmp_path / "third" / "release").exists()
 
 
-def test_moments_count_patients(script, tmp_path):
-    """Nothing outside private/ tells that one is missing."""
-    moments = "--auxiliary_features moments --curriculum frequency --num_frequencies 9 --num_parts 2"
-    receipts = []
-    for name, without in (("all", None), ("less", "patient 5")):
-        write_dataset(tmp_path / name, without)
-        script.main([*unit_flags(tmp_path / name, tmp_path / f"run_{name}"), *moments.split()])
-        receipts.append(receipt_of(tmp_path / f"run_{name}"))
-    assert verify.report(tmp_path / "run_all" / "release") == 0
-    assert {event["dataset_size"] for event in receipts[0]["events"]} == {6}
-    meanings = [[{**event["query"], "centres_sha256": None} for event in each["events"]] for each in receipts]
-    assert meanings[0] == meanings[1]
-
-
 def test_a_patient_is_the_unit(script, tmp_path, capfd):
     """N, q, delta and divisors count patients, and nothing outside private/ tells that one is missing."""
     said, receipts = [], []
@@ -119,23 +105,6 @@ def test_a_table_of_patients_in_two_processes_that_go_on_with_a_run_of_one(scrip
     assert verify.report(tmp_path / "run" / "release") == 0
     reading = json.loads((tmp_path / "run" / "private" / "cache" / "reading.json").read_text())
     assert reading["unreadable_images"] == 2
-
-
-@pytest.mark.parametrize(
-    ("flags", "named"),
-    [
-        (["--unit_column", "nobody"], "--unit_column 'nobody' does not exist"),
-        (["--max_physical_batch_size", "3"], "--max_images_per_unit 4 is more than"),
-        (["--num_train_units", "31"], "--num_train_units 31 is more than --num_train_images 30"),
-        (["--dataset_id", "scans"], "--dataset_id needs --ledger_dir"),
-    ],
-)
-def test_what_cannot_work_is_refused(script, tmp_path, flags, named, monkeypatch):
-    monkeypatch.chdir(tmp_path)  # where an empty --ledger_dir would be, if it were not refused
-    write_dataset(tmp_path / "scans")
-    with pytest.raises(UsageError, match=named):
-        script.main([*unit_flags(tmp_path / "scans", tmp_path / "run"), *flags])
-    assert not list(tmp_path.glob("run/*")) and not list(tmp_path.glob("*.jsonl*"))
 
 
 def test_the_identity_is_written_before_the_first_query(script, tmp_path, folder_flags, monkeypatch):  # noqa: F811

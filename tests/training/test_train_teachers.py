@@ -110,17 +110,6 @@ def test_two_processes_hold_the_shares_together(tmp_path):
     assert len(read_ledger(tmp_path / "run")[1]) == 2
 
 
-@pytest.mark.parametrize("flags, words", [
-    ("--num_teachers 1000", "--num_teachers 1000 is more than the"),
-    ("--noise exact", "--noise exact has no proof for teachers"),
-    ("--aggregation votes --max_grad_norm 2", "--max_grad_norm has no effect with --aggregation votes"),
-])  # fmt: skip
-def test_flags_that_cannot_be(flags, words, script, tmp_path, capsys):
-    with pytest.raises(UsageError, match=words):
-        script.main(run_flags(tmp_path, *flags.split()))
-    assert not (tmp_path / "run" / "private" / "ledger.jsonl").exists()
-
-
 @pytest.mark.parametrize("bins", [2, 10])
 def test_votes_for_bins_show_the_whole_gradient(bins, monkeypatch):
     """Each image shows a few directions, all images together every one; a vote alone says which bin, not how far."""
