@@ -42,8 +42,8 @@ from diffusers_dp.distributed.memory import free_bytes, keep_freed_memory, peak_
 from diffusers_dp.gradients import clip_factors, clipped_gradient_sum, tune
 from diffusers_dp.gradients.step import add_rounded_noise
 from diffusers_dp.mechanisms.mechanism import STEPS
-from diffusers_dp.models import EDMDenoiser
 from diffusers_dp.models.adapters import choose_trained
+from diffusers_dp.models.denoiser import EDMDenoiser
 from diffusers_dp.randomness.private_generator import PrivateGenerator
 
 

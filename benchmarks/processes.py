@@ -27,7 +27,7 @@ from diffusers_dp.data.shares import share_of
 from diffusers_dp.distributed.processes import start_processes
 from diffusers_dp.distributed.shared_ledger import shared_ledger
 from diffusers_dp.mechanisms import sampled
-from diffusers_dp.models import EDMDenoiser, EDMLoss
+from diffusers_dp.models.denoiser import EDMDenoiser, EDMLoss
 
 
 NUM_IMAGES = 2000

@@ -29,7 +29,8 @@ from diffusers_dp.runs.launch import launch, run_method
 if TYPE_CHECKING:
     import torch
 
-    from diffusers_dp.models import FeatureGenerator, OneStepGenerator
+    from diffusers_dp.models.feature_generator import FeatureGenerator
+    from diffusers_dp.models.one_step import OneStepGenerator
     from diffusers_dp.runs.run import TrainingRun
 
     Run = TrainingRun[MeanEmbeddingConfig]

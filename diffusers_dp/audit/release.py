@@ -23,7 +23,8 @@ from ..data.source import DataSource
 from ..errors import IntegrityError, UsageError
 from ..files.file_modes import private_files, public_files
 from ..files.output_files import write_json
-from ..models import DDPMImageDenoiser, Denoiser, EDMDenoiser
+from ..models.ddpm import DDPMImageDenoiser
+from ..models.denoiser import Denoiser, EDMDenoiser
 from ..pipelines import DPImagePipeline
 from ..randomness.keyed_hash import digests_of, is_held_out
 from ..release.hub import fetch_release

@@ -11,6 +11,7 @@ import torch
 from ..errors import IntegrityError
 from ..files.sealed_folder import open_sealed
 from ..models.feature_generator import FeatureGenerator
+from ..models.one_step import generate
 from ..queries.central_images import MeanImages, ModeImages, restore_central_images
 from ..words import RECEIPT_NAME
 from .images import ImageSet, Shape
@@ -64,4 +65,4 @@ def _generated(folder: Path, seed: int) -> np.ndarray:
         raise IntegrityError(f"{folder} is damaged ({type(error).__name__}).") from None
     with torch.random.fork_rng(devices=[]):  # keeps the caller's random state
         torch.manual_seed(seed)
-        return generator.generate(torch.arange(GENERATED_IMAGES) % generator.config.num_classes).numpy()
+        return generate(generator, torch.arange(GENERATED_IMAGES) % generator.num_classes).numpy()

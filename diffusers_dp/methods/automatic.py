@@ -4,7 +4,10 @@
 docs/guides/settings.md has the rules, and the rows of `benchmarks/results/` that they come from.
 """
 
+from importlib.resources import files
 from typing import Any
+
+import yaml
 
 from .advice import Situation
 from .teachers import AGGREGATIONS
@@ -24,33 +27,8 @@ LITTLE_NOISE = 200_000
 #: With so much epsilon times images of a class for each candidate of Private Evolution, votes exceed their noise.
 SIGNAL_OF_A_CANDIDATE, FEWEST_CANDIDATES, MOST_CANDIDATES = 12, 25, 500
 
-#: Settings of one method, beside those of all.
-OWN: dict[str, dict[str, Any]] = {
-    "moments": {"images_per_class": 1000},
-    "dp_diffusion": {"objective": "edm"},
-    "pe": {
-        "images_per_class": 1000, "generator": "public_images", "variations": "affine,elastic,contrast,brightness",
-        "variation_strengths": "0.6,0.4,0.25,0.15",
-    },
-    "psg": {
-        "images_per_class": 50, "matched_layers": "last", "steps_per_network": 1, "network_steps": 0, "image_steps": 5,
-        "remembered_gradients": 500, "max_train_steps": 1000, "max_grad_norm": 0.1, "learning_rate": 0.1,
-        "noise_bands": "1",
-    },
-    "dp_gan": {
-        "max_train_steps": 2000, "max_grad_norm": 1.0, "learning_rate": 1e-3, "ema_decay": 0.998, "noise_bands": "1",
-        "discriminator_channels": 16, "discriminator_steps": 5, "generator_batch_size": 256,
-        "generator_learning_rate": 1e-3, "adam_beta1": 0.5, "input_noise": 0.7, "mode_seeking": 0.3,
-        "generator": "residual", "diffusion_steps": 1000,
-    },
-}  # fmt: skip
-EMBEDDED = {"generator": "residual", "generator_steps": 300, "diffusion_steps": 1500}
-OWN |= {"dp_mepf": EMBEDDED, "dp_scattering": EMBEDDED | {"scattering_length_scale": 3.0}}
-LATENT = {
-    "learning_rate": 2e-3, "noise_bands": "1", "max_train_steps": 200, "encoding_batch_size": 32,
-    "public_learning_rate": 1e-3,
-}  # fmt: skip
-OWN |= {"dp_lora": LATENT, "dp_sapf": LATENT, "dp_ldm": LATENT | {"learning_rate": 1e-3}}
+#: Settings of one method, beside those of all: as recipes have them.
+OWN: dict[str, dict[str, Any]] = yaml.safe_load(files(__package__).joinpath("rules.yaml").read_text(encoding="utf-8"))
 #: Largest batches that were measured of methods that have others.
 BATCHES = {"dp_gan": 256, "dp_lora": 256, "dp_sapf": 256, "dp_ldm": 256}
 MOST_TEACHERS, IMAGES_OF_A_TEACHER = 1000, 50

@@ -23,7 +23,7 @@ def attention_matrices(network: nn.Module) -> tuple[str, ...]:
         for name, module in network.named_modules()
         if isinstance(module, Attention)
         for matrix in ATTENTION_MATRICES
-        if isinstance(_get(module, matrix), nn.Linear)
+        if isinstance(dict(module.named_modules()).get(matrix), nn.Linear)
     )
 
 
@@ -93,10 +93,3 @@ def trained_parameters(model: nn.Module) -> nn.ParameterDict:
     return nn.ParameterDict(
         {name.replace(".", "/"): each for name, each in model.named_parameters() if each.requires_grad}
     )
-
-
-def _get(module: nn.Module, name: str) -> nn.Module | None:
-    try:
-        return module.get_submodule(name)
-    except AttributeError:
-        return None

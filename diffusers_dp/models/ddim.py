@@ -57,9 +57,3 @@ class DDIMGenerator(OneStepGenerator):
         noise = torch.randn(len(class_labels), *self.image_shape, device=class_labels.device)
         labels = class_labels if self.unet.config.num_class_embeds else None
         return ddim_images(self.denoiser, noise, labels, num_inference_steps=self.num_inference_steps)
-
-    @torch.no_grad()
-    def generate(self, class_labels: torch.Tensor, batch_size: int = 500) -> torch.Tensor:
-        """Draws an image for each label, uint8, `[len(class_labels), C, H, W]`, on the CPU."""
-        parts = class_labels.to(self.unet.device).split(batch_size)
-        return torch.cat([self.draw(labels).clamp(0, 1).mul(255).round().byte().cpu() for labels in parts])

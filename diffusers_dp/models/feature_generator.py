@@ -95,15 +95,6 @@ class FeatureGenerator(ModelMixin, ConfigMixin):
         """Draws an image for each label, `[len(class_labels), C, H, W]`, in [0, 1], with gradients."""
         return self(torch.randn(len(class_labels), self.config.latent_dim, device=class_labels.device), class_labels)
 
-    @torch.no_grad()
-    def generate(self, class_labels: torch.Tensor, batch_size: int = 500) -> torch.Tensor:
-        """Draws an image for each label, uint8, `[len(class_labels), C, H, W]`, in evaluation mode."""
-        self.eval()
-        images = []
-        for labels in class_labels.to(self.device).split(batch_size):
-            images.append(self.draw(labels).mul(255).round().byte().cpu())
-        return torch.cat(images)
-
 
 def frequency_matching_loss(
     features: Callable[[torch.Tensor], torch.Tensor],

@@ -9,8 +9,8 @@ import torch
 from diffusers import DDIMScheduler, EDMDPMSolverMultistepScheduler, UNet2DModel
 
 from ..randomness.timestep_mixture import TimestepMixture
-from .ddpm import DDPMDenoiser, DDPMLoss, linear_schedule
-from .denoiser import SIGMA_DATA, Denoiser, EDMDenoiser, EDMLoss
+from .ddpm import DDPMDenoiser, DDPMLoss
+from .denoiser import Denoiser, EDMDenoiser, EDMLoss
 from .row_augmentation import AugmentedLoss
 
 
@@ -18,17 +18,6 @@ Scheduler: TypeAlias = "DDIMScheduler | EDMDPMSolverMultistepScheduler"
 TrainingLoss: TypeAlias = (
     "Callable[..., torch.Tensor]"  # a `RowLoss` that draws from torch if it gets no secret source
 )
-
-
-def noise_schedule(objective: str, *, sigma_min: float) -> Scheduler:
-    """Returns the scheduler of a model that is trained from scratch.
-
-    Args:
-        objective (`str`): `"edm"`, or `"ddpm"`, which ignores the other.
-    """
-    if objective == "ddpm":
-        return linear_schedule()
-    return EDMDPMSolverMultistepScheduler(sigma_min=sigma_min, sigma_data=SIGMA_DATA)
 
 
 def build_objective(

@@ -2,6 +2,7 @@
 """A plain `UNet2DModel` as a generator: maps noise and a label to an image in one call."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -42,3 +43,16 @@ class OneStepGenerator:
         shape = (len(class_labels), config.in_channels, config.sample_size, config.sample_size)
         folded = self.unet(torch.randn(shape, device=class_labels.device), 0, class_labels=labels).sample
         return F.pixel_shuffle(folded, self.patch_size) / 2 + 0.5
+
+
+@torch.no_grad()
+def generate(generator: Any, class_labels: torch.Tensor, batch_size: int = 500) -> torch.Tensor:
+    """Draws an image for each label, uint8 `[len(class_labels), C, H, W]`, on the CPU, in evaluation mode.
+
+    Args:
+        generator (`FeatureGenerator` or `OneStepGenerator`): Generator.
+    """
+    if isinstance(generator, torch.nn.Module):
+        generator.eval()
+    parts = class_labels.to(next(generator.parameters()).device).split(batch_size)
+    return torch.cat([generator.draw(labels).clamp(0, 1).mul(255).round().byte().cpu() for labels in parts])

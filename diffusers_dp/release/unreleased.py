@@ -16,7 +16,7 @@ from .no_guarantee import PRIVACY
 
 
 if TYPE_CHECKING:
-    from ..models import FeatureGenerator
+    from ..models.feature_generator import FeatureGenerator
     from ..pipelines import DPImagePipeline
 
 UNRELEASED, LEARNED = (

@@ -14,7 +14,8 @@ from ..data.public_images import PublicImages, of_classes
 from ..errors import UsageError
 from ..methods.flag_groups import ModelFlags
 from ..methods.flags import DiffusionConfig
-from ..models import Denoiser, TrainingLoss, build_objective
+from ..models.denoiser import Denoiser
+from ..models.objective import TrainingLoss, build_objective
 from ..pipelines import DPImagePipeline
 from ..privacy.sensitive import SensitiveImages
 from ..privacy.teachers import Teachers

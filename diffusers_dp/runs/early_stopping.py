@@ -10,7 +10,8 @@ import torch
 from safetensors.torch import save_file
 
 from ..distributed.processes import Processes
-from ..models import FeatureGenerator, OneStepGenerator
+from ..models.feature_generator import FeatureGenerator
+from ..models.one_step import OneStepGenerator
 from ..queries.mean_features import FeatureMap, moments
 
 

@@ -22,7 +22,7 @@ from ..gradients.physical_batch import blank_images, blank_step, largest_physica
 from ..gradients.step import add_noise
 from ..methods.dp_sgd_flags import LoopFlags
 from ..methods.flags import OrdinaryTraining
-from ..models import FeatureGenerator
+from ..models.feature_generator import FeatureGenerator
 from ..privacy.sensitive import SensitiveImages
 from ..privacy.teachers import Teachers
 from ..queries.query import Query

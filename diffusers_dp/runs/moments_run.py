@@ -9,9 +9,10 @@ import torch
 
 from ..distributed.processes import Processes
 from ..methods.moments import MOMENT_CLIP
-from ..models import Denoiser, TrainingLoss
+from ..models.denoiser import Denoiser
 from ..models.gaussian_mixture import GaussianMixture, in_levels, shrunk, symmetric
 from ..models.mixture_denoiser import DistillationLoss, MixtureDenoiser
+from ..models.objective import TrainingLoss
 from ..queries.class_counts import ENOUGH
 from ..queries.moments import COUNT, Frequencies, MomentQuery, PartQuery
 from ..queries.votes import hash_tensor

@@ -18,7 +18,10 @@ from ..data.public_images import licence_of
 from ..errors import UsageError, first_line
 from ..files.file_modes import public_files
 from ..gradients import per_example_gradients
-from ..models import Scheduler, noise_schedule, unet_config
+from ..models.ddpm import linear_schedule
+from ..models.denoiser import SIGMA_DATA
+from ..models.objective import Scheduler
+from ..models.unet import unet_config
 from ..release.components import (
     DDIM,
     EDM_SCHEDULERS,
@@ -86,9 +89,10 @@ def new_model(
     Args:
         image_shape (`tuple[int, int, int]`), num_classes (`int`, *optional*): As for `load_pretrained`.
         network (`dict`): As `models.unet_config` takes it.
-        objective (`str`), sigma_min (`float`): As for `models.noise_schedule`.
+        objective (`str`), sigma_min (`float`): See the flags; `ddpm` has no lowest noise level.
     """
-    scheduler = noise_schedule(objective, sigma_min=sigma_min)
+    edm = EDMDPMSolverMultistepScheduler(sigma_min=sigma_min, sigma_data=SIGMA_DATA)
+    scheduler = linear_schedule() if objective == "ddpm" else edm
     unet = UNet2DModel(**unet_config(image_shape, num_classes, **network))
     return StartingModel(unet, scheduler, objective, network["patch_size"], None)
 

@@ -10,8 +10,11 @@ from diffusers import UNet2DModel
 
 from ..data.images import PublicFacts
 from ..methods.flag_groups import ModelFlags
-from ..models import FeatureGenerator, OneStepGenerator, TrainingLoss, one_step_scheduler, unet_config
 from ..models.denoiser import Denoiser
+from ..models.feature_generator import FeatureGenerator
+from ..models.objective import TrainingLoss
+from ..models.one_step import OneStepGenerator, one_step_scheduler
+from ..models.unet import unet_config
 from ..pipelines import DPImagePipeline
 from .diffusion_run import build_pipeline, objective_of
 from .moments_run import NoisyMoments, distil

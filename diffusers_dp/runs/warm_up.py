@@ -8,15 +8,12 @@ from diffusers.optimization import get_scheduler
 from diffusers.training_utils import EMAModel
 
 from ..distributed.processes import Processes
-from ..models import (
-    DDIMGenerator,
-    Denoiser,
-    FeatureGenerator,
-    OneStepGenerator,
-    TrainingLoss,
-    frequency_matching_loss,
-)
+from ..models.ddim import DDIMGenerator
+from ..models.denoiser import Denoiser
+from ..models.feature_generator import FeatureGenerator, frequency_matching_loss
 from ..models.latent_denoiser import LatentDenoiser
+from ..models.objective import TrainingLoss
+from ..models.one_step import OneStepGenerator
 from ..schedulers import FrequencyWarmupScheduler
 from .warm_up_images import CentralImages, LabelledImages
 

@@ -6,8 +6,10 @@ import numpy as np
 import torch
 
 from ..data.public_images import PublicImages
-from ..models import DDIMGenerator, FeatureGenerator
 from ..models.augmentation import AugmentationBag
+from ..models.ddim import DDIMGenerator
+from ..models.feature_generator import FeatureGenerator
+from ..models.one_step import generate
 from ..queries.central_images import restore_central_images
 
 
@@ -59,7 +61,7 @@ class AuxiliaryImages(LabelledImages):
 
     def __init__(self, generator: FeatureGenerator | DDIMGenerator, num_images: int):
         labels = torch.arange(num_images) % generator.num_classes
-        super().__init__(generator.generate(labels), labels)
+        super().__init__(generate(generator, labels), labels)
 
 
 class MixedImages:

@@ -8,7 +8,7 @@ from diffusers import UNet2DModel
 from torch import nn
 
 from diffusers_dp.gradients import clipped_gradient_sum, per_example, per_example_gradients
-from diffusers_dp.models import EDMDenoiser
+from diffusers_dp.models.denoiser import EDMDenoiser
 from diffusers_dp.randomness.private_generator import PrivateGenerator
 from support.exactness import assert_equal_gradients, check, collect, one_by_one, squares
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diffusers_dp.gradients import largest_physical_batch, physical_batch
-from diffusers_dp.models import EDMDenoiser, EDMLoss
+from diffusers_dp.models.denoiser import EDMDenoiser, EDMLoss
 from support.models import convolutional_unet
 
 

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from diffusers import EDMEulerScheduler
 
-from diffusers_dp.models import EDMLoss
+from diffusers_dp.models.denoiser import EDMLoss
 from support.models import SIGMA_DATA, Recorder, make_denoiser
 
 

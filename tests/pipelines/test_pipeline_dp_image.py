@@ -6,7 +6,7 @@ import torch
 from diffusers import DDIMScheduler, EDMDPMSolverMultistepScheduler, EDMEulerScheduler, UNet2DModel
 from diffusers.models.unets.unet_2d import UNet2DOutput
 
-from diffusers_dp.models import OneStepGenerator, one_step_scheduler
+from diffusers_dp.models.one_step import OneStepGenerator, one_step_scheduler
 from diffusers_dp.pipelines import DPImagePipeline
 from support.models import GaussianPredictor, unet_config
 

@@ -11,8 +11,7 @@ from torch import nn
 
 from diffusers_dp.errors import UsageError
 from diffusers_dp.mechanisms import sampled
-from diffusers_dp.models import DDPMLoss
-from diffusers_dp.models.ddpm import DDPMDenoiser
+from diffusers_dp.models.ddpm import DDPMDenoiser, DDPMLoss
 from diffusers_dp.queries.frequency import RandomFourierFeatures
 from diffusers_dp.queries.hermite import HermiteFeatures
 from diffusers_dp.queries.scattering import ScatteringFeatures

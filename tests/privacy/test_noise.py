@@ -13,7 +13,7 @@ from torch import nn
 from diffusers_dp.accounting.ledger import PrivacyLedger
 from diffusers_dp.gradients import step as dp_sgd_step
 from diffusers_dp.mechanisms import sampled
-from diffusers_dp.models import EDMDenoiser, EDMLoss
+from diffusers_dp.models.denoiser import EDMDenoiser, EDMLoss
 from diffusers_dp.privacy import passages, sensitive
 from diffusers_dp.randomness import private_generator as randomness
 from diffusers_dp.randomness.private_generator import PrivateGenerator

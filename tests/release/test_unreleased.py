@@ -7,7 +7,7 @@ import pytest
 from diffusers import EDMDPMSolverMultistepScheduler
 
 from diffusers_dp.errors import UsageError
-from diffusers_dp.models import FeatureGenerator
+from diffusers_dp.models.feature_generator import FeatureGenerator
 from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.release.unreleased import save_unreleased
 from diffusers_dp.runs.public_pretraining import keep_pretrained, kept_pretrained

@@ -11,7 +11,7 @@ from diffusers_dp.data.images import ImageArrays
 from diffusers_dp.data.shares import share_of
 from diffusers_dp.distributed.shared_ledger import shared_ledger
 from diffusers_dp.mechanisms import Everyone, sampled
-from diffusers_dp.models import EDMDenoiser, EDMLoss
+from diffusers_dp.models.denoiser import EDMDenoiser, EDMLoss
 from diffusers_dp.privacy.sensitive import SensitiveImages
 from support.models import convolutional_unet
 

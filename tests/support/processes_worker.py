@@ -29,7 +29,7 @@ from diffusers_dp.mechanisms import Everyone, sampled
 from diffusers_dp.mechanisms.mechanism import STEPS
 from diffusers_dp.methods.config import load_config
 from diffusers_dp.methods.method_flags import DPDMConfig
-from diffusers_dp.models import frequency_matching_loss
+from diffusers_dp.models.feature_generator import frequency_matching_loss
 from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.privacy.sensitive import SensitiveImages
 from diffusers_dp.randomness.keyed_hash import digests_of

@@ -14,7 +14,7 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from diffusers_dp.errors import UsageError
-from diffusers_dp.models import EDMDenoiser
+from diffusers_dp.models.denoiser import EDMDenoiser
 from diffusers_dp.release.allow_list import RELEASE_FILES
 from diffusers_dp.verify import verify
 from support.flags import FOLDER, NUM_IMAGES, TINY

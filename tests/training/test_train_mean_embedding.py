@@ -7,7 +7,7 @@ import pytest
 
 from diffusers_dp import load_verified, verify
 from diffusers_dp.methods.config import CONFIGS
-from diffusers_dp.models import OneStepGenerator
+from diffusers_dp.models.one_step import OneStepGenerator
 from diffusers_dp.release.allow_list import RELEASE_FILES
 from support.flags import NUM_IMAGES
 from support.runs import files, independent_epsilon, read_ledger, status
