@@ -452,9 +452,9 @@ WHERE: dict[str, Callable[[dict[str, Any]], bool]] = {
 COUNT, PLACE, SHARE, EPSILON = range(1, MOST_COUNTED + 1), range(MOST_COUNTED + 1), (0, 1), (0, LARGEST_CLAIM)
 TEXT, DIGEST, KEY = re.compile(r"(?s:.{0,10000})"), re.compile(r"[0-9a-f]{64}"), re.compile(r"[0-9a-f]{32}")
 NAME, VERSIONED = re.compile(UNIT, re.ASCII), re.compile(VERSION, re.ASCII)
-#: Fields of an event. Its form is known here and in `Asked.read` alone. In these tables a set has all values, a range
-#: whole numbers, a pair what a number lies between, a pattern texts; a function says itself what fits. A list is an
-#: element and how many there are. A field with `?` may be missing, one with `~` may be null; `...` is all others.
+#: Fields of an event. In these tables a set has all values, a range whole numbers, a pair what a number lies between,
+#: a pattern texts; a function says itself what fits. A list is an element and how many there are. A field with `?` may
+#: be missing, one with `~` may be null; `...` is all others.
 EVENT: dict[Any, Any] = {
     "id": PLACE,
     "stage": words,
@@ -611,33 +611,10 @@ def _fits(value: Any, table: Any) -> tuple[bool, str]:
 # What the fields say together.
 
 
-class Asked(NamedTuple):
-    """An event, read. Its `kind` is `everyone`, `poisson`, `banded` or `shares`: who is in a sum. It is sampled with
-    this probability, of a unit whose turn it is; `facts` are what its query says."""
-
-    id: int
-    stage: str
-    kind: str
-    noise_multiplier: float
-    sampled: float
-    steps: int
-    executed: int
-    units: int
-    by_label: bool
-    bands: int
-    first_step: int
-    facts: dict[str, Any]
-
-    @classmethod
-    def read(cls, event: dict[str, Any]) -> "Asked":
-        """Of an event whose fields fit."""
-        kind = {"gaussian": "everyone", "poisson_gaussian": "poisson", BANDED: "banded"}[event["mechanism"]]
-        return cls(
-            event["id"], event["stage"], "shares" if kind == "everyone" and _has_shares(event) else kind,
-            event["noise_multiplier"], event["sampling_probability"], event["steps_reserved"], event["steps_executed"],
-            event["dataset_size"], event["partition"] == "label", event["bands"] if kind == "banded" else 1,
-            event.get("first_step", 0), event["query"],
-        )  # fmt: skip
+def participants(event: dict[str, Any]) -> str:
+    """Who is in the sums of an event: `everyone`, `poisson`, `banded` or `shares`."""
+    kind = {"gaussian": "everyone", "poisson_gaussian": "poisson", BANDED: "banded"}[event["mechanism"]]
+    return "shares" if kind == "everyone" and _has_shares(event) else kind
 
 
 class Counted(NamedTuple):
@@ -651,9 +628,9 @@ class Counted(NamedTuple):
 def check_statement(receipt: dict[str, Any]) -> Iterator[str]:
     """The receipt claims no more than it can, and says nothing that would be the end of a guarantee."""
     status, kind, inputs = receipt["status"], receipt["rng"]["kind"], receipt["public_inputs"]
-    releases = [map(Asked.read, release["events"]) for release in (receipt, *receipt["prior_releases"])]
-    exact = kind == EXACT_RNG and all("grid" in event.facts for asked in releases for event in asked)
-    evaluated = any(event.stage == EVALUATION_STAGE and event.executed for event in map(Asked.read, receipt["events"]))
+    events, releases = receipt["events"], [receipt, *receipt["prior_releases"]]
+    exact = kind == EXACT_RNG and all("grid" in event["query"] for each in releases for event in each["events"])
+    evaluated = any(event["stage"] == EVALUATION_STAGE and event["steps_executed"] for event in events)
     proven = "proven" in (status, receipt["method"]["status"])
     if status not in (receipt["method"]["status"], LOWERED_STATUS):
         yield "The receipt's status is not that of its method."
@@ -749,18 +726,17 @@ def check_numbers(receipt: dict[str, Any]) -> Iterator[str]:
 
 
 def _check_events(events: list[dict[str, Any]], units: Any, unit: str, facts: dict[str, Any]) -> Iterator[str]:
-    asked = list(map(Asked.read, events))
-    wrong = list(_of_events(asked, lambda event: _problems(event, units, unit, facts)))
-    yield from wrong or _check_turns([event for event in asked if event.kind == "banded"])
-    if any(after.id <= before.id for before, after in itertools.pairwise(asked)):
+    wrong = list(_of_events(events, lambda event: _problems(event, units, unit, facts)))
+    yield from wrong or _check_turns([event for event in events if participants(event) == "banded"])
+    if any(after["id"] <= before["id"] for before, after in itertools.pairwise(events)):
         yield "The events are not numbered in the order in which they were asked."
-    if len({(event.noise_multiplier, event.sampled) for event in asked}) > MOST_KINDS:
+    if len({(event["noise_multiplier"], event["sampling_probability"]) for event in events}) > MOST_KINDS:
         yield f"The events are of more than {MOST_KINDS} kinds."
-    if sum(event.steps for event in asked) > MOST_STEPS:
+    if sum(event["steps_reserved"] for event in events) > MOST_STEPS:
         yield f"The events have more than {MOST_STEPS} steps."
 
 
-def _of_events(asked: list[Asked], problems: Callable[[Asked], Iterator[str]]) -> Iterator[str]:
+def _of_events(asked: list[dict[str, Any]], problems: Callable[[dict[str, Any]], Iterator[str]]) -> Iterator[str]:
     """The first problem of each event."""
     found = [next(problems(event), None) for event in asked]
     for number, more in _grouped(found):
@@ -777,84 +753,87 @@ def _grouped(found: Iterable[Any]) -> Iterator[tuple[int, str]]:
         yield first, f" and {len(more)} more" if more else ""
 
 
-def _problems(event: Asked, units: Any, unit: str, facts: dict[str, Any]) -> Iterator[str]:
+def _problems(event: dict[str, Any], units: Any, unit: str, facts: dict[str, Any]) -> Iterator[str]:
     """Noise is counted against a sensitivity, which nothing that is clipped may exceed; and what an event says of the
     release, the public facts say, as far as they are known."""
-    if event.kind != "banded" and (event.sampled == 1) != (event.kind in ("everyone", "shares")):
+    query, kind = event["query"], participants(event)
+    if kind != "banded" and (event["sampling_probability"] == 1) != (kind in ("everyone", "shares")):
         yield "its mechanism does not fit its sampling probability"
-    if event.executed > event.steps:
+    if event["steps_executed"] > event["steps_reserved"]:
         yield "more steps were executed than reserved"
-    if event.units != units:
+    if event["dataset_size"] != units:
         yield "its data set has another size than the public facts say"
-    if event.by_label and (unit != "image" or event.kind in ("banded", "shares")):
+    if event["partition"] and (unit != "image" or kind in ("banded", "shares")):
         yield "it calls parts parallel that one unit can lie in together"
-    if event.by_label and facts.get("class_names", ()) is None:
+    if event["partition"] and facts.get("class_names", ()) is None:
         yield "it calls classes parallel, and there are none"
-    if event.facts["sensitivity"] < event.facts["clip_norm"]:
+    if query["sensitivity"] < query["clip_norm"]:
         yield "its sensitivity lies below its clip norm, so that its noise is less than it says"
-    names = {"max_images_per_unit"} | ({"normaliser"} & facts.keys() if event.stage == DP_SGD else set())
-    if facts and any(event.facts.get(name) != facts.get(name) for name in names):
+    names = {"max_images_per_unit"} | ({"normaliser"} & facts.keys() if event["stage"] == DP_SGD else set())
+    if facts and any(query.get(name) != facts.get(name) for name in names):
         yield "it contradicts the public facts"
-    if any(SECRETS & {*name.lower().split("_")} for name in event.facts if name != "group_key"):
+    if any(SECRETS & {*name.lower().split("_")} for name in query if name != "group_key"):
         yield "it states a key, or what is called one"
-    if event.kind == "banded":
+    if kind == "banded":
         yield from _problems_of_bands(event)
-    if "shares" in event.facts:
+    if "shares" in query:
         yield from _problems_of_shares(event)
-    if "grid" in event.facts:
+    if "grid" in query:
         yield from _problems_of_grid(event, facts)
 
 
-def _problems_of_bands(event: Asked) -> Iterator[str]:
+def _problems_of_bands(event: dict[str, Any]) -> Iterator[str]:
     """Columns of the matrix that correlates the noise have norm 1 at most, and those of one unit do not overlap."""
-    c, bands, rate = event.facts["coefficients"], event.bands, event.facts["sample_rate"]
-    if bands > event.units:
+    c, bands, rate = event["query"]["coefficients"], event["bands"], event["query"]["sample_rate"]
+    if bands > event["dataset_size"]:
         yield "there are more bands than units"
     if len(c) != bands or not c[0] > 0:
         yield "it needs as many coefficients as bands, the first above 0"
     if not math.fsum(value**2 for value in c) <= SUM_OF_SQUARES:
         yield "the squares of its coefficients have a sum above 1, so that its noise is less than it says"
-    if not math.isclose(bands * rate, event.sampled, rel_tol=1e-9):
+    if not math.isclose(bands * rate, event["sampling_probability"], rel_tol=1e-9):
         yield "its sampling probability is not the rate of all units times its bands"
 
 
-def _problems_of_shares(event: Asked) -> Iterator[str]:
+def _problems_of_shares(event: dict[str, Any]) -> Iterator[str]:
     """One unit changes what the teacher of its share says from anything to anything: by two clip norms, or sqrt(2) for
     each vote. Every share answers in each round, so nothing is sampled."""
-    votes, clip_norm = event.facts.get("votes"), event.facts["clip_norm"]
+    query = event["query"]
+    votes, clip_norm = query.get("votes"), query["clip_norm"]
     least = 2 * clip_norm if votes is None else math.sqrt(2 * votes)
-    if event.kind != "shares":
+    if participants(event) != "shares":
         yield "teachers answer for all shares together, without samples"
-    if event.facts["shares"] > event.units:
+    if query["shares"] > event["dataset_size"]:
         yield "its shares are more than the number of units"
     right = votes is None or math.isclose(clip_norm, math.sqrt(votes))
-    if not right or event.facts["sensitivity"] < (1 - EXACT) * least:
+    if not right or query["sensitivity"] < (1 - EXACT) * least:
         yield "a teacher may say anything, so that its sensitivity is two clip norms, or sqrt(2) a vote"
 
 
-def _problems_of_grid(event: Asked, facts: dict[str, Any]) -> Iterator[str]:
+def _problems_of_grid(event: dict[str, Any], facts: dict[str, Any]) -> Iterator[str]:
     """What `--noise exact` rests on: vectors of whole numbers, no longer than the sensitivity; a probability that a
     coin of 53 bits has; and batches of a public shape."""
-    if event.facts["sensitivity"] != event.facts["clip_norm"]:
+    query = event["query"]
+    if query["sensitivity"] != query["clip_norm"]:
         yield f"with whole numbers its clip norm is its sensitivity, of {CLIP_STEPS} steps"
-    if event.sampled * COIN % 1:
+    if event["sampling_probability"] * COIN % 1:
         yield "no coin of 53 bits falls with its sampling probability"
-    of_units = "max_images_per_unit" in event.facts or "num_units" in facts
-    if of_units and (event.stage == DP_SGD or "noise_multiplicity" in event.facts):
+    of_units = "max_images_per_unit" in query or "num_units" in facts
+    if of_units and (event["stage"] == DP_SGD or "noise_multiplicity" in query):
         yield "the proof with whole numbers has no gradients of units of several images"
 
 
-def _check_turns(asked: list[Asked]) -> Iterator[str]:
+def _check_turns(asked: list[dict[str, Any]]) -> Iterator[str]:
     """The steps of a release whose groups take turns are one stream, without gaps: a group that was skipped, or a step
     that is counted twice, would give another number of turns."""
     reached = 0
-    for event in sorted(asked, key=lambda event: event.first_step):
-        if event.first_step != reached:
-            what = "overlap" if event.first_step < reached else "leave a gap"
-            yield f"The steps of groups that take turns {what} at step {event.first_step}."
+    for event in sorted(asked, key=lambda event: event["first_step"]):
+        if event["first_step"] != reached:
+            what = "overlap" if event["first_step"] < reached else "leave a gap"
+            yield f"The steps of groups that take turns {what} at step {event['first_step']}."
             return
-        reached += event.steps
-    if any((each.noise_multiplier, each.facts) != (asked[0].noise_multiplier, asked[0].facts) for each in asked):
+        reached += event["steps_reserved"]
+    if any(each[name] != asked[0][name] for each in asked for name in ("noise_multiplier", "query")):
         yield "The groups that take turns, or their noise, change between events."
 
 
@@ -866,8 +845,13 @@ def counted(events: list[dict[str, Any]]) -> list[Counted]:
     groups of another release are other groups: it is counted by itself.
     """
     steps: Counter[tuple[float, float, int]] = Counter()
-    for event in map(Asked.read, events):
-        steps[event.noise_multiplier, event.sampled, event.bands] += event.steps
+    for event in events:
+        kind = (
+            event["noise_multiplier"],
+            event["sampling_probability"],
+            event["bands"] if event["mechanism"] == BANDED else 1,
+        )
+        steps[kind] += event["steps_reserved"]
     return [Counted(sigma, q, -(-number // bands)) for (sigma, q, bands), number in steps.items()]
 
 
@@ -962,7 +946,7 @@ CALLED = {"shares": "num_teachers", "num_candidates": "candidates_per_class", "n
 def check_method(receipt: dict[str, Any]) -> Iterator[str]:
     """The events are those of the method that the receipt names, as its `curriculum` describes it."""
     title, said, facts = receipt["method"]["name"], receipt["curriculum"], receipt["public_facts"]
-    asked, method = list(map(Asked.read, receipt["events"])), METHODS.get(title)
+    asked, method = receipt["events"], METHODS.get(title)
     if method is None:
         return
     try:
@@ -980,7 +964,7 @@ def check_method(receipt: dict[str, Any]) -> Iterator[str]:
         yield f"The receipt's curriculum is not that of {title}: {name} is another method's."
     if receipt["public_inputs"] and title not in PUBLIC:
         yield f"{title} begins with nothing public, and the receipt lists public inputs."
-    found, known = {event.stage for event in asked}, {EVALUATION_STAGE} & {*facts}
+    found, known = {event["stage"] for event in asked}, {EVALUATION_STAGE} & {*facts}
     for stage in stages.split():
         either = {*stage.rstrip("?").split("|")}
         known |= either
@@ -988,7 +972,7 @@ def check_method(receipt: dict[str, Any]) -> Iterator[str]:
             yield f"{title} asks {stage.replace('|', ' or ')}, and the receipt does not list it so."
     for stage in sorted(found - known):
         yield f"{title} asks nothing called {ascii(stage)[:60]}: this is an event of another method."
-    reserved = sum(event.steps for event in asked if event.stage in (DP_SGD, TEACHERS))
+    reserved = sum(event["steps_reserved"] for event in asked if event["stage"] in (DP_SGD, TEACHERS))
     if any(resume["step"] > reserved for resume in receipt["resumes"]):
         yield "The run was resumed after more steps than its events have."
     parallel = len(facts.get("class_names") or ()) > 1 and receipt["unit_of_privacy"] == "image"
@@ -996,18 +980,18 @@ def check_method(receipt: dict[str, Any]) -> Iterator[str]:
 
 
 def _problems_of_method(
-    event: Asked, method: Asks, said: dict[str, Any], parallel: bool, norm: float
+    event: dict[str, Any], method: Asks, said: dict[str, Any], parallel: bool, norm: float
 ) -> Iterator[str]:
-    (kinds, by_label, repeated), facts = STAGES.get(event.stage, ("everyone", True, False)), event.facts
-    if event.kind not in kinds.split() or event.kind == method.never:
-        yield f"{event.stage} is a query to {kinds.replace(' ', ' or ')}, and not to {event.kind}"
+    (kinds, by_label, repeated), facts = STAGES.get(event["stage"], ("everyone", True, False)), event["query"]
+    if participants(event) not in kinds.split() or participants(event) == method.never:
+        yield f"{event['stage']} is a query to {kinds.replace(' ', ' or ')}, and not to {participants(event)}"
     if "grid" in facts and method.never == "exact":
         yield "its method has no exact noise"
-    if event.by_label != (by_label and parallel):
-        yield f"{event.stage} asks {'each class' if by_label and parallel else 'no class'} apart"
-    if event.steps > 1 and not repeated:
-        yield f"{event.stage} is asked once, and where its answer is lost in another event"
-    least = math.sqrt(2) if method.votes else 2 if event.kind == "shares" else 1
+    if bool(event["partition"]) != (by_label and parallel):
+        yield f"{event['stage']} asks {'each class' if by_label and parallel else 'no class'} apart"
+    if event["steps_reserved"] > 1 and not repeated:
+        yield f"{event['stage']} is asked once, and where its answer is lost in another event"
+    least = math.sqrt(2) if method.votes else 2 if participants(event) == "shares" else 1
     if not math.isclose(facts["sensitivity"], least * facts["clip_norm"], rel_tol=EXACT):
         yield f"its sensitivity is {least:.4g} clip norms"
     if ("votes" in facts) != method.votes or method.norm and not math.isclose(facts["clip_norm"], norm):
@@ -1017,8 +1001,8 @@ def _problems_of_method(
             yield f"no query of this library states {ascii(name)} so"
         if said.get(CALLED.get(name, name), value) != value:
             yield f"its {name} is not that of the curriculum"
-    expected = facts.get("shares") or facts.get("sample_rate", event.sampled) * event.units
-    if event.stage in (DP_SGD, TEACHERS) and not -EXACT < expected - facts.get("normaliser", 0) < 1:
+    expected = facts.get("shares") or facts.get("sample_rate", event["sampling_probability"]) * event["dataset_size"]
+    if event["stage"] in (DP_SGD, TEACHERS) and not -EXACT < expected - facts.get("normaliser", 0) < 1:
         yield "its divisor is not the number of teachers, or the expected number of units in a step"
 
 

@@ -150,8 +150,6 @@ def test_wrong_calibrations_are_refused(tmp_path):
     for share in (0, 1, math.nan):
         with pytest.raises(UsageError):
             ledger.calibrate_gaussian(share)
-    with pytest.raises(UsageError):
-        ledger.epsilon("gdp")
     with pytest.raises(UsageError, match="JSON"):
         ledger.reserve(row(30.0, facts={"x": object()}))
     assert ledger.rows == []

@@ -46,7 +46,6 @@ LEDGER, ACCOUNTING, SCRIPT = (
 CENTRAL_IMAGES, QUERY = "diffusers_dp/queries/central_images.py", "diffusers_dp/queries/query.py"
 SEPARATE = "diffusers_dp/privacy/separate_records.py"
 LEDGER_FILE, ROW = "diffusers_dp/accounting/ledger_file.py", "diffusers_dp/accounting/ledger_row.py"
-COSTS = "diffusers_dp/accounting/ledger_costs.py"
 PRIOR_RELEASE = "diffusers_dp/runs/prior_release.py"
 MECHANISM, KINDS, GROUPS = (
     "diffusers_dp/mechanisms/mechanism.py", "diffusers_dp/mechanisms/kinds.py", "diffusers_dp/mechanisms/groups.py",

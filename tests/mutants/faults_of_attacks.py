@@ -38,8 +38,8 @@ ATTACKS = (
     Fault(
         "bounds on attacks: executed steps count, reserved ones do not",
         "diffusers_dp/verify.py",
-        "event.sampled, event.bands] += event.steps",
-        "event.sampled, event.bands] += event.executed",
+        'steps[kind] += event["steps_reserved"]',
+        'steps[kind] += event["steps_executed"]',
         (f"{TESTS}test_groups_that_take_turns_and_earlier_releases_count",),
     ),
 )

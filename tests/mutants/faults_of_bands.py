@@ -1,7 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Correlated noise, and groups that take turns."""
 
-from .fault import BANDED, COSTS, LEDGER, LEDGER_FILE, MECHANISM, NOISE_OF_STEPS, PASSAGES, RECORDS, Fault
+from .fault import BANDED, LEDGER, LEDGER_FILE, MECHANISM, NOISE_OF_STEPS, PASSAGES, RECORDS, Fault
 
 
 BANDED_NOISE, VERIFY = "diffusers_dp/randomness/banded_noise.py", "diffusers_dp/verify.py"
@@ -124,7 +124,7 @@ BANDS = (
         "bands: the verifier believes any rate",
         VERIFY,
         "if not math.isclose(bands * rate,",
-        "if not math.isclose(event.sampled,",
+        'if not math.isclose(event["sampling_probability"],',
         ("release/test_verify_bands.py::test_a_forged_receipt_is_named",),
     ),
     Fault(
@@ -157,7 +157,7 @@ BANDS = (
     ),
     Fault(
         "bands: other releases are merged before turns are counted",
-        COSTS,
+        LEDGER,
         "        others = [part for release in self._file.others for part in compose(release.asked)]\n",
         "        asked = [row for release in self._file.others for row in release.asked]\n"
         "        others = compose(\n"
@@ -177,8 +177,8 @@ BANDS = (
     Fault(
         "bands: the verifier accepts a gap",
         VERIFY,
-        "        if event.first_step != reached:\n",
-        "        if event.first_step < reached:\n",
+        '        if event["first_step"] != reached:\n',
+        '        if event["first_step"] < reached:\n',
         ("release/test_verify_bands.py::test_a_forged_receipt_is_named",),
     ),
     Fault(

@@ -1,7 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """The ledger, the accounting, the receipt and the release."""
 
-from .fault import ACCOUNTING, COSTS, DOOR, LEDGER, LEDGER_FILE, MECHANISM, PRIOR_RELEASE, ROW, SCRIPT, STEP, Fault
+from .fault import ACCOUNTING, DOOR, LEDGER, LEDGER_FILE, MECHANISM, PRIOR_RELEASE, ROW, SCRIPT, STEP, Fault
 
 
 LARGE = "accounting/test_large_epsilon.py::test_"
@@ -122,9 +122,9 @@ LEDGER_FAULTS = (
     ),
     Fault(
         "calibration forgets what was asked before",
-        COSTS,
-        "accounting.calibrate(before, row.mechanism",
-        "accounting.calibrate((), row.mechanism",
+        LEDGER,
+        "accounting.calibrate(before, mechanism",
+        "accounting.calibrate((), mechanism",
         ("runs/test_planning.py::test_dp_sgd_gets_what_the_queries_left",),
     ),
     Fault(
@@ -196,7 +196,7 @@ LEDGER_FAULTS = (
     ),
     Fault(
         "what was found affordable is granted at any sample rate",
-        COSTS,
+        LEDGER,
         "        known = dict(self._affordable)\n",
         '        known = {getattr(event, "event", event): count for event, count in self._affordable}\n',
         ("accounting/test_ledger.py::test_what_was_found_affordable_is_no_other_query",),
@@ -215,16 +215,16 @@ LEDGER_FAULTS = (
 DATA_SETS = (
     Fault(
         "another release's bound is gated at this run's delta",
-        COSTS,
+        LEDGER,
         'accounting.cost(together, self.sum_target, bound.delta, "pld", refine=False)',
         'accounting.cost(together, self.sum_target, self.target_delta, "pld", refine=False)',
         ("accounting/test_ledger_file.py::test_a_bound_holds_at_the_delta_at_which_it_was_promised",),
     ),
     Fault(
         "noise is calibrated to another release's bound at this run's delta",
-        COSTS,
-        "self._calibrate(together, row, bound, spent, at_least,",
-        "self._calibrate(together, row, Bound(bound.epsilon, self.target_delta), spent, at_least,",
+        LEDGER,
+        "accounting.calibrate(together, mechanism, steps, *bound,",
+        "accounting.calibrate(together, mechanism, steps, bound.epsilon, self.target_delta,",
         ("accounting/test_ledger_file.py::test_a_bound_holds_at_the_delta_at_which_it_was_promised",),
     ),
     Fault(

@@ -1,7 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Queries that are asked when a model is judged, and what an evaluation leaves in a release."""
 
-from .fault import COSTS, Fault
+from .fault import LEDGER, Fault
 
 
 SELECTION = "diffusers_dp/evaluation/selection.py"
@@ -34,7 +34,7 @@ EVALUATION = (
     ),
     Fault(
         "DP-SGD takes what is set aside for evaluation",
-        COSTS,
+        LEDGER,
         "        before = self._composition(self.set_aside)",
         "        before = self._composition()",
         ("runs/test_planning.py::test_what_is_reserved_for_evaluation_is_left_after_dp_sgd",),
@@ -85,7 +85,7 @@ EVALUATION = (
     ),
     Fault(
         "the query about a finished model pays for one of its parts",
-        CHARGED,
+        "diffusers_dp/queries/judgement.py",
         "        return math.sqrt(3 if self.num_classes else 2)",
         "        return 1.0",
         ("evaluation/test_charged.py::test_no_image_moves_the_sum_by_more_than_the_sensitivity_that_is_paid_for",),

@@ -264,14 +264,14 @@ EXACT = (
     Fault(
         "exact: a receipt may have any sensitivity",
         VERIFY,
-        '    if event.facts["sensitivity"] != event.facts["clip_norm"]:\n',
+        '    if query["sensitivity"] != query["clip_norm"]:\n',
         "    if False:\n",
         ("release/test_exact_receipts.py::test_a_lie_about_whole_numbers_is_refused",),
     ),
     Fault(
         "exact: a receipt may have any probability",
         VERIFY,
-        "    if event.sampled * COIN % 1:\n",
+        '    if event["sampling_probability"] * COIN % 1:\n',
         "    if False:\n",
         ("release/test_exact_receipts.py::test_a_lie_about_whole_numbers_is_refused",),
     ),
@@ -301,8 +301,8 @@ EXACT = (
     Fault(
         "exact: a forged status is proven, though an earlier release is not",
         VERIFY,
-        'for release in (receipt, *receipt["prior_releases"])]\n',
-        "for release in (receipt,)]\n",
+        '[receipt, *receipt["prior_releases"]]\n',
+        "[receipt]\n",
         ("release/test_exact_receipts.py::test_one_release_in_floating_point_lowers_the_status_of_those_after_it",),
     ),
     Fault(

@@ -1,7 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """`--target_epsilon inf`: noise that goes missing elsewhere, and what takes such a run for a private one."""
 
-from .fault import COSTS, DOOR, LEDGER, LEDGER_FILE, MECHANISM, Fault
+from .fault import DOOR, LEDGER, LEDGER_FILE, MECHANISM, Fault
 
 
 KIND = "diffusers_dp/release/no_guarantee.py"
@@ -16,7 +16,7 @@ WITHOUT_GUARANTEE = (
     ),
     Fault(
         "a finite run that gets no noise: its ledger takes rows without",
-        COSTS,
+        LEDGER,
         "        if not row.mechanism.has_noise and self.has_guarantee:\n",
         "        if not row.mechanism.has_noise and self.target_epsilon < 1:\n",
         ("runs/test_no_guarantee.py::TestDoor::test_no_finite_target_is_high_enough_for_an_answer_without_noise",),

@@ -177,7 +177,7 @@ METHODS = (
     Fault(
         "the verifier takes any mechanism of a method",
         VERIFIER,
-        "    if event.kind not in kinds.split() or event.kind == method.never:\n",
+        "    if participants(event) not in kinds.split() or participants(event) == method.never:\n",
         "    if False:\n",
         (f"{KINDS}events_that_no_run_of_the_method_has_are_refused[bands of a set of images]",),
     ),
@@ -215,7 +215,7 @@ FORGED = (
     Fault(
         "the verifier takes a sensitivity below the clip norm",
         VERIFIER,
-        'if event.facts["sensitivity"] < event.facts["clip_norm"]:',
+        'if query["sensitivity"] < query["clip_norm"]:',
         "if False:",
         (f"{LIE}a_lie_is_refused[less noise for what is clipped]",),
     ),
@@ -264,7 +264,7 @@ FORGED = (
     Fault(
         "the verifier takes groups that take turns for parallel",
         VERIFIER,
-        'unit != "image" or event.kind in ("banded", "shares")',
+        'unit != "image" or kind in ("banded", "shares")',
         'unit != "image"',
         (f"{LIE}a_lie_about_groups_or_units_is_refused[parallel groups]",),
     ),

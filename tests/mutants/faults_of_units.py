@@ -1,7 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Units of several images, and releases of one data set."""
 
-from .fault import COSTS, DOOR, LEDGER, LEDGER_FILE, RECORDS, STEP, Fault
+from .fault import DOOR, LEDGER, LEDGER_FILE, RECORDS, STEP, Fault
 
 
 UNITS = (
@@ -75,14 +75,14 @@ UNITS = (
 RELEASES = (
     Fault(
         "other releases of the data set are not gated",
-        COSTS,
+        LEDGER,
         "        together = self._with_others(composition)",
         "        together = composition",
         ("accounting/test_ledger_file.py::test_the_sum_over_releases_is_gated_and_calibrated_to",),
     ),
     Fault(
         "noise is calibrated as if there were no other release",
-        COSTS,
+        LEDGER,
         "                together = self._with_others(before)",
         "                together = before",
         ("accounting/test_ledger_file.py::test_the_sum_over_releases_is_gated_and_calibrated_to",),
