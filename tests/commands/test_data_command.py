@@ -68,16 +68,6 @@ def test_a_folder_is_read_and_told_of(scans, capsys):
     assert told(capsys, scans, "--resolution", "16", "--class_names", "benign,malignant,unclear") == said
 
 
-def test_text_files_called_images_are_noticed_before_a_run(tmp_path, capsys):
-    for number in range(120):
-        path = tmp_path / "texts" / "ab"[number % 2] / f"{number}.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("no image")
-    said = told(capsys, tmp_path / "texts")
-    assert "can be read: 0" in said.splitlines() and "cannot be read, and contribute nothing: 120" in said.splitlines()
-    assert "NOTHING of this can be trained on" in said
-
-
 def test_a_data_set_is_read_by_its_columns(tmp_path, capsys):
     rows = image_bytes(*[encode(grey(number)) for number in range(5)], b"no image", None)
     name = save_parquet(tmp_path / "set", {"image": rows, "label": [0, 1, 1, 1, 0, 0, 1]}, labelled(["x", "y"]))

@@ -11,11 +11,9 @@ import stat
 import pytest
 
 from diffusers_dp import verify
-from diffusers_dp.data.sources import load_digits_split
 from diffusers_dp.evaluation import evaluator
 from diffusers_dp.pipelines import DPImagePipeline
-from support.evaluating import FAST, NAMES, PRIVATE, read, refused, run
-from support.images import write_dataset
+from support.evaluating import FAST, PRIVATE, read, refused, run
 
 
 RECEIPT = "privacy_receipt.json"
@@ -69,26 +67,6 @@ def test_the_terminal_counts_no_private_image(data, tmp_path, capfd, public):
     assert "80/80" in said and "Features (pixels)" in said
 
 
-@pytest.mark.parametrize("metric", ["fid", "precision_recall", "fld"])
-def test_a_refusal_counts_no_private_image(data, tmp_path, capsys, metric):
-    images, labels = load_digits_split(train=True)
-    write_dataset(tmp_path / "few", images[:1], labels[:1] * 0, NAMES)
-    write_dataset(tmp_path / "few", images[:1], labels[:1] * 0, NAMES, split="test")
-    flags = (
-        "--images",
-        data / "synthetic",
-        "--real",
-        tmp_path / "few",
-        "--output_dir",
-        tmp_path / "out",
-        *FAST,
-        "--metrics",
-        metric,
-    )
-    said = refused(capsys, *flags)
-    assert f"--metrics {metric}" in said and "there are fewer" in said and not re.search(r"\b1\b", said)
-
-
 def test_the_same_numbers_twice_and_nothing_is_computed_again(data, tmp_path, monkeypatch):
     of_images(data, tmp_path / "a")
     first = read(tmp_path / "a/private/unprotected/evaluation")
@@ -97,20 +75,6 @@ def test_the_same_numbers_twice_and_nothing_is_computed_again(data, tmp_path, mo
     monkeypatch.setattr(evaluator, "FeatureSpace", None)
     of_images(data, tmp_path / "b")
     assert read(tmp_path / "b/private/unprotected/evaluation") == first
-
-
-def test_an_interrupted_evaluation_goes_on(data, tmp_path, monkeypatch):
-    def stop(*args):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch, pytest.raises(SystemExit) as stopped:
-        patch.setattr(evaluator, "FeatureSpace", stop)
-        of_images(data, tmp_path)
-    folder = tmp_path / "private/unprotected/evaluation"
-    assert stopped.value.code == 130 and not (folder / "report.json").exists()
-    monkeypatch.setattr(evaluator, "measure_utility", None)  # was finished
-    of_images(data, tmp_path)
-    assert read(folder)["measurements"]
 
 
 @pytest.fixture

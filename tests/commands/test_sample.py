@@ -11,7 +11,6 @@ from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.release.build import attach_audit
 from diffusers_dp.sampling import shards
 from diffusers_dp.sampling.drawing import generators
-from support.hostile import HOSTILE, spoil
 from support.releases import make_release
 from support.sampling import run
 
@@ -98,21 +97,6 @@ def test_impossible_arguments_are_one_sentence(release, tmp_path, capsys, flags,
     assert words in capsys.readouterr().err and not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("name", ["unet/diffusion_pytorch_model.safetensors", "scheduler/scheduler_config.json"])
-def test_weights_that_the_receipt_does_not_describe_are_refused(release, tmp_path, capsys, name):
-    """Their images would lie beside a receipt that is not theirs."""
-    other = shutil.copytree(release, tmp_path / "release")
-    content = bytearray((other / name).read_bytes())
-    content[-1] ^= 1
-    (other / name).write_bytes(content)
-    with pytest.raises(SystemExit) as refused:
-        run(other, tmp_path / "out")
-    assert refused.value.code == 4 and name in capsys.readouterr().err and not (tmp_path / "out").exists()
-    (other / name).unlink()
-    with pytest.raises(SystemExit):
-        run(other, tmp_path / "out")
-
-
 def test_a_dataset_does_not_lie_in_its_release(release, tmp_path, capsys):
     """The release would then hold files that its receipt does not list, and nobody could open it, nor go on."""
     mine = shutil.copytree(release, tmp_path / "release")
@@ -140,16 +124,3 @@ def test_seeds_of_one_run_never_meet():
     seeds = [generator.initial_seed() for generator in generators(7, range(5000))]
     assert len(set(seeds)) == 5000
     assert not set(seeds) & {generator.initial_seed() for generator in generators(8, range(5000))}
-
-
-@pytest.mark.parametrize("trap", ["many layers", "large padding", "an unknown prediction", "half a character"])
-def test_a_stranger_s_release_is_refused_though_it_is_consistent(honest, tmp_path, trap, capsys):
-    """In one sentence, and nothing is written."""
-    hostile = spoil(shutil.copytree(honest, tmp_path / "release"), HOSTILE[trap][0])
-    with pytest.raises(SystemExit) as refusal:
-        run(hostile, tmp_path / "out")
-    said = capsys.readouterr().err
-    assert (
-        refusal.value.code == 4 and said.count("error:") == 1 and "is not opened" in said and "Traceback" not in said
-    )
-    assert not (tmp_path / "out").exists()

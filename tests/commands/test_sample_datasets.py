@@ -9,7 +9,6 @@ import datasets
 import numpy as np
 import pytest
 from huggingface_hub import DatasetCard
-from pyarrow import parquet
 
 from diffusers_dp import cli
 from diffusers_dp.sampling import shards
@@ -48,40 +47,6 @@ def test_the_card_tells_the_guarantee_and_the_hub_what_it_is(honest, tmp_path):
     assert card.data.task_categories == ["image-classification"]
     assert "per image" in card.text and "Classes take turns" in card.text and "seed: 0" in card.text
     assert str(tmp_path) not in card.content and str(honest) not in card.content
-
-
-LIMITED = """
-import resource, sys
-from diffusers_dp import cli
-from diffusers_dp.sampling import shards
-shards.IMAGES_PER_SHARD = 4
-writer = shards.write_shard
-def second_is_too_large(name, *rest):
-    if "00001" in name.name:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))
-    writer(name, *rest)
-if sys.argv.pop(1) == "full":
-    shards.write_shard = second_is_too_large
-cli.main(sys.argv[1:])
-"""
-
-
-@pytest.mark.slow
-def test_a_disk_that_fills_leaves_finished_shards_and_the_same_command_goes_on(honest, tmp_path):
-    out = tmp_path / "out"
-
-    def command(disk):
-        flags = ["sample", str(honest), "--output_dir", str(out), "--num_images", "10", "--num_inference_steps", "2"]
-        return subprocess.run([sys.executable, "-c", LIMITED, disk, *flags], capture_output=True, text=True)
-
-    stopped = command("full")
-    assert stopped.returncode == 2, stopped.stderr
-    assert stopped.stderr.splitlines()[-1].startswith("error: --output_dir")
-    assert "resume with the same command" in stopped.stderr
-    assert [path.name for path in (out / "data").iterdir()] == ["train-00000-of-00003.parquet"]
-    assert parquet.read_table(out / "data" / "train-00000-of-00003.parquet").num_rows == 4
-    assert command("empty").returncode == 0
-    assert len(read(out)[0]) == 10
 
 
 # The first process has the longer share; who is done waits, and torch lets nobody wait for longer than this unless it

@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 from html import unescape
-from html.parser import HTMLParser
 
 import dp_accounting as dp
 import numpy as np
@@ -18,13 +17,13 @@ from dp_accounting.pld import PLDAccountant
 
 from diffusers_dp import cli
 from diffusers_dp.accounting.ledger import PrivacyLedger
-from diffusers_dp.dossier.evidence import read_evaluation
 from diffusers_dp.evaluation.report import class_rates
 from diffusers_dp.files.canonical import canonical_json
 from diffusers_dp.release.build import attach_audit
 from diffusers_dp.release.plain_words import of_thousand
 from diffusers_dp.release.signing import sign_release
 from diffusers_dp.verify import receipt_digest
+from support.html_pages import Page
 from support.ledgers import row
 from support.releases import RECEIPT, make_release
 
@@ -38,38 +37,7 @@ FIELD = (
     "post-processing|prior|prv|rdp|receipt|reconstruction|sample rate|seed|sensitivity|sha-256|synthetic|"
     "valid|trade-off|true-positive|unit|zero-out"
 ).split("|")
-VOID = ("meta", "img", "br", "path", "circle", "link")
 COUNTS = [[8, 2], [1, 9]]
-
-
-class Page(HTMLParser):
-    """Every tag is closed; collects what a reader who does not see needs."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.open, self.tags, self.headings, self.images, self.tables, self.links = [], [], [], [], 0, []
-        self.ids = []
-        self.feed(text)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag, attrs):
-        found = dict(attrs)
-        self.tags.append(tag)
-        self.ids += [found["id"]] if "id" in found else []
-        self.links += [found[name] for name in ("href", "src", "action") if name in found]
-        if re.fullmatch(r"h\d", tag):
-            self.headings.append(int(tag[1]))
-        if tag == "svg":
-            self.images.append(found["aria-label"])
-        if tag == "th":
-            assert found["scope"] in ("row", "col")
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        if tag not in VOID:
-            assert self.open.pop() == tag
 
 
 def command(capsys, *arguments):
@@ -153,17 +121,6 @@ def test_the_page_needs_no_network_and_can_be_read_without_eyes(made):
     assert "default-src 'none'" in made[1] and "url(" not in made[1]
 
 
-def test_the_dot_is_this_release(made):
-    """Where the axes are logarithmic: at its epsilon and its bound."""
-    from diffusers_dp.dossier.charts import HEIGHT, WIDTH
-
-    found = made[0]
-    epsilon, row = found["parameters"]["epsilon"], found["attacker"]["bounds"][0]
-    x, y = map(float, re.search(r'class="here" cx="([\d.]+)" cy="([\d.]+)"', made[1]).groups())
-    assert x == pytest.approx(WIDTH * math.log(epsilon / 0.1) / math.log(300), abs=0.06)
-    assert y == pytest.approx(HEIGHT * (1 - math.log(row["at_most"] / 0.001) / math.log(1000)), abs=0.06)
-
-
 def unexplained(page):
     """Words of the field on a page whose form is in no explained term."""
     terms = " ".join(unescape(each) for each in re.findall(r"<dt[^>]*>(.*?)</dt>", page)).lower()
@@ -242,14 +199,6 @@ def test_what_private_images_told_is_an_annex_for_the_house(release, tmp_path, c
     assert unexplained(annex.read_text(encoding="utf-8")) == []
 
 
-def test_tables_of_classes_begin_with_the_worst(release, tmp_path):
-    path = tmp_path / "report.json"
-    path.write_text(json.dumps(report(release, False)))
-    (table,), _ = read_evaluation(path, "--evaluation", receipt_digest(release / RECEIPT))
-    assert [row["accuracy"] for row in table["rows"]] == [0.8, 0.9]
-    assert table["largest_difference"] == pytest.approx(0.1)
-
-
 def test_answers_of_the_institution_are_on_the_page(release, tmp_path, capsys):
     path = tmp_path / "context.yaml"
     path.write_text("purpose: teaching, <script>alert(1)</script>\nreview: 2027-01-31\nsigned:\n")
@@ -321,13 +270,6 @@ def test_who_signed_is_on_the_page_and_a_wrong_signature_ends_it(release, tmp_pa
     page = (out / "dossier/dossier.html").read_text(encoding="utf-8")
     assert "signed by the holder of clinic.pub, fingerprint SHA256:" in page and str(tmp_path) not in page
     assert command(capsys, release, "--identity", "x")[0] == 2
-
-
-def test_a_release_of_strange_names_is_text(tmp_path, capsys):
-    release = make_release(tmp_path / "run", public_inputs=[{"kind": "public images", "name": "<i>x</i>"}])
-    code, said = command(capsys, release, "--output_dir", tmp_path / "out")
-    page = (tmp_path / "out/dossier/dossier.html").read_text(encoding="utf-8")
-    assert code == 0 and "<i>" not in page and "&lt;i&gt;x" in page, said
 
 
 def test_it_loads_no_torch(honest, tmp_path):

@@ -7,21 +7,17 @@ import functools
 import numpy as np
 import pytest
 import torch
-from sklearn.linear_model import LogisticRegression
 from torch import nn
 
 from diffusers_dp.data.sources import load_digits_split
 from diffusers_dp.evaluation.classifiers import (
-    LogisticRegressionClassifier,
     NetworkClassifier,
     build_classifier,
 )
 from diffusers_dp.evaluation.images import ImageSet
 from diffusers_dp.evaluation.networks import (
-    BENCHMARK_TRAINING,
     ResNeXt,
     Training,
-    training_of,
 )
 
 
@@ -90,36 +86,8 @@ def test_a_fit_is_repeated_by_its_seed_alone(digits, name):
     assert not np.array_equal(first, scores(1))
 
 
-def test_logistic_regression_is_that_of_scikit_learn(digits):
-    train, test = digits
-    pixels = [images.images.reshape(len(images), -1) / 127.5 - 1 for images in digits]
-    reference = LogisticRegression(max_iter=1000).fit(pixels[0], train.labels)
-    ours = LogisticRegressionClassifier(iterations=1000).fit(train)
-    np.testing.assert_allclose(ours.scores(test.images), reference.predict_proba(pixels[1]), atol=0.03)  # float32
-
-
 class TestPublishedTraining:
     """Each number as in the protocol of the published tables."""
-
-    def test_of_the_benchmark(self):
-        expected = Training(
-            optimizer="adam", learning_rate=0.01, epochs=50, batch_size=256, momentum=0.0, weight_decay=0.0,
-            step_epochs=20, step_factor=0.2, ema_decay=0.9999, micro_batches=1,
-        )  # fmt: skip
-        assert BENCHMARK_TRAINING == expected == training_of("wrn", (1, 28, 28))
-
-    def test_the_learning_rate_steps(self, digits):
-        training = Training("sgd", 1.0, epochs=5, batch_size=100, step_epochs=2)
-        classifier, rates = NetworkClassifier("linear", linear, training), []
-        build = classifier._optimizer
-        classifier._optimizer = lambda: rates.append(optimizer := build()) or optimizer
-        seen = []
-        classifier._state = lambda: None
-        classifier._load = lambda state: None
-        classifier.num_classes = 10
-        for _ in classifier._train(digits[0].subset(np.arange(100))):
-            seen.append(rates[0].param_groups[0]["lr"])
-        assert seen == pytest.approx([1, 0.2, 0.2, 0.04, 0.04])
 
     def test_the_average_of_the_weights_counts(self, digits):
         """One step an epoch, against the recursion written out: what is scored is the average, what is trained on is

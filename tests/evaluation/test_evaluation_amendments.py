@@ -134,18 +134,6 @@ def test_a_call_that_is_killed_is_finished_or_undone_by_the_next(release, monkey
     assert os.listdir(release.parent) == ["release"]
 
 
-def test_a_count_that_is_killed_leaves_a_release_that_verifies(release, monkeypatch):
-    def killed(*args):
-        raise Killed
-
-    for operation in ("rename", "replace"):
-        with monkeypatch.context() as patch, pytest.raises(Killed):
-            patch.setattr(amendments.os, operation, killed)
-            count_evaluation(release)
-        assert verify.verify(release)[1] == []
-    assert count_evaluation(release) == 2  # the second one was on its way
-
-
 def test_what_was_begun_does_not_end_up_in_another_release(release, monkeypatch):
     def killed(*args):
         raise Killed

@@ -188,18 +188,6 @@ def test_the_private_choice(check):
 # The ledger of the validation images.
 
 
-def test_the_ledger_is_its_own_and_on_disk(tmp_path):
-    path = tmp_path / "validation" / "ledger.jsonl"
-    path.parent.mkdir()
-    choice = choose(ledger_path=path)
-    header, row = map(json.loads, path.read_text().splitlines())
-    assert header["target_epsilon"] == EPSILON and header["num_images"] == NUM_IMAGES
-    assert "choice" in header["public_facts"]["use"] and header["dataset_id"] == "ledger"
-    assert row["stage"] == "classifier_selection" and row["mechanism"] == "gaussian" and row["state"] == "executed"
-    assert row["noise_multiplier"] == choice.facts["noise_multiplier"]
-    assert row["query"]["sensitivity"] == pytest.approx(math.sqrt(6))
-
-
 def train(path, release_id="0" * 16, sigma=4.0, **changes):
     """A training of the data set, as its ledger has it."""
     ledger = PrivacyLedger(
@@ -297,19 +285,6 @@ def test_two_choices_at_once_are_one(tmp_path, monkeypatch):
     monkeypatch.setattr(SensitiveImages, "noisy_sum", another)
     choose(ledger_path=path)
     assert len(path.read_text().splitlines()) == 2
-
-
-def test_a_choice_that_fails_stays_spent(tmp_path, monkeypatch):
-    def fail(candidates, images, labels):
-        if len(images) < NUM_IMAGES:  # before, records of noise are tried
-            return torch.zeros(len(images), 1)
-        raise RuntimeError("planted")
-
-    monkeypatch.setattr(selection, "_correctness", fail)
-    with pytest.raises(RuntimeError, match="planted"):
-        choose(ledger_path=tmp_path / "ledger.jsonl")
-    row = json.loads((tmp_path / "ledger.jsonl").read_text().splitlines()[1])
-    assert row["state"] == "reserved" and row["steps_reserved"] == 1
 
 
 def test_a_label_outside_the_classes_counts_for_nobody():
