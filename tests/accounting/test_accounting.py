@@ -155,6 +155,8 @@ def test_table_11_of_feta_pro(spatial, published):  # R5; the table has lost its
     [
         pytest.param(1 / 15, 2250, DP_FETA[:1], 1, 1e-5, "rdp", 13.085, 0.01, id="R4-rdp"),
         pytest.param(1 / 15, 2250, DP_FETA[:1], 1, 1e-5, "pld", 12.031, 0.01, id="R4-pld"),
+        pytest.param(4096 / 60000, 2200, DP_FETA[:1], 1, 1e-5, "rdp", 13.2, 0.1, id="DP-FETA-Table-9-rdp"),
+        pytest.param(4096 / 60000, 2200, DP_FETA[:1], 1, 1e-5, "prv", 12.2, 0.1, id="DP-FETA-Table-9-prv"),
         pytest.param(4096 / 60000, 4000, (), 10, 1e-5, "rdp", 2.410, 1e-3, id="R7-rdp"),
         pytest.param(4096 / 60000, 4000, (), 10, 1e-5, "pld", 2.282, 1e-3, id="R7-pld"),
         pytest.param(1 / 14, 2100, FETA_PRO_1[:2], 1, FETA_DELTA, "rdp", 14.778, 2e-3, id="FETA-Pro-rdp"),

@@ -76,11 +76,11 @@ def test_every_recipe_passes_a_dry_run(recipe, tmp_path, monkeypatch, capsys):
 def test_recipe_starts_on_stand_in_images(recipe, tmp_path, monkeypatch):
     config = read(recipe)
     channels, side, _ = config.image_shape
-    names = list(config.declared_class_names)
+    names = list(config.declared_class_names or ())
     rng = np.random.default_rng(0)
     shape = (side, side) if channels == 1 else (side, side, channels)
     images = [Image.fromarray(rng.integers(0, 256, shape, dtype=np.uint8)) for _ in range(NUM_IMAGES)]
-    labels = [i % len(names) for i in range(NUM_IMAGES)]
+    labels = [i % max(len(names), 1) for i in range(NUM_IMAGES)]
     flags = ["--config", str(recipe), "--output_dir", str(tmp_path / "run")]
     short = dict(SHORT)
     if config.dp_sgd is not None and config.dp_sgd.num_shares is not None:
@@ -90,6 +90,8 @@ def test_recipe_starts_on_stand_in_images(recipe, tmp_path, monkeypatch):
     for network in ("feature_network", "stopping_network", "embedding_network"):
         if getattr(config, network, None):
             flags += [f"--{network}", save_resnet(tmp_path / network)]
+    if getattr(config, "feature_layers", ""):
+        flags += ["--feature_layers", "encoder.stages.0,encoder.stages.1"]
     if getattr(config, "embedding_layers", ""):
         flags += ["--expert", "embedding_layers=pooler"]
     if getattr(config, "semantic_query_network", None):
@@ -109,10 +111,9 @@ def test_recipe_starts_on_stand_in_images(recipe, tmp_path, monkeypatch):
             image.save(folder / f"{index}.png")
         flags += ["--train_data_dir", str(place)]
     else:
-        features = datasets.Features(
-            {config.image_column: datasets.Image(), "label": datasets.ClassLabel(names=names)}
-        )
-        table = datasets.Dataset.from_dict({config.image_column: images, "label": labels}, features=features)
+        columns = {config.image_column: images} | ({config.label_column or "label": labels} if names else {})
+        kinds = [datasets.Image(), datasets.ClassLabel(names=names)][: len(columns)]
+        table = datasets.Dataset.from_dict(columns, datasets.Features(zip(columns, kinds, strict=True)))
         place.mkdir(parents=True)
         table.to_parquet(place / "train-00000-of-00001.parquet")
         flags += ["--dataset_name", str(place)]
