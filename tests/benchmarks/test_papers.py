@@ -1,0 +1,49 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""The page of the papers' tables and figures: none without a command or a reason, and every command is one."""
+
+import argparse
+import copy
+import shlex
+
+import pytest
+
+from diffusers_dp.commands import evaluate
+from diffusers_dp.methods.config import CONFIGS, load_config
+from support.places import ROOT, module_of
+
+
+papers = module_of(ROOT / "benchmarks" / "papers.py")
+ENTRIES = [pytest.param(place, id=f"{paper} {place['at'][0]}") for paper, place in papers.places()]
+
+
+def test_the_page_is_up_to_date():
+    page = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
+    assert papers.page() == page, "run `python benchmarks/papers.py > docs/papers.md`"
+
+
+def test_each_table_and_figure_has_a_command_or_a_reason(monkeypatch):
+    assert papers.without_command() == []
+    planted = copy.deepcopy(papers.PAPERS)
+    del planted["papers"][0]["places"][3]  # Table 4
+    del planted["papers"][1]["places"][0]["none"]
+    planted["papers"][2]["places"][0]["at"].append("T19")  # which there is not
+    monkeypatch.setattr(papers, "PAPERS", planted)
+    assert papers.without_command() == ["DP-FETA T1", "DP-MEPF T19", "FETA-Pro T4"]
+
+
+@pytest.mark.parametrize("place", ENTRIES)
+def test_every_command_of_an_entry_is_taken(place, monkeypatch, tmp_path):
+    """By the flags of its method, its recipe and its checks; nothing is planned or read."""
+    monkeypatch.chdir(tmp_path)
+    for method, recipe, flags in papers.commands(place):
+        given = flags[: flags.index("--sweep")] if "--sweep" in flags else flags
+        config = load_config(["--config", recipe, "--dry_run", *given], CONFIGS[method])
+        assert config.method == method and (papers.RECIPES / method / f"{recipe}.yaml").is_file()
+    for command in place.get("then", ()):
+        program, name, *flags = shlex.split(command)
+        if program == "diffusers-dp":
+            parser = argparse.ArgumentParser(exit_on_error=False)
+            evaluate.add_arguments(parser)
+            assert name == "evaluate" and parser.parse_args(flags)
+        else:
+            assert (ROOT / name).is_file()
