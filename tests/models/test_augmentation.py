@@ -50,11 +50,6 @@ class TestBag:
         assert not torch.equal(outputs, other(images(shape, 16)))
         assert not torch.equal(outputs, first(images(shape, 16)))  # every fetch draws anew
 
-    def test_each_image_is_augmented_by_itself(self, shape):
-        batch, single = bag(3), bag(3)
-        together = batch(images(shape))
-        assert torch.equal(together, torch.cat([single(image[None]) for image in images(shape)]))
-
 
 class TestDraw:
     def test_all_operations_strengths_and_signs_are_reached_alike(self):

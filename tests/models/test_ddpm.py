@@ -52,27 +52,6 @@ def test_the_loss_by_its_formula(cls, kind, patch_size):
 
 
 @pytest.mark.parametrize("generator", [None, PrivateGenerator(KEY)])
-@pytest.mark.parametrize("mixture", [None, MIXTURE])
-def test_the_steps_of_the_rows(mixture, generator):
-    """Uniform, or by the weights of the mixture; all from the first to the last."""
-    denoiser = make_ddpm(num_classes=None)
-    recorder = Recorder(denoiser.unet)
-    torch.manual_seed(0)
-    with torch.no_grad():
-        DDPMLoss(mixture=mixture)(denoiser, torch.zeros(6000, 2, 8, 8), None, generator)
-    steps = recorder.noise_level
-    assert (
-        recorder.labels is None
-        and not steps.is_floating_point()
-        and 0 <= steps.min() < 20
-        and 980 < steps.max() < 1000
-    )
-    low, middle = (steps < 200).float().mean().item(), ((steps >= 200) & (steps < 800)).float().mean().item()
-    expected = (0.2, 0.6) if mixture is None else (0.05, 0.9)
-    assert (low, middle) == pytest.approx(expected, abs=0.02)
-
-
-@pytest.mark.parametrize("generator", [None, PrivateGenerator(KEY)])
 def test_a_mixture_of_edm_is_over_the_quantiles_of_its_noise_levels(generator):
     """5 % below the 20 % quantile of ln(sigma) ~ N(P_mean, P_std^2), 5 % above the 80 % quantile."""
     denoiser = make_denoiser(num_classes=None)

@@ -97,15 +97,6 @@ def test_the_loss_by_its_formula(kind, bases):
             torch.testing.assert_close(found, expected)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_classes_and_no_class_are_told_apart(kind, bases):
-    denoiser, (latents, _, _, _) = denoiser_of(bases[kind]), rows(1)
-    with torch.no_grad():
-        found = [denoiser(latents, torch.tensor([500]), torch.tensor([label])).sample for label in range(3)]
-    assert all((found[0] - other).abs().max() > 1e-6 for other in found[1:])
-    assert denoiser.null_label == 2 and denoiser.config.num_class_embeds == 3
-
-
 def test_what_is_trained(bases):
     for kind, place in bases.items():
         for trained in ("attention", "lora"):

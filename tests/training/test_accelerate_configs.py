@@ -1,6 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """The ready-made configurations of Accelerate's launcher, read by its own loader."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -23,17 +24,9 @@ EXPECTED = {
 def test_accelerate_reads_it(name):
     config = load_config_from_file(str(FOLDER / f"{name}.yaml"))
     assert isinstance(config, ClusterConfig)
-    found = (
-        getattr(config.distributed_type, "value", config.distributed_type),
-        config.num_machines,
-        config.num_processes,
-    )
-    assert found == EXPECTED[name]
+    kind = getattr(config.distributed_type, "value", config.distributed_type)
+    assert (kind, config.num_machines, config.num_processes) == EXPECTED[name]
     assert config.use_cpu is (name == "one_cpu") and config.mixed_precision == "no"
-    unknown = [
-        line
-        for line in (FOLDER / f"{name}.yaml").read_text().splitlines()
-        if line.startswith("#") and "accelerate launch" in line
-    ]
-    arguments = launch_command_parser().parse_known_args(unknown[0].split("accelerate launch ")[1].split())[0]
+    (command,) = re.findall("^#.*accelerate launch (.*)", (FOLDER / f"{name}.yaml").read_text(), re.MULTILINE)[:1]
+    arguments = launch_command_parser().parse_known_args(command.split())[0]
     assert Path(arguments.config_file).name == f"{name}.yaml"

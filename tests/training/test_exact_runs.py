@@ -69,23 +69,6 @@ def test_other_methods_are_proven(method, tmp_path, monkeypatch):
     assert receipt_of(run)["status"] == "proven" and verify.report(run / "release") == 0
 
 
-def test_a_run_goes_on_with_the_noise_that_it_began_with(tmp_path, monkeypatch):
-    """Float noise is not the default."""
-    script, run = load("moments", monkeypatch), tmp_path / "run"
-    given = [*write_images(tmp_path / "images"), "--output_dir", str(run)]
-    flags = [*(FOLDER + OTHERS["moments"]).split(), *given]
-    with monkeypatch.context() as patch:
-        patch.setattr("diffusers_dp.runs.moments_run.ask_for_mixture", lambda run: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            script.main([*flags, "--noise", "float"])
-    rows = read_ledger(run)[1]
-    with pytest.raises(UsageError, match="--noise is exact, and this run began with float: give --noise float"):
-        script.main([*flags, *RESUME])
-    assert read_ledger(run)[1] == rows
-    script.main([*flags, *RESUME, "--noise", "float"])
-    assert receipt_of(run)["status"] == "proven_with_assumptions" and verify.report(run / "release") == 0
-
-
 @pytest.mark.parametrize("method", ["moments", "feta_pro"])
 def test_patients_are_proven_where_no_gradient_is_asked(method, tmp_path, monkeypatch):
     script, run = load(method, monkeypatch), tmp_path / "run"
@@ -99,12 +82,3 @@ def test_patients_are_proven_where_no_gradient_is_asked(method, tmp_path, monkey
     facts = flags[flags.index("--dataset_name") : flags.index("--train_batch_size")]
     script.main([*facts, "--output_dir", str(run), *EXACT, "--skip_preflight", *OTHERS[method].split()])
     assert receipt_of(run)["status"] == "proven" and verify.report(run / "release") == 0
-
-
-@BITS_OF_A_CPU
-def test_the_pre_flight_tries_whole_numbers(script, tmp_path):
-    """With the run's own model and queries."""
-    flags = run_flags(tmp_path, "--noise_bands", "4", "--train_batch_size", "6")
-    flags.remove("--skip_preflight")
-    script.main(flags)
-    assert receipt_of(tmp_path / "run")["status"] == "proven"

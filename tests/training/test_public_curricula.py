@@ -9,17 +9,16 @@ import pytest
 import torch
 from diffusers import DDIMScheduler
 
-from diffusers_dp import load_verified
 from diffusers_dp.data.public_images import PublicImages
-from diffusers_dp.errors import IntegrityError, UsageError
+from diffusers_dp.errors import UsageError
 from diffusers_dp.methods.method_flags import DPFETAConfig
 from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.runs.pretrained import WEIGHTS
-from diffusers_dp.runs.public_pretraining import keep_pretrained, kept_pretrained, learned_or_public
+from diffusers_dp.runs.public_pretraining import keep_pretrained, learned_or_public
 from diffusers_dp.runs.warm_up_images import CentralImages, MixedImages
 from diffusers_dp.verify import verify
 from support.flags import TINY_RUN
-from support.public_models import edit_weights, make_unet, save
+from support.public_models import make_unet
 from support.runs import PowerCut, cut_power_at, independent_epsilon, load, read_ledger, write_images, write_public
 
 
@@ -56,24 +55,6 @@ def check_release(tmp_path, method):
     assert problems == [] and [row["stage"] for row in rows] == [*ASKED[method], "dp_sgd", "dp_sgd"]
     assert independent_epsilon(tmp_path / "run") <= header["target_epsilon"] + 1e-3
     return receipt
-
-
-def test_from_a_pretrained_pipeline_to_release(method, script, flags, tmp_path, monkeypatch):
-    """Network, objective and class table are the pipeline's; what is told of it is what the first start began with."""
-    name = save(tmp_path / "model", in_channels=1, out_channels=1)
-    flags += ["--pretrained_model_name_or_path", name]
-    with monkeypatch.context() as patch:
-        cut_power_at(patch, script, 2 + 2 * len(ASKED[method]))
-        with pytest.raises(PowerCut):
-            script.main(flags)
-    shutil.copytree(tmp_path / "model", tmp_path / "before")
-    (tmp_path / "model" / "README.md").write_text("---\nlicense: mit\n---\n")
-    script.main([*flags, "--resume_from_checkpoint", "latest"])
-    (origin,) = verify(tmp_path / "run" / "release")[0]["public_inputs"]
-    assert (origin["kind"], origin["licence"]) == ("pre-trained model", "apache-2.0")
-    pipeline = load_verified(tmp_path / "run" / "release")
-    assert isinstance(pipeline.scheduler, DDIMScheduler) and pipeline.unet.config.block_out_channels == [4, 8]
-    assert pipeline.num_classes == 3
 
 
 @pytest.mark.parametrize("method", ["feta_pro"], indirect=True)
@@ -120,16 +101,6 @@ def test_a_mixture_cannot_follow_public_images_alone(tmp_path):
     keep_pretrained(tmp_path, DPImagePipeline(make_unet(), DDIMScheduler()), {"kind": "public images"}, chosen=False)
     with pytest.raises(UsageError, match="--mix_public_images was not given at this run's first start"):
         learned_or_public(run, make_unet(), mixes=True)
-
-
-def test_kept_weights_that_are_not_whole_are_noticed(tmp_path):
-    """Diffusers would fill a missing layer with chance."""
-    unet = make_unet()
-    keep_pretrained(tmp_path, DPImagePipeline(unet, DDIMScheduler()), {"kind": "public images"}, chosen=False)
-    assert kept_pretrained(tmp_path, make_unet()) == {"kind": "public images"}
-    edit_weights(tmp_path / "pretrained", lambda tensors: tensors.pop("conv_in.bias"))
-    with pytest.raises(IntegrityError, match="is damaged or of another model"):
-        kept_pretrained(tmp_path, unet)
 
 
 def test_each_image_of_the_mixed_set_is_as_likely():

@@ -77,11 +77,7 @@ def test_an_evolution_goes_on_with_its_network(changed, tmp_path, monkeypatch):
     elif changed == "normalisation":
         normalise(network, 0.25)
     else:  # flags, which the run keeps anyway
-        given = (
-            ["--expert", "embedding_resolution=16"]
-            if changed == "resolution"
-            else ["--expert", "embedding_layers=embedder"]
-        )
+        given = ["--expert", "embedding_resolution=16" if changed == "resolution" else "embedding_layers=embedder"]
         words = f"--{given[1].partition('=')[0]} is .*, and this run began with"
     refused(script, [*flags, *given], words)
     shutil.rmtree(network)
@@ -96,14 +92,8 @@ def test_an_evolution_goes_on_with_its_network(changed, tmp_path, monkeypatch):
 @pytest.mark.parametrize("generator", ["public_images", "pipeline"])
 def test_an_evolution_goes_on_with_its_candidates_origin(generator, kept, tmp_path, monkeypatch):
     script = load("pe", monkeypatch)
-    flags = [
-        *EVOLUTION,
-        *write_images(tmp_path / "images"),
-        "--generator",
-        generator,
-        "--output_dir",
-        str(tmp_path / "run"),
-    ]
+    flags = [*EVOLUTION, *write_images(tmp_path / "images"), "--generator", generator]
+    flags += ["--output_dir", str(tmp_path / "run")]
     if generator == "pipeline":
         flags += ["--pretrained_model_name_or_path"]
         first, second = (
@@ -125,22 +115,6 @@ def test_an_evolution_goes_on_with_its_candidates_origin(generator, kept, tmp_pa
         shutil.rmtree(folder)
     script.main([*flags, *first, *RESUME])
     assert verify.report(tmp_path / "run" / "release") == 0
-
-
-def test_mean_features_go_on_with_their_normalisation(tmp_path, monkeypatch):
-    """The second moment would be of other features than the first, and the generator fitted to a mixture."""
-    script, network = load("dp_mepf", monkeypatch), tmp_path / "network"
-    flags = [
-        *MEPF, *write_images(tmp_path / "images"), "--features", "perceptual", "--moments", "2", "--feature_network",
-        save_resnet(network), "--feature_layers", "pooler", "--output_dir", str(tmp_path / "run"),
-    ]  # fmt: skip
-    stop_before(monkeypatch, script, flags, "second_moments")
-    normalise(network, 0.25)
-    refused(script, flags, "mean_features was asked for with mean = .* resume with the flags of that run")
-    normalise(network, 0.5)  # what was taken where nothing was said
-    script.main([*flags, *RESUME])
-    receipt, problems = verify.verify(tmp_path / "run" / "release")
-    assert problems == [] and receipt["curriculum"]["mean"] == [0.5] * 3
 
 
 def test_a_networks_name_hash_mean_std_and_resolution_are_its_meaning(tmp_path):

@@ -60,13 +60,7 @@ MERF = (
 FETA_PRO = "--spatial_steps 1 --frequency_steps 1 --num_frequency_features 20 --expert num_auxiliary_images=6".split()
 
 
-@pytest.mark.parametrize(
-    ("method", "flags"),
-    [
-        ("feta_pro", [*TINY_RUN, *FETA_PRO]),
-        ("dp_merf", MERF),
-    ],
-)
+@pytest.mark.parametrize(("method", "flags"), [("feta_pro", [*TINY_RUN, *FETA_PRO]), ("dp_merf", MERF)])
 def test_class_counts_weigh_the_features(method, flags, monkeypatch, tmp_path):
     """Weights that are stood in for by 0 take all features away, whatever the noise."""
     fit, fitted = warm_up.fit_generator, []

@@ -63,23 +63,12 @@ def check_release(tmp_path):
 
 def test_from_public_images_to_release(script, flags, tmp_path, capsys):
     """The public images have labels of their own; they are in the receipt, and so is no path."""
-    script.main(
-        [
-            *flags,
-            *write_public(tmp_path / "public"),
-            "--expert",
-            "public_timestep_mixture=0-30:.03,30-800:.77,800-1000:.2",
-        ]
-    )
+    times = ["--expert", "public_timestep_mixture=0-30:.03,30-800:.77,800-1000:.2"]
+    script.main([*flags, *write_public(tmp_path / "public"), *times])
     check_release(tmp_path)
     (origin,) = receipt_of(tmp_path)["public_inputs"]
-    assert (origin["kind"], origin["name"], origin["num_images"], origin["licence"]) == (
-        "public images",
-        "local folder",
-        6,
-        "cc0-1.0",
-    )
-    assert (origin["steps"], origin["batch_size"], origin["learning_rate"]) == (3, 4, 1e-3)
+    facts = {"kind": "public images", "name": "local folder", "num_images": 6, "licence": "cc0-1.0", "steps": 3}
+    assert origin | facts | {"batch_size": 4, "learning_rate": 1e-3} == origin
     assert str(tmp_path) not in (tmp_path / "run" / "release" / "privacy_receipt.json").read_text()
     out = capsys.readouterr().out
     assert "public pre-training" in out and "Released" in out
@@ -87,19 +76,11 @@ def test_from_public_images_to_release(script, flags, tmp_path, capsys):
     # What public images taught is a pipeline that another run may begin with, and not what was released.
     kept = load_file(tmp_path / "run" / "private" / "pretrained" / "unet" / WEIGHTS)
     released = load_file(tmp_path / "run" / "release" / "unet" / WEIGHTS)
-    assert kept["class_embedding.weight"].shape == (4, 32) and not torch.equal(
-        kept["conv_in.weight"], released["conv_in.weight"]
-    )
+    assert kept["class_embedding.weight"].shape == (4, 32)
+    assert not torch.equal(kept["conv_in.weight"], released["conv_in.weight"])
     again = tmp_path / "again"
-    script.main(
-        [
-            *flags,
-            "--output_dir",
-            str(again),
-            "--pretrained_model_name_or_path",
-            str(tmp_path / "run" / "private" / "pretrained"),
-        ]
-    )
+    kept = str(tmp_path / "run" / "private" / "pretrained")
+    script.main([*flags, "--output_dir", str(again), "--pretrained_model_name_or_path", kept])
     (model,) = json.loads((again / "release" / "privacy_receipt.json").read_text())["public_inputs"]
     assert model["kind"] == "pre-trained model" and model["trained_on"] == origin
 

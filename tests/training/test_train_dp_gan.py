@@ -198,21 +198,3 @@ def test_a_checkpoint_holds_both_networks_and_how_far_they_are(script, tmp_path)
     advance(second, 4)
     for name, value in first.module.state_dict().items():
         assert torch.equal(value, second.module.state_dict()[name]), name
-
-
-def test_it_learns_two_patterns(script):
-    """Without noise, from gradients of two classes of images: halves that are white."""
-    facts = PublicFacts(40, (1, 8, 8), ("top", "bottom"))
-    given = "--train_batch_size 20 --expert generator_batch_size=20,generator_learning_rate=5e-3".split()
-    trained, step = built(script, *given, "--learning_rate", "3e-3", facts=facts)
-    labels = torch.arange(20) % 2
-    images = torch.full((20, 1, 8, 8), -1.0)
-    images[labels == 0, :, :4], images[labels == 1, :, 4:] = 1.0, 1.0
-    for _ in range(100):
-        losses = trained.loss(trained.model, images, labels, PrivateGenerator())
-        parts = torch.autograd.grad(losses.mean(), list(trained.model.parameters()))
-        step(dict(zip((name for name, _ in trained.model.named_parameters()), parts, strict=True)))
-        trained.optimizer.step()
-    drawn = step.draw.draw(labels).detach().mean(3).squeeze(1)
-    difference = drawn[:, :4].mean(1) - drawn[:, 4:].mean(1)
-    assert (difference[labels == 0] > 0.5).all() and (difference[labels == 1] < -0.5).all()

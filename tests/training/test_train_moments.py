@@ -120,13 +120,6 @@ def test_a_stopped_run_asks_nothing_twice(script, flags, tmp_path, monkeypatch):
         script.main([*flags, "--resume_from_checkpoint", "latest"])
 
 
-@pytest.mark.parametrize("more", [[], MATCHED], ids=["moments", "matched"])
-def test_the_pre_flight_tries_every_query(more, script, flags, tmp_path):
-    flags.remove("--skip_preflight")
-    script.main([*flags, *more])
-    assert verify.report(tmp_path / "run" / "release") == 0
-
-
 def test_parts_follow_from_public_numbers():
     def parts(images, epsilon):
         return MomentsConfig(class_names="a,b", num_train_images=images, target_epsilon=epsilon).parts

@@ -12,17 +12,12 @@ from diffusers import DDPMScheduler, EDMDPMSolverMultistepScheduler
 from PIL import Image
 
 from diffusers_dp import SensitiveImages, load_verified, verify
-from diffusers_dp.cli import main as cli
-from diffusers_dp.data.images import public_facts
 from diffusers_dp.errors import UsageError
 from diffusers_dp.files.sealed_folder import open_sealed
-from diffusers_dp.methods.config import load_config
-from diffusers_dp.methods.private_evolution import PrivateEvolutionConfig
 from diffusers_dp.models.pipeline_candidates import PipelineCandidates
 from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.queries.votes import hash_tensor
 from diffusers_dp.release.push import files_to_push
-from diffusers_dp.runs.plan import plan_run
 from diffusers_dp.runs.pretrained import load_pretrained
 from support.flags import NUM_IMAGES
 from support.public_models import save as save_pipeline
@@ -185,38 +180,6 @@ def test_a_model_of_the_result_costs_nothing_more(script, flags, tmp_path, monke
     assert [file["name"] for file in second["files"]] != [file["name"] for file in first["files"]]
     (child / "privacy_receipt.json").write_text(json.dumps({**second, "derived_from": ["none"]}))
     assert any("derived_from" in problem for problem in verify.verify(child)[1])
-
-
-def test_images_of_patients_in_colour_and_without_classes(script, tmp_path):
-    """A unit of several images is one vote; N counts units; every public image stands for the one class."""
-    rng, folder = np.random.default_rng(0), tmp_path / "data"
-    pictures = [Image.fromarray(rng.integers(0, 256, (8, 8, 3), dtype=np.uint8)) for _ in range(12)]
-    columns = {"image": pictures, "patient": [number // 3 for number in range(12)]}
-    datasets.Dataset.from_dict(columns).to_parquet(folder / "train.parquet")
-    given = TINY[: TINY.index("--class_names")] + "--resolution 8 --num_channels 3 --accountant rdp".split()
-    script.main([
-        *given, "--dataset_name", str(folder), "--unit_column", "patient", "--num_train_units", "4",
-        "--num_train_images", "12", "--generator", "public_images", *write_public(tmp_path / "public")[:2],
-        "--target_delta", "0.01", "--output_dir", str(tmp_path / "run"),
-    ])  # fmt: skip
-    found, receipt = load_verified(tmp_path / "run" / "release"), receipt_of(tmp_path / "run" / "release")
-    assert found.column_names == ["image"] and found["image"][0].mode == "RGB" and len(found) == 4
-    assert receipt["unit_of_privacy"] == "patient" and receipt["public_facts"]["num_units"] == 4
-
-
-def test_a_plan_shares_the_budget_evenly(capsys):
-    """T queries cost what one of the whole budget costs, with sqrt(T) times its noise."""
-    sigmas = {}
-    for number in (1, 4):
-        given = ["--accountant", "rdp", "--variation_strengths", ",".join(["0.5"] * number)]
-        config = load_config(given, PrivateEvolutionConfig)
-        planned = plan_run(config, public_facts(config.data))
-        assert list(planned.rows) == [f"votes_{t + 1}" for t in range(number)]
-        assert 0.99 * 10 < planned.epsilon <= 10
-        (sigmas[number],) = {row.noise_multiplier for row in planned.rows.values()}
-    assert sigmas[4] / sigmas[1] == pytest.approx(2, rel=1e-3)
-    cli(["plan", "--method", "pe", "--accountant", "rdp", "--noise_multiplier", "votes=3"])
-    assert "votes_6" in capsys.readouterr().out
 
 
 def test_text_needs_no_images_at_all(script, flags, tmp_path):

@@ -8,7 +8,6 @@ import pytest
 
 from diffusers_dp import verify
 from diffusers_dp.errors import UsageError
-from diffusers_dp.runs.identity import read_identity
 from support import forked
 from support.flags import RESUME
 from support.patients import unit_flags, write_dataset
@@ -105,14 +104,3 @@ def test_a_table_of_patients_in_two_processes_that_go_on_with_a_run_of_one(scrip
     assert verify.report(tmp_path / "run" / "release") == 0
     reading = json.loads((tmp_path / "run" / "private" / "cache" / "reading.json").read_text())
     assert reading["unreadable_images"] == 2
-
-
-def test_the_identity_is_written_before_the_first_query(script, tmp_path, folder_flags, monkeypatch):  # noqa: F811
-    path = tmp_path / "ledgers" / "scans.jsonl"
-    flags = [*folder_flags, "--dataset_id", "scans"]
-    interrupted(script, monkeypatch, [*flags, "--ledger_dir", str(path.parent)], 2)
-    identity = read_identity(tmp_path / "run" / "private", "scans", path)
-    with pytest.raises(UsageError, match="--ledger_dir .*ledgers, as at its start"):
-        script.main([*flags, "--ledger_dir", str(tmp_path / "elsewhere"), "--resume_from_checkpoint", "latest"])
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    assert {line["release_id"] for line in lines} == {identity.release_id} and identity.resumes == []

@@ -18,7 +18,6 @@ from diffusers_dp.models.student import teaching_of
 from diffusers_dp.runs.noise_of_steps import refuse_another_listing
 from support import forked
 from support.flags import NUM_IMAGES, RESUME
-from support.patients import write_dataset
 from support.places import ROOT
 from support.runs import independent_epsilon, interrupted, read_ledger, reserved_steps, write_images
 
@@ -82,21 +81,6 @@ def test_another_number_of_teachers_does_not_go_on(script, tmp_path, monkeypatch
         asked = [LedgerRow.read(row) for row in read_ledger(tmp_path / "run")[1]]
         refuse_another_listing("before", "now", SimpleNamespace(asked=asked))
     assert (tmp_path / "run" / "private" / "ledger.jsonl").read_bytes() == before
-
-
-def test_patients_in_colour_without_classes(script, tmp_path):
-    """All images of a patient are in one share."""
-    write_dataset(tmp_path / "data")
-    flags = (
-        FLAGS[: FLAGS.index("--resolution")]
-        + (
-            f"--dataset_name {tmp_path / 'data'} --resolution 8 --num_channels 3 --num_train_images 30 "
-            f"--accountant rdp --unit_column patient_id --num_train_units 6 "
-            f"--target_epsilon 2 --output_dir {tmp_path / 'run'}"
-        ).split()
-    )
-    script.main([*flags, *QUICK])
-    assert verify.report(tmp_path / "run" / "release") == 0
 
 
 def test_two_processes_hold_the_shares_together(tmp_path):

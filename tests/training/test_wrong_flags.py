@@ -79,21 +79,6 @@ def test_a_closed_pipe_is_no_traceback(command, tmp_path):
     assert "Traceback" not in done.stderr and "Exception" not in done.stderr and "--output_dir" not in done.stderr
 
 
-@pytest.mark.parametrize("closed", [["stderr"], ["stdout", "stderr"]], ids=" and ".join)
-def test_a_run_that_nobody_reads_ends_as_one_that_was_stopped(closed, tmp_path):
-    """The bar is on standard error, and what it cannot write is no fault of the disk. (The next test has standard
-    output alone.)"""
-    reading, writing = os.pipe()
-    os.close(reading)
-    given = {"stdout": subprocess.DEVNULL, **dict.fromkeys(closed, writing)}
-    flags = [*TINY_RUN, *write_images(tmp_path / "images"), "--output_dir", str(tmp_path / "run")]
-    done = subprocess.run([sys.executable, "-m", "diffusers_dp", "train", "dpdm", *flags], **given)
-    os.close(writing)
-    assert done.returncode == 75
-    status = tmp_path / "run" / "private" / "status.json"
-    assert not status.exists() or "closed pipe" in json.loads(status.read_text())["message"]
-
-
 def test_a_run_whose_terminal_went_away_is_resumed(tmp_path, monkeypatch):
     """What it spent stays, and its folder is not blamed."""
     script = load("dpdm", monkeypatch)
