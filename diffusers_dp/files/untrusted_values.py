@@ -19,7 +19,7 @@ from .untrusted_files import read_bounded
 MOST_DEPTH, MOST_PARTS, MOST_DIGITS = 16, 200_000, 40  # of lists and mappings; of a whole number
 #: What no page or terminal can show: control characters and halves of surrogate pairs.
 UNSHOWN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
-#: Plain words of YAML that are no text: their tag, their form, their first characters.
+#: Plain words of YAML that are no text, null first: their tag, their form, their first characters.
 PLAIN = (
     ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
     ("bool", r"true|True|TRUE|false|False|FALSE|yes|Yes|YES|no|No|NO|on|On|ON|off|Off|OFF", list("tTfFyYnNoO")),
@@ -111,37 +111,28 @@ def parse_yaml(text: str, *, as_text: bool = False) -> Any:
     import yaml
 
     class Loader(yaml.SafeLoader):
-        """Reads trees alone, whose depth is bounded before they are built."""
+        """Knows no type but those of `PLAIN`, lists and mappings."""
 
         yaml_implicit_resolvers: dict[Any, Any] = {}
-        depth = 0
 
-        def compose_node(self, parent: Any, index: Any) -> Any:
-            event = self.peek_event()
-            if isinstance(event, yaml.AliasEvent) or event.anchor is not None or event.tag is not None:
-                raise ValueError(f"it has an anchor, alias or tag in line {event.start_mark.line + 1}")
-            self.depth += 1
-            if self.depth > MOST_DEPTH:
-                raise RecursionError
-            node = super().compose_node(parent, index)
-            self.depth -= 1
-            return node
+    def mapping(loader: Any, node: Any) -> dict[str, Any]:
+        if not all(isinstance(name, yaml.ScalarNode) for name, _ in node.value):
+            raise ValueError("a name is no text")
+        return _unique([(name.value, loader.construct_object(value, deep=True)) for name, value in node.value])
 
-        def value(self, node: Any) -> Any:
-            if isinstance(node, yaml.SequenceNode):
-                return [self.value(each) for each in node.value]
-            if isinstance(node, yaml.ScalarNode):
-                return node.value if as_text and not node.tag.endswith(":null") else self.construct_object(node)
-            if not all(isinstance(name, yaml.ScalarNode) for name, _ in node.value):
-                raise ValueError("a name is no text")
-            return _unique([(name.value, self.value(each)) for name, each in node.value])
-
-    for name, form, first in PLAIN:
+    Loader.add_constructor("tag:yaml.org,2002:map", mapping)
+    for name, form, first in PLAIN[:1] if as_text else PLAIN:
         Loader.add_implicit_resolver(f"tag:yaml.org,2002:{name}", re.compile(rf"(?:{form})\Z"), first)
+    depth = 0
     try:
-        loader = Loader(text)
-        node = loader.get_single_node()
-        return None if node is None else _checked(loader.value(node))
+        for event in yaml.parse(text, Loader):  # before anything is built
+            named = getattr(event, "anchor", None), getattr(event, "tag", None)
+            if isinstance(event, yaml.AliasEvent) or named != (None, None):
+                raise ValueError(f"it has an anchor, alias or tag in line {event.start_mark.line + 1}")
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > MOST_DEPTH:
+                raise RecursionError
+        return _checked(yaml.load(text, Loader))
     except (yaml.YAMLError, OverflowError) as error:  # OverflowError: no letter has that number
         mark = getattr(error, "problem_mark", None)
         raise ValueError("it is not YAML" + ("" if mark is None else f", line {mark.line + 1}")) from None

@@ -39,7 +39,6 @@ DDPM_STEPS = (
     "DDIMScheduler", "DDPMScheduler", "DPMSolverMultistepScheduler", "EulerAncestralDiscreteScheduler",
     "EulerDiscreteScheduler", "LMSDiscreteScheduler", "PNDMScheduler", "UniPCMultistepScheduler",
 )  # fmt: skip
-FLOW_STEPS = ("FlowMatchEulerDiscreteScheduler",)
 #: Known pipelines, and the classes of their used components.
 KINDS: dict[str, tuple[type[DiffusionPipeline], str, dict[str, tuple[str, ...]]]] = {
     "StableDiffusionPipeline": (StableDiffusionPipeline, "unet", {
@@ -47,7 +46,8 @@ KINDS: dict[str, tuple[type[DiffusionPipeline], str, dict[str, tuple[str, ...]]]
         "text_encoder": TEXT_ENCODERS, "tokenizer": TOKENIZERS,
     }),
     "StableDiffusion3Pipeline": (StableDiffusion3Pipeline, "transformer", {
-        "transformer": ("SD3Transformer2DModel",), "vae": ("AutoencoderKL",), "scheduler": FLOW_STEPS,
+        "transformer": ("SD3Transformer2DModel",), "vae": ("AutoencoderKL",),
+        "scheduler": ("FlowMatchEulerDiscreteScheduler",),
         **{f"text_encoder{number}": TEXT_ENCODERS for number in ("", "_2", "_3")},
         **{f"tokenizer{number}": TOKENIZERS for number in ("", "_2", "_3")},
     }),
@@ -191,14 +191,24 @@ def load_base(
     """
     patterns = ["model_index.json", "README.md", RECEIPT_NAME, *(f"*/{pattern}" for pattern in FILES)]
     folder = fetch_release(name, revision, kind="a latent pipeline", files=patterns, flag=flag)
+    part = "model_index.json"
     try:
-        index = read_json(folder / "model_index.json")
+        index = read_json(folder / part)
         kind, components = _components(index)
-    except WrongModel as error:
-        raise UsageError(f"{flag} {name} is not taken: {error}; choose a pipeline of {', '.join(KINDS)}.") from None
-    used = [file for file in _used_files(folder, components) if stated is None or file in stated]
-    with these_alone(folder, used) as place:
-        pipeline = _load(place, folder, index, kind, components, f"{flag} {name}")
+        used = [file for file in _used_files(folder, components) if stated is None or file in stated]
+        listed = {key for key, entry in index.items() if isinstance(entry, list) and key[0] != "_"}
+        parts: dict[str, Any] = dict.fromkeys(listed - set(components))  # which are not used
+        with these_alone(folder, used) as place, quiet():
+            for part in components:
+                check_component(place, part, index[part][1], folder)
+            for part in (KINDS[kind][1], "vae"):
+                parts[part] = load_whole(getattr(diffusers, index[part][1]), place / part)
+            part = "all"
+            pipeline: Any = KINDS[kind][0].from_pretrained(place, use_safetensors=True, **parts)
+        check_loaded(pipeline)
+    except (*WRONG, WrongModel, StrictDataclassError) as error:
+        reason = f"{flag} {name} is not taken ({part}: {first_line(error)})"
+        raise UsageError(f"{reason}; choose a pipeline of {', '.join(KINDS)}.") from None
     for component in pipeline.components.values():
         if isinstance(component, torch.nn.Module):
             component.float().eval().requires_grad_(False)
@@ -211,27 +221,6 @@ def load_base(
         kind, pipeline, "local folder" if local else name, None if local else folder.name,
         files, licence_of(ModelCard, folder / "README.md"), folder,
     )  # fmt: skip
-
-
-def _load(folder: Path, root: Path, index: dict[str, Any], kind: str, components: list[str], named: str) -> Any:
-    """Loads the pipeline of a folder that holds only links to the files of `LatentBase.files`, which are below `root`.
-    Raises `UsageError`."""
-    part = "all"
-    try:
-        for part in components:
-            check_component(folder, part, index[part][1], root)
-        given: dict[str, Any] = {
-            key: None for key in index if isinstance(index[key], list) and key[0] != "_" and key not in components
-        }
-        with quiet():
-            for part in (KINDS[kind][1], "vae"):
-                given[part] = load_whole(getattr(diffusers, index[part][1]), folder / part)
-            part = "all"
-            pipeline = KINDS[kind][0].from_pretrained(folder, use_safetensors=True, **given)
-        check_loaded(pipeline)
-        return pipeline
-    except (*WRONG, WrongModel, StrictDataclassError) as error:
-        raise UsageError(f"{named} is not taken ({part}: {first_line(error)}); choose another.") from None
 
 
 def referenced_base(reference: dict[str, Any], given: str | Path | None) -> LatentBase:
@@ -278,10 +267,8 @@ def _components(index: dict[str, Any]) -> tuple[str, list[str]]:
     found = []
     for name, classes in KINDS[kind][2].items():
         entry = index.get(name)
-        if entry in (None, [None, None]):
-            if name.endswith(("_2", "_3")):
-                continue
-            raise WrongModel(f"it has no {name}")
+        if entry in (None, [None, None]) and name.endswith(("_2", "_3")):
+            continue
         library = "transformers" if classes in (TEXT_ENCODERS, TOKENIZERS) else "diffusers"
         if not isinstance(entry, list) or entry[:1] != [library] or entry[1:] not in [[each] for each in classes]:
             raise WrongModel(f"its {name} is none of {', '.join(classes)}")

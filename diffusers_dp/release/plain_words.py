@@ -26,6 +26,19 @@ class Strength:
     meaning: str
 
 
+STRONG_WORDS = Strength(
+    "strong", "learns almost the same whether or not", "The proof alone hides well which of the two it was."
+)
+MODERATE_WORDS = Strength(
+    "moderate", "can tell only within a proven limit whether",
+    f"A real limit, and a wide one: towards epsilon 10, or with a delta above {LARGE_DELTA:g}, the proof alone does "
+    "not exclude a confident guess.",
+)  # fmt: skip
+WEAK_WORDS = Strength(
+    "weak", "can tell only within a proven limit, too wide to reassure by itself, whether",
+    "The proof alone excludes little: ask for an audit, and for a smaller epsilon or delta where people can be "
+    "harmed.",
+)  # fmt: skip
 #: Upper bounds of epsilon for the words; the tiers of Ponomareva et al. 2023, "How to DP-fy ML", Section 5.2.
 STRONG, MODERATE = 1.0, 10.0
 
@@ -43,25 +56,9 @@ def strength(epsilon: float, delta: float, number: int) -> Strength:
     """
     outright = delta >= 1 / number
     if epsilon <= STRONG and delta <= LARGE_DELTA and not outright:
-        return Strength(
-            "strong",
-            "learns almost the same whether or not",
-            "The proof alone hides well which of the two it was.",
-        )
+        return STRONG_WORDS
     limited = best_guess(epsilon, delta) <= best_guess(MODERATE, LARGE_DELTA)
-    if epsilon <= MODERATE and limited and not outright:
-        return Strength(
-            "moderate",
-            "can tell only within a proven limit whether",
-            f"A real limit, and a wide one: towards epsilon 10, or with a delta above {LARGE_DELTA:g}, the proof "
-            "alone does not exclude a confident guess.",
-        )
-    return Strength(
-        "weak",
-        "can tell only within a proven limit, too wide to reassure by itself, whether",
-        "The proof alone excludes little: ask for an audit, and for a smaller epsilon or delta where people can be "
-        "harmed.",
-    )
+    return MODERATE_WORDS if epsilon <= MODERATE and limited and not outright else WEAK_WORDS
 
 
 def best_guess(epsilon: float, delta: float) -> float:

@@ -2,8 +2,8 @@
 """Images of a release as parquet shards, in a folder that `datasets.load_dataset` reads. Processes share
 the shards."""
 
+import io
 import os
-import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from tqdm.auto import tqdm
 from ..distributed.worker_pool import WorkerPool
 from ..errors import IntegrityError, UsageError
 from ..files.canonical import canonical_json
+from ..files.journal import replace_file, written_whole
 from ..release.cards import dataset_card
 from ..release.components import WRONG
 from ..release.image_tables import to_png, write_images
@@ -97,15 +98,18 @@ class Drawer:
             raise IntegrityError(f"The release cannot draw: {type(error).__name__} in its files.") from None
 
     def write(self, shard: tuple[Path, range]) -> None:
-        """Writes the file of these images, whole or not at all. Raises `UsageError` if the disk is full."""
+        """Writes the parquet file of these images, with the columns `image` (PNG) and, with classes, `label`; whole or
+        not at all. Raises `UsageError` if the disk is full."""
+        path, indices = shard
+        pipeline, content = self.release.pipeline, io.BytesIO()
+        pictures, labels = map(to_png, self.images(indices)), self.drawing.labels_of(indices, pipeline.num_classes)
+        write_images(content, list(pictures), labels, class_names(pipeline))
         try:
-            write_shard(shard[0], self, shard[1])
-        except BrokenPipeError:  # the reader of the progress bar has gone
-            raise
+            replace_file(path, content.getvalue())
         except OSError as error:
             raise UsageError(
-                f"--output_dir {shard[0].parents[1]} cannot be written ({error.strerror}): make room, then resume "
-                "with the same command."
+                f"--output_dir {path.parents[1]} cannot be written ({error.strerror}): make room, then resume with "
+                "the same command."
             ) from None
 
 
@@ -163,28 +167,10 @@ def begin(drawer: Drawer, output: Path) -> None:
     refuse_other_images(output)
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=output.parent, prefix=".sample-") as temporary:
-            begun = Path(temporary, "begun")
-            (begun / "data").mkdir(parents=True)
+        with written_whole(output) as begun:
+            (begun / "data").mkdir()
             (begun / RECEIPT_NAME).write_bytes((release / RECEIPT_NAME).read_bytes())
             (begun / PARAMETERS_NAME).write_text(canonical_json(asked))
             (begun / CARD_NAME).write_text(card, encoding="utf-8")
-            os.replace(begun, output)
     except OSError as error:
         raise UsageError(f"--output_dir {output} cannot be written ({error.strerror}); give another folder.") from None
-
-
-def write_shard(name: Path, drawer: Drawer, indices: range) -> None:
-    """Writes one parquet file with the columns `image` (PNG) and, with classes, `label`; whole or not at all."""
-    pipeline = drawer.release.pipeline
-    pictures = [to_png(image) for image in drawer.images(indices)]
-    labels = drawer.drawing.labels_of(indices, pipeline.num_classes)
-    temporary = name.with_name(f".{name.name}")  # `load_dataset` does not see it
-    try:
-        write_images(temporary, pictures, labels, class_names(pipeline))
-        with open(temporary, "rb+") as file:
-            os.fsync(file.fileno())
-        os.replace(temporary, name)
-    except OSError:
-        temporary.unlink(missing_ok=True)  # the disk may be full
-        raise

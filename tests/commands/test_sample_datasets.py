@@ -60,13 +60,13 @@ from diffusers_dp.sampling import shards
 
 distributed_c10d.default_pg_timeout = timedelta(seconds=3)
 shards.IMAGES_PER_SHARD = 4
-write_shard = shards.write_shard
+write_shard = shards.replace_file
 
 def slow(name, *arguments):
     write_shard(name, *arguments)
     time.sleep(6 if "00002-of" in name.name else 0)
 
-shards.write_shard = slow
+shards.replace_file = slow
 cli.main(sys.argv[1:])
 """
 

@@ -39,12 +39,12 @@ def patches(notes, trouble="nothing"):
         note("classifier", options["classifiers"], options.get("sizes"))
         return measured(*images, **options)
 
-    written, measured = shards.write_shard, evaluator.measure_utility
+    written, measured = shards.replace_file, evaluator.measure_utility
     extracted = classifier_features.ClassifierExtractor.__call__
     return [
         (processes, "cores", lambda: 1),  # sums depend on the number of threads
         (shards, "IMAGES_PER_SHARD", 4),
-        (shards, "write_shard", write_shard),
+        (shards, "replace_file", write_shard),
         (feature_cache, "IMAGES_PER_CHUNK", 16),
         (classifier_features, "STEPS", 20),
         (classifier_features.ClassifierExtractor, "__call__", features),
