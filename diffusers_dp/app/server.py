@@ -19,33 +19,11 @@ LARGEST_UPLOAD = "1kb"  # the page accepts no files
 
 
 def run(flags: PageFlags) -> None:
-    """Serves until interrupted. Raises `UsageError` if the page cannot start."""
-    serve(build_shelf(flags), flags)
+    """Serves until interrupted, and loads the first visitor's model in the background.
 
-
-def build_shelf(flags: PageFlags) -> Shelf:
-    """Builds the shelf of models. Remote visitors choose among these and public models on the Hub; they cannot type
-    paths."""
-    names = flags.releases or [name.strip() for name in os.environ.get(NAMES_VARIABLE, "").split(",") if name.strip()]
-    names = names or [str(path.parent) for path in sorted(Path("runs").glob("*/release/privacy_receipt.json"))]
-    is_here = flags.server_name in (HERE, "localhost", "::1")
-    return Shelf(
-        list(dict.fromkeys(names)), flags, allow_unverified=flags.allow_unverified, folders_by_visitors=is_here
-    )
-
-
-def middleware(flags: PageFlags) -> list[Any]:
-    """Returns the middleware for Gradio's FastAPI app."""
-    from starlette.middleware import Middleware
-
-    from .request_filter import RequestFilter
-
-    names = [name.strip() for name in flags.host_names.split(",") if name.strip()]
-    return [Middleware(RequestFilter, server_name=flags.server_name, host_names=names)]
-
-
-def serve(shelf: Shelf, flags: PageFlags, *, block: bool = True) -> str:
-    """Starts the server, loads the first visitor's model in the background, and returns the address."""
+    Raises:
+        UsageError: The page cannot start.
+    """
     logging.getLogger("absl").setLevel(logging.ERROR)  # dp_accounting warns about RDP orders that it skips
     try:
         import gradio  # noqa: F401
@@ -54,6 +32,7 @@ def serve(shelf: Shelf, flags: PageFlags, *, block: bool = True) -> str:
     from .page import build_page, theme
 
     os.environ.pop("GRADIO_ALLOWED_PATHS", None)  # it would override the empty list below
+    shelf = build_shelf(flags)
     page = build_page(shelf)
     try:
         _, address, _ = page.launch(
@@ -77,9 +56,28 @@ def serve(shelf: Shelf, flags: PageFlags, *, block: bool = True) -> str:
         raise UsageError(f"--server_port {flags.server_port} is taken or not allowed; give another.") from None
     print(f"The page is at {address}", flush=True)
     threading.Thread(target=warm_up, args=(shelf,), name="warm-up", daemon=True).start()
-    if block:
-        page.block_thread()
-    return str(address)
+    page.block_thread()
+
+
+def build_shelf(flags: PageFlags) -> Shelf:
+    """Builds the shelf of models. Remote visitors choose among these and public models on the Hub; they cannot type
+    paths."""
+    names = flags.releases or [name.strip() for name in os.environ.get(NAMES_VARIABLE, "").split(",") if name.strip()]
+    names = names or [str(path.parent) for path in sorted(Path("runs").glob("*/release/privacy_receipt.json"))]
+    is_here = flags.server_name in (HERE, "localhost", "::1")
+    return Shelf(
+        list(dict.fromkeys(names)), flags, allow_unverified=flags.allow_unverified, folders_by_visitors=is_here
+    )
+
+
+def middleware(flags: PageFlags) -> list[Any]:
+    """Returns the middleware for Gradio's FastAPI app."""
+    from starlette.middleware import Middleware
+
+    from .request_filter import RequestFilter
+
+    names = [name.strip() for name in flags.host_names.split(",") if name.strip()]
+    return [Middleware(RequestFilter, server_name=flags.server_name, host_names=names)]
 
 
 def warm_up(shelf: Shelf) -> None:

@@ -1,7 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """HTML of the page. Names and receipts come from strangers, so templates escape all of them."""
 
-import base64
 import math
 from collections.abc import Sequence
 from html import escape
@@ -9,7 +8,7 @@ from typing import Any
 
 from jinja2 import TemplateError
 
-from ..files.templates import render
+from ..files.templates import data_uri, render
 from ..release.cards import UNSAYABLE
 from ..release.loading import AnyRelease
 from ..release.plain_words import (
@@ -31,10 +30,6 @@ from .samples import samples_of, thumbnail_of
 
 UNSAID = "The receipt holds what no receipt of this library does, and there are no words for it."
 NAMES_SHOWN = 20  # class names below a picture
-
-
-def data_uri(content: bytes, kind: str) -> str:
-    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
 
 
 def error(sentence: str) -> str:

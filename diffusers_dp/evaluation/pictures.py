@@ -5,7 +5,6 @@ Series differ in shape and in colours that most people can distinguish (Okabe an
 chart. Needs matplotlib.
 """
 
-import base64
 import io
 import math
 import warnings
@@ -17,6 +16,7 @@ import numpy as np
 import torch
 
 from ..errors import UsageError
+from ..files.templates import data_uri
 from ..release.dataset_release import DatasetArtefact
 from ..release.image_tables import to_png
 from .images import ImageSet
@@ -83,7 +83,7 @@ def sample_picture(synthetic: ImageSet) -> str:
     """Draws the first images of each class, or of all without labels, as the `data:` URI of a PNG."""
     labels = None if synthetic.labels is None else torch.from_numpy(synthetic.labels)
     grid = DatasetArtefact(torch.from_numpy(synthetic.images), labels, synthetic.class_names).sample_grid()
-    return f"data:image/png;base64,{base64.b64encode(to_png(grid)).decode()}"
+    return data_uri(to_png(grid), "image/png")
 
 
 def build_charts(evaluation: Evaluation) -> list[Chart]:

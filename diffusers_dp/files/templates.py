@@ -1,6 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Pages and cards from `templates/`."""
 
+import base64
 from typing import Any
 
 
@@ -24,3 +25,8 @@ def render(name: str, *, escape: bool = True, filters: dict[str, Any] | None = N
     )  # fmt: skip
     environment.filters.update(filters or {})
     return environment.get_template(name).render(values)
+
+
+def data_uri(content: bytes, kind: str) -> str:
+    """A file as the address of itself, for a page that asks no server; `kind` is its type, such as `image/png`."""
+    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
