@@ -61,7 +61,9 @@ def _spelled_out(text: str) -> list[str]:
 
 
 def _row(place: dict[str, Any]) -> str:
-    at = ", ".join({"T": "Table ", "F": "Figure "}[each[0]] + each[1:] for each in place["at"])
+    kinds = {"Table": "T", "Figure": "F"}
+    numbers = {word: [each[1:] for each in place["at"] if each[0] == letter] for word, letter in kinds.items()}
+    at = "; ".join(f"{word}{'s' * (len(each) > 1)} {', '.join(each)}" for word, each in numbers.items() if each)
     lines = [_shown(f"diffusers-dp train {_with_config(each)}", each) for each in place.get("train", ())]
     lines += [_shown(f"diffusers-dp plan --method {_with_config(each)}", each) for each in place.get("plan", ())]
     lines += [f"`{each}`" for each in place.get("then", ())]
