@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""What a visitor sees at once, on a desk and on a phone, by day and in the dark; and that all of it can be read."""
+"""What a visitor sees at once, on a phone by day and on a desk in the dark; and that all of it can be read."""
 
 import re
 
@@ -9,10 +9,7 @@ from support.page_visits import CONTRAST, PHONE
 
 
 DESK = {"viewport": {"width": 1280, "height": 900}}
-SCREENS = {
-    "desk": DESK, "desk in the dark": {**DESK, "color_scheme": "dark"},
-    "phone": PHONE, "phone in the dark": {**PHONE, "color_scheme": "dark"},
-}  # fmt: skip
+SCREENS = {"desk in the dark": {**DESK, "color_scheme": "dark"}, "phone": PHONE}
 TABS = ("Draw", "Compare", "How private?", "Leaderboard")
 
 

@@ -100,16 +100,6 @@ def test_odd_names_of_folders_classes_and_images(tmp_path, odd, channels):
     assert count == 5 and sorted(arrays.labels[arrays.readable].tolist()) == [0, 0, 1, 1]
 
 
-def test_a_class_matches_in_both_forms_of_unicode(tmp_path):
-    forms = [unicodedata.normalize(form, "Rêve") for form in ("NFC", "NFD")]
-    for number, written in enumerate(forms):
-        for declared in forms:
-            scans = tmp_path / f"scans{number}"
-            write(scans / written / "1.png")
-            count, arrays = read(scans, tmp_path / f"{number}{declared}", declared)
-            assert count == 1 and arrays.labels.tolist() == [0]
-
-
 @pytest.mark.parametrize("name", ["a,b", " a", "a "])
 def test_a_name_that_no_list_can_hold_is_refused(tmp_path, name):
     write(tmp_path / "scans" / name / "1.png")

@@ -58,7 +58,7 @@ def test_png_of_16_bits_has_a_white_and_a_declared_range_holds(colour, channels,
 
 @pytest.mark.parametrize("plain", [False, True])
 @pytest.mark.parametrize("channels", [1, 3])
-@pytest.mark.parametrize("maxval", [1, 15, 100, 254, 255, 256, 1000, 4095, 32767, 65535])
+@pytest.mark.parametrize("maxval", [1, 100, 255, 256, 4095, 65535])
 def test_pnm_is_read_by_its_own_maxval_or_by_a_declared_range(maxval, channels, plain):
     values = np.minimum(VALUES[..., :channels], maxval)
     content = pnm(values, maxval, plain=plain, comment=b"# 3 of 9\n")

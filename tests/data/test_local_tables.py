@@ -113,10 +113,3 @@ def test_a_split_of_image_files_by_any_spelling(tmp_path, folders):
     assert values(tmp_path / "set", tmp_path / "1", class_names="a") == [10]
     for split in ("val", "validation", "dev", "valid", folders[1]):
         assert values(tmp_path / "set", tmp_path / split, class_names="a", train_split=split) == [11]
-
-
-def test_splits_in_classes_of_image_files_are_not_merged(tmp_path):
-    for value, name in enumerate(("a/train", "a/test", "b/Training")):
-        write_image(tmp_path / "set" / name / "1.png", value)
-    with pytest.raises(UsageError, match="--dataset_name .* look like splits"):
-        values(tmp_path / "set", tmp_path, class_names="a,b")
