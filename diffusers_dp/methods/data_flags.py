@@ -202,22 +202,18 @@ def refuse_writing_among_images(sources: Mapping[str, str], output_dir: str, led
             continue
         source = Path(os.path.expanduser(place)).resolve()
         run = Path(output_dir).resolve()
-        if run.is_relative_to(source):
-            raise UsageError(
-                f"--output_dir {output_dir} lies in --{name} {place}, where a later start would take what the run "
-                "writes for images; give a folder outside of it."
-            )
+        for flag_name, folder in (("output_dir", output_dir), ("ledger_dir", ledger_dir)):
+            if folder is not None and Path(folder).resolve().is_relative_to(source):
+                raise UsageError(
+                    f"--{flag_name} {folder} lies in --{name} {place}, where a later start would take what it holds "
+                    "for images; give a folder outside of it."
+                )
         for part in _WRITTEN:
             if source.is_relative_to((run / part).resolve()):
                 raise UsageError(
                     f"--output_dir {output_dir} is where --{name} {place} lies in {part}/, which the run writes; give "
                     "another folder."
                 )
-        if ledger_dir is not None and ledger_dir.resolve().is_relative_to(source):
-            raise UsageError(
-                f"--ledger_dir {ledger_dir} lies in --{name} {place}, whose images it would lie among; give a folder "
-                "outside of it."
-            )
 
 
 def _same_source(first: str, second: str) -> bool:

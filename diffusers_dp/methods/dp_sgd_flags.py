@@ -118,7 +118,7 @@ class LoopFlags(CheckpointFlags):
                 f"{self.max_train_steps}."
             )
         if self.precision not in ("no", "bf16"):
-            reason = "is not supported"
-            if self.precision == "fp16":
-                reason = "needs loss scaling, which changes gradients before they are clipped"
-            raise UsageError(f"--mixed_precision {self.precision} {reason}; give bf16 or no.")
+            raise UsageError(
+                f"--mixed_precision {self.precision} is neither (fp16 needs loss scaling, which changes gradients "
+                "before they are clipped); give bf16 or no."
+            )

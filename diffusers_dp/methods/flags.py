@@ -372,11 +372,6 @@ class DPSGDConfig(LoopFlags, TrainingConfig):
             return None if self.has_guarantee else 1
         return int(self.noise_bands)
 
-    @property
-    def least_error(self) -> bool:
-        """Whether the plan takes the one of `mechanisms` with the least error, and not the last."""
-        return self.bands is None
-
     def mechanisms(self, sample_rate: float, workload: Workload, ids: str) -> tuple[Mechanism, ...]:
         """What a step can be, without its noise: of several, independent noise comes first. Groups have a fresh key.
 

@@ -2,22 +2,17 @@
 """The flags of a generator that draws in one call, of what becomes of it, and of a model of released images."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from .flag import expert, flag
 from .flag_groups import NetworkFlags
 from .flags import OrdinaryTraining, TrainingConfig
 
 
-class OfImages(NetworkFlags, TrainingConfig):
-    """Of a model that learns drawn images: what all measured rows have."""
-
-    diffusion_batch_size: ClassVar[int] = 128
-    diffusion_learning_rate: ClassVar[float] = 2e-3
+DIFFUSION_BATCH_SIZE = 128  # of a model that learns drawn images: that of all measured rows
 
 
 @dataclass
-class GeneratorFlags(OfImages):
+class GeneratorFlags(NetworkFlags, TrainingConfig):
     """What kind of generator is trained, and how it becomes a release."""
 
     _argument_group_name = "generator"
@@ -35,7 +30,7 @@ class GeneratorFlags(OfImages):
     @property
     def model_of_images(self) -> tuple[OrdinaryTraining, ...]:
         """The model that is released in a residual generator's place."""
-        of_images = OrdinaryTraining(self.diffusion_steps, self.diffusion_batch_size, network=self.network)
+        of_images = OrdinaryTraining(self.diffusion_steps, DIFFUSION_BATCH_SIZE, network=self.network)
         return (of_images,) if self.generator == "residual" else ()
 
     @property
@@ -50,7 +45,7 @@ class GeneratorFlags(OfImages):
 
 
 @dataclass
-class ResultFlags(OfImages):
+class ResultFlags(NetworkFlags, TrainingConfig):
     """A model of the released images."""
 
     _argument_group_name = "model of the result"
@@ -63,5 +58,5 @@ class ResultFlags(OfImages):
     @property
     def ordinary_training(self) -> tuple[OrdinaryTraining, ...]:
         """That model, where it is asked for."""
-        of_result = OrdinaryTraining(self.diffusion_steps, self.diffusion_batch_size, network=self.network)
+        of_result = OrdinaryTraining(self.diffusion_steps, DIFFUSION_BATCH_SIZE, network=self.network)
         return (of_result,) if self.train_on_result else ()

@@ -11,7 +11,7 @@ from ..queries.semantic import PublicClassifier, SemanticQuery
 from .flag import RATE, expert, flag, parse_rate, refuse_given
 from .flags import DiffusionConfig, OrdinaryTraining, TrainingConfig
 from .method import DIFFUSION, DP_SGD, SAMPLED_SUM, Method
-from .public_flags import LearnsPublicImages, PretrainingFlags, PublicDataFlags
+from .public_flags import LearnsPublicImages, PretrainedFlags, PretrainingFlags, PublicDataFlags
 
 
 @dataclass
@@ -42,18 +42,8 @@ class SpatialFlags(TrainingConfig):
 
 
 @dataclass
-class PublicConfig(LearnsPublicImages, DiffusionConfig):
+class PublicConfig(PretrainedFlags, LearnsPublicImages, DiffusionConfig):
     """What methods share that may begin with public images or a public model."""
-
-    _argument_group_name = "pre-trained pipeline"
-
-    pretrained_model_name_or_path: str | None = flag(
-        None, "Hub id or folder of a public pipeline of a UNet2DModel (safetensors) to begin with.",
-        place=True, excludes=("public_dataset_name", "public_data_dir"),
-    )  # fmt: skip
-    pretrained_model_revision: str | None = flag(
-        None, "Branch, tag or commit of it on the Hub.", rare=True, needs=("pretrained_model_name_or_path",)
-    )
 
     @property
     def starts_from(self) -> tuple[str | None, str | None]:

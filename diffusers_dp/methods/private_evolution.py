@@ -14,7 +14,7 @@ from ..queries.votes import Votes
 from .flag import expert, flag, numbers, split_list
 from .generator_flags import ResultFlags
 from .method import SUM, Method
-from .public_flags import PublicDataFlags
+from .public_flags import PretrainedFlags, PublicDataFlags
 
 
 #: Classes of the embedded digits, and the letters of a class that is written where no `--generator` is given.
@@ -24,7 +24,7 @@ VARIATION_NAMES = ("affine", "elastic", "stroke", "contrast", "brightness", "fli
 
 
 @dataclass
-class PrivateEvolutionConfig(ResultFlags, PublicDataFlags):
+class PrivateEvolutionConfig(PretrainedFlags, ResultFlags, PublicDataFlags):
     """All flags of `training/train_private_evolution.py`."""
 
     _argument_group_name = "evolution"
@@ -68,11 +68,6 @@ class PrivateEvolutionConfig(ResultFlags, PublicDataFlags):
     font_dir: str | None = flag(
         None, "Folder of fonts (.ttf, .otf) for --generator text; unset: those of Python's packages.", place=True
     )
-    pretrained_model_name_or_path: str | None = flag(
-        None, "Hub id or folder of a public pipeline of a UNet2DModel (safetensors) for --generator pipeline.",
-        place=True, excludes=("public_dataset_name", "public_data_dir"),
-    )  # fmt: skip
-    pretrained_model_revision: str | None = flag(None, "Branch, tag or commit of it on the Hub.", rare=True)
 
     @property
     def proposer(self) -> str:
@@ -135,16 +130,14 @@ class PrivateEvolutionConfig(ResultFlags, PublicDataFlags):
 
     def check_facts(self, class_names: tuple[str, ...] | None) -> None:
         """Digits and words are candidates for images of such."""
-        public, named = self.public_images, ", ".join((class_names or ())[:3])
+        public, named = self.public_images, ", ".join((class_names or ("no classes",))[:3])
         others = "name public images that look like yours with --public_dataset_name or --public_data_dir"
-        if public is not None and public.uses_digits:
-            what = f"images of {named}, ..." if class_names else "images without classes"
-            what = "images in colour" if self.image_shape[0] != 1 else what
-            if self.image_shape[0] != 1 or not class_names or not set(class_names) <= set(DIGITS):
-                raise UsageError(
-                    f"--generator public_images begins with the embedded digits where no others are named, and {what} "
-                    f"are none: {others}, or give --generator pipeline."
-                )
+        is_colour = self.image_shape[0] != 1
+        if public is not None and public.uses_digits and (is_colour or not set(class_names or " ") <= set(DIGITS)):
+            raise UsageError(
+                "--generator public_images begins with the embedded grey digits where no others are named, and these "
+                f"images are {'in colour' if is_colour else f'of {named}'}: {others}, or give --generator pipeline."
+            )
         if self.generator is None and any(len(name) > LETTERS for name in class_names or ()):
             raise UsageError(
                 f"--generator is not given, and what it is then writes the names of the classes ({named}): add "

@@ -68,6 +68,23 @@ class PublicDataFlags:
 
 
 @dataclass
+class PretrainedFlags:
+    """A public model to begin with."""
+
+    _argument_group_name = "pre-trained pipeline"
+
+    pretrained_model_name_or_path: str | None = flag(
+        None,
+        "Hub id or folder of a public pipeline of a UNet2DModel (safetensors) to begin with, or for --generator "
+        "pipeline.",
+        place=True, excludes=("public_dataset_name", "public_data_dir"),
+    )  # fmt: skip
+    pretrained_model_revision: str | None = flag(
+        None, "Branch, tag or commit of it on the Hub.", rare=True, needs=("pretrained_model_name_or_path",)
+    )
+
+
+@dataclass
 class PretrainingFlags:
     """What the model learns from public images, before a sensitive one is read."""
 

@@ -50,7 +50,7 @@ def chosen_mechanism(
     if len(found) == 1:
         return found[0], {}
     errors = {mechanism.num_groups: mechanism.error(_workload(config)) for mechanism in found}
-    best = min(found, key=lambda each: errors[each.num_groups]) if config.least_error else found[-1]
+    best = min(found, key=lambda each: errors[each.num_groups]) if config.bands is None else found[-1]
     return best, errors
 
 

@@ -10,6 +10,7 @@ from diffusers import UNet2DModel
 
 from ..data.images import PublicFacts
 from ..methods.flag_groups import ModelFlags
+from ..methods.generator_flags import DIFFUSION_BATCH_SIZE
 from ..models.denoiser import Denoiser
 from ..models.feature_generator import FeatureGenerator
 from ..models.objective import TrainingLoss
@@ -62,15 +63,15 @@ def model_of_images(
     """
     config, processes = run.config, run.processes
     model, denoiser, loss = new_image_model(run.facts, config.network, processes.device)
-    images, size = open_images(), processes.part(config.diffusion_batch_size)
+    images, size = open_images(), processes.part(DIFFUSION_BATCH_SIZE)
     settings: dict[str, Any] = {
-        "learning_rate": config.diffusion_learning_rate,
+        "learning_rate": 2e-3,  # that of all measured rows
         "ema_decay": 0.999,
         "processes": processes,
     }
     of_moments = 0 if moments is None else int(PART_OF_MOMENTS * config.diffusion_steps)
     if moments is not None and of_moments:
-        distil(denoiser, loss, moments, num_steps=of_moments, batch_size=config.diffusion_batch_size, **settings)
+        distil(denoiser, loss, moments, num_steps=of_moments, batch_size=DIFFUSION_BATCH_SIZE, **settings)
     steps = config.diffusion_steps - of_moments
     warm_up(denoiser, loss, lambda: images.batch(size), num_steps=steps, title="Diffusion model", **settings)
     run.done("diffusion model")

@@ -101,8 +101,8 @@ def test_a_run_whose_terminal_went_away_is_resumed(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (["--generator", "public_images"], "embedded digits.*left, empty, right.*--public_dataset_name"),
-        (["--generator", "public_images", "--num_channels", "3"], "embedded digits.*colour"),
+        (["--generator", "public_images"], "embedded grey digits.*left, empty, right.*--public_dataset_name"),
+        (["--generator", "public_images", "--num_channels", "3"], "embedded grey digits.*colour"),
         ([], "--generator is not given.*left.*--generator text.*public_images"),
     ],
 )
