@@ -10,7 +10,6 @@ has norm 1, so the sensitivity is sqrt(3). The classifier was trained on drawn i
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -37,6 +36,8 @@ MOMENTS = ("first moment distance", "second moment distance")
 DRAWN_AT_A_TIME = 250
 # Minimum noisy number of images of a class, in its standard deviations; below, ratios are noise.
 CLEAR = 5.0
+
+_Part = tuple[int | None, np.ndarray, float]  # a class, its noisy sums of moments, and its noisy number of images
 
 
 class Judge:
@@ -134,7 +135,7 @@ class Judge:
             "standard_error_of": "the noise of the answer",
         }  # fmt: skip
         if not classes:
-            return list(self._distances([_Class(sums[0], float(num_units), 0.0, None)], noise_std, facts))
+            return self._distances([(None, sums[0], float(num_units))], 0.0, noise_std, facts)
         confusion, counts = sums[:, :classes], sums[:, :classes].sum(1)
         error = noise_std * math.sqrt(classes)  # standard deviation of a count, and of the trace
         judged_by = {**facts, "classifier": CLASSIFIER, "trained_on": "synthetic"}
@@ -146,56 +147,49 @@ class Judge:
             rate = float(confusion[label, label] / counts[label])
             spread = noise_std * math.sqrt((1 - rate) ** 2 + rate**2 * (classes - 1)) / counts[label]
             found.append(_share(rate, float(spread), {**judged_by, "class": self.class_names[label]}))
-        parts = [_Class(sums[label, classes:], float(counts[label]), error, label) for label in clear]
-        return found + list(self._distances(parts, noise_std, facts))
+        parts = [(label, sums[label, classes:], float(counts[label])) for label in clear]
+        return found + self._distances(parts, error, noise_std, facts)
 
-    def _distances(self, parts: "list[_Class]", noise_std: float, facts: dict[str, Any]) -> list[Measurement]:
-        if not parts:
-            return []
-        found, drawn = [], [self._drawn(each.label) for each in parts]
-        for part, name in enumerate(MOMENTS):
-            values = [each.distance(moments, part, noise_std) for each, moments in zip(parts, drawn, strict=True)]
-            value, variance = np.sum(values, axis=0)
-            protocol = {**facts, "features": "pixels, scaled to norm 1 in each image", "classes": len(parts)}
-            found.append(
-                Measurement(name, float(value) / len(parts), protocol, math.sqrt(float(variance)) / len(parts))
-            )
-        return found
+    def _distances(
+        self,
+        parts: Sequence[tuple[int | None, np.ndarray, float]],
+        error: float,
+        noise_std: float,
+        facts: dict[str, Any],
+    ) -> list[Measurement]:
+        """Averages the distances of classes, whose numbers of images have the standard deviation `error`."""
+        totals, synthetic = np.zeros((2, 2)), self.synthetic
+        for label, sums, count in parts:
+            images = synthetic.images if label is None else synthetic.images[synthetic.labels == label]
+            drawn = _moments(torch.from_numpy(images).double() / 255).numpy()
+            pairs = zip(np.split(sums, 2), np.split(drawn, 2, axis=1), strict=True)
+            totals += [_distance(real / count, moments, error / count, noise_std / count) for real, moments in pairs]
+        protocol = {**facts, "features": "pixels, scaled to norm 1 in each image", "classes": len(parts)}
+        return [
+            Measurement(name, value / len(parts), protocol, math.sqrt(variance) / len(parts))
+            for name, (value, variance) in zip(MOMENTS, totals.tolist(), strict=True) if parts
+        ]  # fmt: skip
 
-    def _drawn(self, label: int | None) -> np.ndarray:
-        """Computes the moments of the drawn images of a class, or of all."""
-        images = self.synthetic.images if label is None else self.synthetic.images[self.synthetic.labels == label]
-        return _moments(torch.from_numpy(images).double() / 255).numpy()
+
+def _distance(real: np.ndarray, drawn: np.ndarray, count_std: float, std: float) -> tuple[float, float]:
+    """Computes the squared distance of the means, without the average contributions of noise and of the number of
+    drawn images, and the variance of the noise.
+
+    Args:
+        real, drawn (`np.ndarray`, shapes `[pixels]` and `[n, pixels]`): Noisy mean of a class, and moments of drawn
+            images.
+        count_std, std (`float`): Relative standard deviation of the number of images, and that of a coordinate.
+    """
+    difference, by_noise = real - drawn.mean(0), len(real) * std**2
+    length = float(difference @ difference) - by_noise - count_std**2 * float(real @ real)
+    along = (float(difference @ real) - by_noise) * count_std
+    variance = 4 * std**2 * max(length, 0.0) + 4 * along**2 + 2 * len(real) * std**4
+    return length - float(drawn.var(0, ddof=1).sum()) / len(drawn), variance
 
 
 def _share(share: float, error: float, protocol: dict[str, Any], metric: str = "accuracy") -> Measurement:
     """Builds a share in per cent, clipped to [0, 1] because of the noise."""
     return Measurement(metric, 100 * float(min(max(share, 0.0), 1.0)), {**protocol, "unit": "%"}, 100 * error)
-
-
-@dataclass(frozen=True)
-class _Class:
-    """The noisy moments of one class: sums `[2 pixels]`, the noisy number of images with its standard deviation, and
-    the class."""
-
-    sums: np.ndarray
-    count: float
-    count_error: float
-    label: int | None
-
-    def distance(self, drawn: np.ndarray, part: int, noise_std: float) -> tuple[float, float]:
-        """Computes the squared distance of the means, without the average contributions of noise and of the number of
-        drawn images, and the variance of the noise."""
-        pixels = len(self.sums) // 2
-        where = slice(part * pixels, (part + 1) * pixels)
-        real, drawn = self.sums[where] / self.count, drawn[:, where]
-        difference = real - drawn.mean(0)
-        std, count_std = noise_std / self.count, self.count_error / self.count  # for a coordinate; for the divisor
-        by_noise = pixels * std**2
-        length = float(difference @ difference) - by_noise - count_std**2 * float(real @ real)
-        along = (float(difference @ real) - by_noise) * count_std
-        variance = 4 * std**2 * max(length, 0.0) + 4 * along**2 + 2 * pixels * std**4
-        return length - float(drawn.var(0, ddof=1).sum()) / len(drawn), variance
 
 
 def charged_evaluation(
@@ -241,36 +235,22 @@ def charged_evaluation(
     processes.print(
         f"The query about the finished model: {num_images} images are drawn, and a small CNN is trained on them."
     )
-    drawn = drawn_images(
-        pipeline,
-        num_images=num_images,
-        num_inference_steps=num_inference_steps,
-        seed=seed,
-        processes=processes,
-    )
-    judge = Judge(drawn, seed=seed, device=pipeline.device, processes=processes)
+    drawing = Drawing(num_images, DRAWN_AT_A_TIME, num_inference_steps, seed=seed)
+    judge = Judge(drawn_images(pipeline, drawing, processes), seed=seed, device=pipeline.device, processes=processes)
     stored = answers.ask(row, ledger, lambda: {"answer": judge.ask(images, row), "weights": weights})
     noise_std = row.noise_multiplier * judge.query.clip_norm
     found = judge.measurements(stored["answer"], noise_std=noise_std, num_units=images.num_units)
     return [each.as_json() for each in found]
 
 
-def drawn_images(
-    pipeline: DPImagePipeline,
-    *,
-    num_images: int,
-    num_inference_steps: int,
-    seed: int,
-    processes: Processes | None = None,
-) -> ImageSet:
+def drawn_images(pipeline: DPImagePipeline, drawing: Drawing, processes: Processes) -> ImageSet:
     """Draws 8-bit images of a model; classes alternate. Processes share the batches, and each gets all images. These
     are those of a single process, because each image has its own noise."""
-    drawing = Drawing(num_images, DRAWN_AT_A_TIME, num_inference_steps, seed=seed)
-    images = draw_shared(pipeline, drawing, processes or Processes(), "Drawing for the evaluation")
+    images = draw_shared(pipeline, drawing, processes, "Drawing for the evaluation")
     names = class_names(pipeline)
     if names is None:
         return ImageSet(images)
-    labels = drawing.labels_of(range(num_images), len(names))
+    labels = drawing.labels_of(range(drawing.num_images), len(names))
     return ImageSet(images, np.array(labels, dtype=np.int64), tuple(names))
 
 

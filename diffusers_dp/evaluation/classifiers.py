@@ -9,7 +9,6 @@ reproducible bit by bit with the same number of threads.
 import contextlib
 import math
 import warnings
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Any
@@ -34,16 +33,18 @@ MLP_HIDDEN, MLP_LEARNING_RATE, MLP_BATCH_SIZE, MLP_EPOCHS = 100, 3e-4, 128, 50
 LOGREG_ITERATIONS = 100
 
 
-class Classifier(ABC):
-    """Fits labelled images, then scores others.
+class Classifier:
+    """Fits labelled images epoch by epoch, with a choice of the state to use, then scores others.
 
     Attributes:
         protocol (`dict`): All settings that determine the fit, besides the images: JSON values.
         repeatable (`bool`): Whether the fit does not depend on the seed.
+        epochs (`int`): Number of passes over the training images.
         candidates (`dict[int, Any]`): States after some epochs, by epoch, if `fit` keeps them; `use` returns to one.
     """
 
     repeatable = False
+    epochs: int
 
     def __init__(self, name: str, seed: int, **protocol: Any):
         self.name = name
@@ -51,7 +52,6 @@ class Classifier(ABC):
         self.protocol = {"classifier": name, **protocol}
         self.candidates: dict[int, Any] = {}
 
-    @abstractmethod
     def fit(self, train: ImageSet, validation: ImageSet | None = None, *, num_candidates: int = 0) -> "Classifier":
         """Fits the classifier.
 
@@ -61,14 +61,45 @@ class Classifier(ABC):
                 last of several. By default the last epoch is used.
             num_candidates (`int`, defaults to 0): Number of states to keep, at evenly spaced epochs up to the last.
         """
-
-    @abstractmethod
-    def scores(self, images: np.ndarray) -> np.ndarray:
-        """Computes probabilities, float64, `[n, classes]`, of images of uint8, `[n, C, H, W]`."""
+        required_labels(train)
+        self.num_classes = num_classes_of(train)
+        kept = evenly_spaced(self.epochs, num_candidates)
+        best, most_right = None, -1
+        epochs = tqdm(
+            self._train(train), total=self.epochs, desc=f"{self.name} (seed {self.seed})", unit="epoch", leave=False
+        )
+        for epoch, _ in enumerate(epochs, start=1):
+            if epoch in kept:
+                self.candidates[epoch] = self._state()
+            right = 0
+            if validation is not None:
+                right = int((self.predict(validation.images) == validation.labels).sum())
+            if right >= most_right and (validation is not None or epoch == self.epochs):
+                # The last of equally good epochs, as published.
+                best, most_right, self.protocol["chosen_epoch"] = self._state(), right, epoch
+        self._load(best)
+        return self
 
     def use(self, epoch: int) -> None:
         """Returns to a candidate."""
-        raise KeyError(epoch)
+        self._load(self.candidates[epoch])
+        self.protocol["chosen_epoch"] = epoch
+
+    def scores(self, images: np.ndarray) -> np.ndarray:
+        """Computes probabilities, float64, `[n, classes]`, of images of uint8, `[n, C, H, W]`."""
+        raise NotImplementedError
+
+    def _train(self, train: ImageSet) -> Iterator[None]:
+        """Trains; yields after each epoch in the state to score."""
+        raise NotImplementedError
+
+    def _state(self) -> Any:
+        """Copies the state that `scores` needs."""
+        raise NotImplementedError
+
+    def _load(self, state: Any) -> None:
+        """Loads a state for scoring."""
+        raise NotImplementedError
 
     def predict(self, images: np.ndarray) -> np.ndarray:
         """Predicts the most probable class, int64, shape `[n]`."""
@@ -115,55 +146,7 @@ class LogisticRegressionClassifier(Classifier):
         return scores
 
 
-class EpochClassifier(Classifier):
-    """Trains epoch by epoch, with a choice of the state to use.
-
-    Args:
-        epochs (`int`): Number of passes over the training images.
-    """
-
-    def __init__(self, name: str, seed: int, epochs: int, **protocol: Any):
-        super().__init__(name, seed, epochs=epochs, **protocol)
-        self.epochs = epochs
-
-    def fit(self, train: ImageSet, validation: ImageSet | None = None, *, num_candidates: int = 0) -> "Classifier":
-        required_labels(train)
-        self.num_classes = num_classes_of(train)
-        kept = evenly_spaced(self.epochs, num_candidates)
-        best, most_right = None, -1
-        epochs = tqdm(
-            self._train(train), total=self.epochs, desc=f"{self.name} (seed {self.seed})", unit="epoch", leave=False
-        )
-        for epoch, _ in enumerate(epochs, start=1):
-            if epoch in kept:
-                self.candidates[epoch] = self._state()
-            right = 0
-            if validation is not None:
-                right = int((self.predict(validation.images) == validation.labels).sum())
-            if right >= most_right and (validation is not None or epoch == self.epochs):
-                # The last of equally good epochs, as published.
-                best, most_right, self.protocol["chosen_epoch"] = self._state(), right, epoch
-        self._load(best)
-        return self
-
-    def use(self, epoch: int) -> None:
-        self._load(self.candidates[epoch])
-        self.protocol["chosen_epoch"] = epoch
-
-    @abstractmethod
-    def _train(self, train: ImageSet) -> Iterator[None]:
-        """Trains; yields after each epoch in the state to score."""
-
-    @abstractmethod
-    def _state(self) -> Any:
-        """Copies the state that `scores` needs."""
-
-    @abstractmethod
-    def _load(self, state: Any) -> None:
-        """Loads a state for scoring."""
-
-
-class PerceptronClassifier(EpochClassifier):
+class PerceptronClassifier(Classifier):
     """An MLP on pixels with one hidden layer.
 
     Args:
@@ -171,11 +154,11 @@ class PerceptronClassifier(EpochClassifier):
     """
 
     def __init__(self, *, seed: int = 0, epochs: int | None = None, hidden: int = MLP_HIDDEN):
+        self.epochs, self.hidden = MLP_EPOCHS if epochs is None else epochs, hidden
         super().__init__(
-            "mlp", seed, MLP_EPOCHS if epochs is None else epochs, hidden=hidden, optimizer="adam",
-            learning_rate=MLP_LEARNING_RATE, batch_size=MLP_BATCH_SIZE,
+            "mlp", seed, epochs=self.epochs, hidden=hidden, optimizer="adam", learning_rate=MLP_LEARNING_RATE,
+            batch_size=MLP_BATCH_SIZE,
         )  # fmt: skip
-        self.hidden = hidden
 
     def _train(self, train: ImageSet) -> Iterator[None]:
         from sklearn.neural_network import MLPClassifier
@@ -201,7 +184,7 @@ class PerceptronClassifier(EpochClassifier):
         return self.model.predict_proba(_flat(images)).astype(np.float64)
 
 
-class NetworkClassifier(EpochClassifier):
+class NetworkClassifier(Classifier):
     """A torch network, trained according to `training`.
 
     Args:
@@ -223,6 +206,7 @@ class NetworkClassifier(EpochClassifier):
     ):
         super().__init__(name, seed, **asdict(training))
         self.build, self.training, self.device = build, training, torch.device(device)
+        self.epochs = training.epochs
 
     def fit(self, train: ImageSet, validation: ImageSet | None = None, *, num_candidates: int = 0) -> "Classifier":
         epochs = math.ceil(self.training.fewest_steps / math.ceil(len(train) / self.training.batch_size))

@@ -174,7 +174,7 @@ def training_curve(evaluator: Evaluator) -> list[Measurement]:
 
 def ranking(evaluator: Evaluator) -> list[Measurement]:
     """See `measure_model_selection`."""
-    options: dict[str, Any] = {
+    options: Any = {
         "seed": evaluator.seed, "epochs": evaluator.flags.classifier_epochs, "device": evaluator.device,
     }  # fmt: skip
     sets = evaluator.sets["synthetic"], evaluator.sets["real test"]
@@ -186,8 +186,8 @@ def ranking(evaluator: Evaluator) -> list[Measurement]:
 def dp_reference(evaluator: Evaluator) -> list[Measurement]:
     """See `reference_dp`; its ledger is not kept because nothing is released."""
     assert evaluator.dp_budget is not None  # the command looked
-    options: dict[str, Any] = dict(zip(("epsilon", "delta"), evaluator.dp_budget, strict=True))
-    options |= {"seed": evaluator.seed, "device": evaluator.device}
+    epsilon, delta = evaluator.dp_budget
+    options: Any = {"epsilon": epsilon, "delta": delta, "seed": evaluator.seed, "device": evaluator.device}
     sets = evaluator.sets["real training"], evaluator.sets["real test"]
     return evaluator.stored("dp_reference", options, lambda: [reference_dp(*sets, **options).accuracy])
 

@@ -112,9 +112,16 @@ class BudgetFlags:
 
     _argument_group_name = "private choice"
 
-    selection_epsilon: float | None = flag(None, "Budget of that choice.", at_least=1e-3, at_most=1e3)
-    dataset_id: str | None = flag(None, "Name of the data set of --real, as in training: one ledger counts both.")
-    ledger_dir: Path | None = flag(None, "Private folder of that ledger, as in training.", metavar="DIR")
+    selection_epsilon: float | None = flag(
+        None, "Budget of that choice.", at_least=1e-3, at_most=1e3, needs=("validation_size", "dataset_id")
+    )
+    dataset_id: str | None = flag(
+        None, "Name of the data set of --real, as in training: one ledger counts both.",
+        needs=("ledger_dir", "selection_epsilon"),
+    )  # fmt: skip
+    ledger_dir: Path | None = flag(
+        None, "Private folder of that ledger, as in training.", metavar="DIR", needs=("dataset_id",)
+    )
 
     @property
     def ledger(self) -> Path:
@@ -154,17 +161,11 @@ class EvaluationFlags(JudgedFlags, RealFlags, MeasureFlags, BudgetFlags):
             raise UsageError("--model and --images exclude each other, and one is needed; give one of them.")
         if self.cifar_networks and not {"wrn", "resnet", "resnext"} & set(self.classifiers or []):
             raise UsageError("--cifar_networks changes wrn, resnet and resnext alone; name one with --classifiers.")
-        for name in ("selection_epsilon", "dataset_id", "ledger_dir"):
-            given = getattr(self, name) is not None
-            if self.selection == "private" and not given:
-                raise UsageError(
-                    "--selection private spends a budget, in the ledger of training with these images, because else "
-                    f"nobody adds up what they cost together; give --{name}."
-                )
-            if given and self.selection != "private":
-                raise UsageError(
-                    f"--{name} is about the budget of a private choice; give --selection private as well."
-                )
+        if (self.selection == "private") != (self.selection_epsilon is not None):
+            raise UsageError(
+                "--selection private spends --selection_epsilon, in the ledger of training with these images, because "
+                "else nobody adds up what they cost together; give both, or neither."
+            )
         if self.selection == "private":
             self._check_private_choice()
         for name in ("publish_metrics", "training_curve"):
@@ -173,10 +174,7 @@ class EvaluationFlags(JudgedFlags, RealFlags, MeasureFlags, BudgetFlags):
 
     def _check_private_choice(self) -> None:
         if self.validation_size < 2:
-            raise UsageError(
-                "--selection private needs real images that the generator was not trained on; give --validation_size, "
-                "as in training."
-            )
+            raise UsageError(f"--validation_size {self.validation_size} is too small for a private choice; raise it.")
         check_dataset_id(self.dataset_id or "")
         unit = self.unit_column
         if unit is not None and (unit == "image" or not re.fullmatch(UNIT, unit, re.ASCII)):

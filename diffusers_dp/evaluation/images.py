@@ -13,19 +13,21 @@ import numpy as np
 from PIL import Image
 from tqdm.auto import tqdm
 
-from ..data.decoding import MAX_IMAGE_PIXELS, Encoded, ValueRange, decode_as_it_is, decode_image
+from ..data.decoding import MAX_IMAGE_PIXELS, Encoded, ValueRange, decode_as_it_is, decode_image, is_image
+from ..data.folders import files_below, meant_split, splits_in, subfolders
 from ..data.records import Id
-from ..data.source import DataSource, ImageSource
+from ..data.source import DataSource, ImageSource, MissingSplit
 from ..data.sources import DigitsSource, open_source
 from ..errors import UsageError, fields_named
 from ..methods.flag import split_list
 from ..randomness.keyed_hash import digests_of, is_held_out
 from ..release.components import LARGEST_SIDE
 from ..release.hub import fetch_snapshot
-from .folders import split_folder
 
 
 Shape = tuple[int, int, int]  # channels, height, width
+#: Files that make a folder a data set of tables, which is no folder of class folders.
+TABLES = (".parquet", ".arrow", ".tar", ".zip", ".csv", ".jsonl", "dataset_dict.json", "state.json")
 #: Bytes that a stranger's pictures may be decoded to, beside so many times those of their files.
 DECODED, TIMES = 2**27, 200
 UNCOUNTED = "{desc}: {elapsed}"  # a progress bar over private images: how many there are is not for the terminal
@@ -250,6 +252,33 @@ def folder_of(flag: str, name: str) -> Path:
     if os.path.isdir(folder):  # `Path.is_dir` raises where a name is too long
         return folder
     return fetch_snapshot(name, kind="a data set", flag=flag, repo_types=("dataset",))
+
+
+def split_folder(name: str, split: str, suffixes: tuple[str, ...] | None) -> Path | None:
+    """
+    Finds the folder whose folders are the classes, as training names it.
+
+    Args:
+        name (`str`): Folder, whose folders are classes, or are splits that hold them.
+        split (`str`): Name of the split; without folders of splits there is `train` alone.
+        suffixes (tuple of `str`, *optional*): Suffixes of images.
+
+    Returns:
+        `Path`, or `None` where it is no folder of that kind.
+
+    Raises:
+        MissingSplit: No folder is called as the split is, or several are.
+    """
+    root = Path(os.path.expanduser(name))
+    if not os.path.isdir(root) or any(file.name.lower().endswith(TABLES) for file in files_below(root)):
+        return None
+    splits = {path.name: path for path in splits_in(root)} or {"train": root}
+    found = meant_split(split, splits)
+    if found is None:
+        raise MissingSplit(f"'{split}' does not exist; there is: {', '.join(splits)}.", field="train_split")
+    folder = splits[found]
+    holds_images = any(is_image(path, suffixes) for path in folder.iterdir() if path.is_file())
+    return None if holds_images or not subfolders(folder) else folder
 
 
 def _size(encoded: bytes | Path | Image.Image | None) -> int:

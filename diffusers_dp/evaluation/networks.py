@@ -7,6 +7,7 @@ The three residual families end in a mean over all positions, so they accept any
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -105,62 +106,43 @@ class _Residual(nn.Module):
         return F.relu(self.path(x) + self.shortcut(x))
 
 
-def _basic_block(inputs: int, outputs: int, stride: int) -> nn.Module:
+def basic_block(inputs: int, outputs: int, stride: int) -> nn.Module:
+    """Two convolutions (He et al. 2016, Section 4.2). DPImageBench's ResNet-164 also has these blocks, not
+    bottlenecks."""
     path = nn.Sequential(_conv_norm(inputs, outputs, 3, stride), nn.ReLU(), _conv_norm(outputs, outputs, 3))
     return _Residual(path, inputs, outputs, stride)
 
 
+def bottleneck(inputs: int, outputs: int, stride: int, *, groups: int, widen: int) -> nn.Module:
+    """A bottleneck whose middle convolution has `outputs / widen` channels in each of `groups` groups, the paper's
+    cardinality (Xie et al. 2017, Section 5.3)."""
+    middle = groups * outputs // widen
+    path = nn.Sequential(
+        _conv_norm(inputs, middle, 1), nn.ReLU(),
+        _conv_norm(middle, middle, 3, stride, groups), nn.ReLU(),
+        _conv_norm(middle, outputs, 1),
+    )  # fmt: skip
+    return _Residual(path, inputs, outputs, stride)
+
+
 class ResNet(nn.Module):
-    """ResNet-depth for small images (He et al. 2016, Section 4.2): stages of 16, 32 and 64 channels of blocks of two
-    convolutions.
+    """ResNet or ResNeXt for small images: a convolution, and three stages of blocks.
 
     Args:
         image_shape (`tuple[int, int, int]`): (C, H, W).
         num_classes (`int`): Number of logits.
-        depth (`int`): Depth 6n + 2, with n blocks per stage. DPImageBench's ResNet-164 also has these blocks, not
-            bottlenecks.
-    """
-
-    def __init__(self, image_shape: tuple[int, int, int], num_classes: int, depth: int):
-        super().__init__()
-        self.stem = _conv_norm(image_shape[0], 16, 3)
-        self.stages = _stages([16, 16, 32, 64], (depth - 2) // 6, _basic_block)
-        self.head = nn.Linear(64, num_classes)
-        _initialise(self)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.head(self.stages(F.relu(self.stem(x))).mean((2, 3)))
-
-
-class ResNeXt(nn.Module):
-    """ResNeXt-depth for small images (Xie et al. 2017, Section 5.3): stages of 64w, 128w and 256w channels of
-    bottlenecks, whose middle convolution has 64, 128 or 256 channels in each of `groups` groups.
-
-    Args:
-        image_shape (`tuple[int, int, int]`): (C, H, W).
-        num_classes (`int`): Number of logits.
-        depth (`int`): Depth 9n + 2, with n blocks per stage, rounded down: DPImageBench's "ResNeXt-28" has 2.
-        groups (`int`): Number of groups, the paper's cardinality.
-        widen (`int`): Widening factor w.
+        widths (`list[int]`): Channels of the first convolution and of each stage.
+        blocks (`int`): Blocks of each stage.
+        block (`Callable`): Builds a block of inputs, outputs and stride.
     """
 
     def __init__(
-        self, image_shape: tuple[int, int, int], num_classes: int, depth: int, groups: int = 8, widen: int = 4
-    ):
+        self, image_shape: tuple[int, int, int], num_classes: int, widths: list[int], blocks: int,
+        block: Callable[[int, int, int], nn.Module],
+    ):  # fmt: skip
         super().__init__()
-
-        def bottleneck(inputs: int, outputs: int, stride: int) -> nn.Module:
-            middle = groups * outputs // widen
-            path = nn.Sequential(
-                _conv_norm(inputs, middle, 1), nn.ReLU(),
-                _conv_norm(middle, middle, 3, stride, groups), nn.ReLU(),
-                _conv_norm(middle, outputs, 1),
-            )  # fmt: skip
-            return _Residual(path, inputs, outputs, stride)
-
-        widths = [64, 64 * widen, 128 * widen, 256 * widen]
-        self.stem = _conv_norm(image_shape[0], 64, 3)
-        self.stages = _stages(widths, (depth - 2) // 9, bottleneck)
+        self.stem = _conv_norm(image_shape[0], widths[0], 3)
+        self.stages = _stages(widths, blocks, block)
         self.head = nn.Linear(widths[-1], num_classes)
         _initialise(self)
 
@@ -178,18 +160,20 @@ def build_network(name: str, image_shape: tuple[int, int, int], num_classes: int
         cifar (`bool`, defaults to `False`): Whether to build the larger networks published for CIFAR-10 and CIFAR-100.
 
     Raises:
-        KeyError: The name is unknown.
         ValueError: Images have less than 8 pixels a side.
     """
     if min(image_shape[1:]) < SMALLEST_SIDE:
         raise ValueError(f"Images must have at least {SMALLEST_SIDE} pixels a side, not {image_shape[1:]}.")
-    builders: dict[str, Callable[[], nn.Module]] = {
-        "cnn": lambda: SmallCNN(image_shape, num_classes),
-        "wrn": lambda: WideResNet(image_shape, num_classes, *((28, 10) if cifar else (40, 4))),
-        "resnet": lambda: ResNet(image_shape, num_classes, 164 if cifar else 110),
-        "resnext": lambda: ResNeXt(image_shape, num_classes, *((28, 8, 10) if cifar else (29, 8, 4))),
-    }
-    return builders[name]()
+    if name == "cnn":
+        return SmallCNN(image_shape, num_classes)
+    if name == "wrn":
+        return WideResNet(image_shape, num_classes, *((28, 10) if cifar else (40, 4)))
+    if name == "resnet":  # of depth 164 or 110, 6 blocks + 2
+        return ResNet(image_shape, num_classes, [16, 16, 32, 64], 27 if cifar else 18, basic_block)
+    # Of depth 9 blocks + 2, rounded down: DPImageBench's "ResNeXt-28" has 2 blocks.
+    widen, blocks = (10, 2) if cifar else (4, 3)
+    block = partial(bottleneck, groups=8, widen=widen)
+    return ResNet(image_shape, num_classes, [64, 64 * widen, 128 * widen, 256 * widen], blocks, block)
 
 
 @dataclass(frozen=True)

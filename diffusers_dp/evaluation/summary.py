@@ -8,19 +8,11 @@ from .report import Evaluation, class_rates
 
 LEAST_SPAN = 32  # greys of 256, from the darkest to the brightest pixel of an image that shows something
 MOST_BLANK = 0.9  # share of images that show nothing
-OTHERS = {"real": "trained on the real images", WITH_DP: "trained on them with DP-SGD at the same epsilon"}
 
 
 def summary(evaluation: Evaluation) -> list[str]:
-    """Compares a classifier trained on synthetic images with those trained on real ones, and names its worst class,
-    after the verdict.
-
-    Args:
-        evaluation (`Evaluation`): Results.
-
-    Returns:
-        `list[str]`: Sentences; empty if nothing of that was measured.
-    """
+    """Returns the verdict, the accuracy of the best classifier trained on synthetic images, and its worst class, in
+    sentences."""
     best, lines = _best(evaluation, "synthetic"), verdict(evaluation)
     if best is None:
         return lines
@@ -29,10 +21,9 @@ def summary(evaluation: Evaluation) -> list[str]:
         f"The best classifier that saw synthetic images only ({name}) takes {number(best.value, best.unit)} of the "
         "real test images for what they are."
     )
-    for kind, words in OTHERS.items():
-        if (other := _best(evaluation, kind)) is not None:
-            value = number(other.value, other.unit)
-            lines.append(f"The best one {words} ({other.protocol['classifier']}): {value}.")
+    if (other := _best(evaluation, WITH_DP)) is not None:
+        value = number(other.value, other.unit)
+        lines.append(f"One trained on the real images with DP-SGD at the same epsilon: {value}.")
     rates = class_rates(evaluation.confusion[name], evaluation.class_names)
     worst = min((row for row in rates if row["accuracy"] is not None), key=lambda row: row["accuracy"])
     lines.append(f"It serves the class {worst['class']} worst: {number(100 * worst['accuracy'], '%')}.")

@@ -153,9 +153,9 @@ def test_a_release_that_cannot_be_written_is_not_counted_and_says_so(judged, rel
     [
         (["--publish_metrics"], "--publish_metrics needs a release"),
         (["--dp_reference"], "--dp_reference needs the epsilon of a release"),
-        (["--selection", "private"], "give --selection_epsilon"),
+        (["--selection", "private"], "--selection private spends --selection_epsilon"),
         ([*PRIVATE, "--selection_epsilon", "0"], "--selection_epsilon is 0"),
-        ([*PRIVATE[:6], *PRIVATE[8:]], "give --dataset_id"),
+        ([*PRIVATE[:6], *PRIVATE[8:]], "needs --dataset_id"),
         ([*PRIVATE], "--classifiers logreg has no epoch to choose"),
         (["--train_split", "dev"], "--train_split 'dev' does not exist"),
     ],

@@ -11,8 +11,9 @@ from diffusers import EDMDPMSolverMultistepScheduler
 
 from diffusers_dp.accounting.ledger import LedgerRow, PrivacyLedger
 from diffusers_dp.data.sources import load_digits_split
+from diffusers_dp.distributed.processes import Processes
 from diffusers_dp.errors import BudgetExceeded, UsageError
-from diffusers_dp.evaluation import charged, networks
+from diffusers_dp.evaluation import networks
 from diffusers_dp.evaluation.charged import Judge, charged_evaluation, drawn_images
 from diffusers_dp.evaluation.images import ImageSet
 from diffusers_dp.files.sealed_folder import open_sealed
@@ -21,6 +22,7 @@ from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.privacy.sensitive import SensitiveImages
 from diffusers_dp.privacy.stored_answers import NoisyAnswers
 from diffusers_dp.sampling.class_balance import CLASS_SHARE, parse_balance, released_balance
+from diffusers_dp.sampling.drawing import Drawing
 from support.doors import Noiseless
 from support.releases import make_unet
 
@@ -245,13 +247,12 @@ def evaluate(pipeline, images, folder, **options):
     return charged_evaluation(pipeline, images, ROW, NoisyAnswers(folder), **given)
 
 
-def test_images_are_drawn_by_the_seed_and_classes_take_turns(pipeline, monkeypatch):
-    one, same, other = (drawn_images(pipeline, num_images=6, num_inference_steps=1, seed=seed) for seed in (0, 0, 1))
+def test_images_are_drawn_by_the_seed_and_classes_take_turns(pipeline):
+    one, same, other = (drawn_images(pipeline, Drawing(6, 250, 1, seed=seed), Processes()) for seed in (0, 0, 1))
     assert one.images.shape == (6, 1, 8, 8) and one.images.dtype == np.uint8
     assert one.labels.tolist() == [0, 1, 2, 3, 0, 1] and one.class_names == CLASSES
     assert np.array_equal(one.images, same.images) and not np.array_equal(one.images, other.images)
-    monkeypatch.setattr(charged, "DRAWN_AT_A_TIME", 4)
-    parts = drawn_images(pipeline, num_images=6, num_inference_steps=1, seed=0)
+    parts = drawn_images(pipeline, Drawing(6, 4, 1), Processes())
     assert np.abs(parts.images.astype(int) - one.images).max() <= 1 and parts.labels.tolist() == one.labels.tolist()
     assert len({image.tobytes() for image in parts.images}) == 6
 

@@ -16,8 +16,9 @@ from diffusers_dp.evaluation.classifiers import (
 )
 from diffusers_dp.evaluation.images import ImageSet
 from diffusers_dp.evaluation.networks import (
-    ResNeXt,
+    ResNet,
     Training,
+    bottleneck,
 )
 
 
@@ -59,7 +60,8 @@ def test_the_large_networks_train(digits, name):
     training = Training("adam", 0.01, epochs=1, batch_size=4, micro_batches=2)
     build = build_classifier(name, image_shape=SHAPE).build
     if name == "resnext":  # 34 million parameters take too long
-        build = functools.partial(ResNeXt, depth=11, groups=2, widen=1)
+        block = functools.partial(bottleneck, groups=2, widen=1)
+        build = functools.partial(ResNet, widths=[64, 64, 128, 256], blocks=1, block=block)
     classifier = NetworkClassifier(name, build, training).fit(train)
     with classifier._seeded(0):
         start = classifier.build(SHAPE, 10).state_dict()

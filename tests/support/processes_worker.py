@@ -35,6 +35,7 @@ from diffusers_dp.privacy.sensitive import SensitiveImages
 from diffusers_dp.randomness.keyed_hash import digests_of
 from diffusers_dp.randomness.private_generator import PrivateGenerator
 from diffusers_dp.runs.checkpoints import load_checkpoint, save_checkpoint
+from diffusers_dp.sampling.drawing import Drawing
 from support.bands import bands_of
 from support.doors import Noiseless, put
 from support.noise_queries import NOISE_CELLS, noise_of
@@ -333,7 +334,6 @@ def share_of_a_cache(processes: Processes, folder: Path) -> dict:
 def about_a_finished_model(processes: Processes) -> dict:
     """What is drawn from it, by whom, the classifier that is trained on it, and its query to the images, without
     noise."""
-    charged.DRAWN_AT_A_TIME = 8
     whole, labels = load_digits_split(train=True)
     arrays = ImageArrays(whole[labels < 3][:60], labels[labels < 3][:60], np.ones(60, bool))
     share = share_of(arrays, processes.index, processes.count)
@@ -349,7 +349,7 @@ def about_a_finished_model(processes: Processes) -> dict:
     drawn_here, noise = [], pipeline.scheduler.set_timesteps
     pipeline.scheduler.set_timesteps = lambda *args, **options: drawn_here.append(1) or noise(*args, **options)
     pipeline.set_progress_bar_config(disable=True)
-    drawn = charged.drawn_images(pipeline, num_images=30, num_inference_steps=1, seed=5, processes=processes)
+    drawn = charged.drawn_images(pipeline, Drawing(30, 8, 1, seed=5), processes)
     judge = charged.Judge(drawn, seed=processes.index, epochs=1, processes=processes)
     row = LedgerRow("evaluation_reserve", Everyone(noise_multiplier=4.0))
     answer = judge.ask(images, row)
