@@ -39,7 +39,7 @@ class DatasetSource(ImageSource):
                 raise UsageError(
                     f"{dataset_name} holds arrow files; write parquet, by to_parquet.", field="dataset_name"
                 )
-        with _quiet(), _refuse(data):
+        with _asked(data):
             if self._saved:
                 dataset = self._load(Path())
                 self._rows, self._features = len(dataset), dataset.features
@@ -63,7 +63,7 @@ class DatasetSource(ImageSource):
         return declared
 
     def records(self, class_names: tuple[str, ...] | None, cache_dir: Path) -> Records:
-        with _quiet(), _refuse(self.data):
+        with _asked(self.data):
             dataset = self._load(cache_dir)
         features = dataset.features
         self._check_columns(features)
@@ -149,7 +149,9 @@ class DatasetSource(ImageSource):
         read."""
         if kind in ("parquet", "arrow"):
             return
-        if (table := next(self._tables(), None)) is not None:
+        files = files_below(self.path) if self.path.is_dir() else []
+        table = next((path for path in files if path.suffix.lower() in (".csv", ".jsonl")), None)
+        if table is not None:
             remedy = f"give --dataset_name {table}"
         elif self.path.exists():
             remedy = "write it as Parquet by to_parquet"
@@ -160,10 +162,6 @@ class DatasetSource(ImageSource):
             f"others are read; {remedy}.",
             field="dataset_name",
         )
-
-    def _tables(self) -> Iterator[Path]:
-        if self.path.is_dir():
-            yield from (path for path in files_below(self.path) if path.suffix.lower() in (".csv", ".jsonl"))
 
     def _load(self, cache_dir: Path) -> Any:
         import datasets
@@ -258,38 +256,28 @@ def _renaming(own: list[str], declared: tuple[str, ...]) -> list[int] | None:
 
 
 @contextmanager
-def _refuse(data: DataSource) -> Iterator[None]:
-    """Turns any failure of `datasets` to find or read a dataset into one sentence."""
-    try:
-        yield
-    except UsageError:
-        raise
-    except Exception as error:
-        reason = first_line(error)
-        which = f" --dataset_config_name {data.dataset_config_name}" if data.dataset_config_name else ""
-        raise UsageError(
-            f"{data.dataset_name}{which} could not be opened ({reason}); give a Hub id that can be reached from here, "
-            "or a local dataset folder.",
-            field="dataset_name",
-        ) from None
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Mutes the bars and logs of `datasets` and `huggingface_hub`, which count images."""
+def _asked(data: DataSource) -> Iterator[None]:
+    """Mutes the bars and logs of `datasets` and `huggingface_hub`, which count images. Turns any failure of theirs to
+    find or read a dataset into one sentence."""
     import datasets
     import huggingface_hub.utils.logging as hub_logging
 
-    bars, level, hub_level = (
-        datasets.are_progress_bars_disabled(),
-        datasets.logging.get_verbosity(),
-        hub_logging.get_verbosity(),
-    )
+    bars, level = datasets.are_progress_bars_disabled(), datasets.logging.get_verbosity()
+    hub_level = hub_logging.get_verbosity()
     datasets.disable_progress_bars()
     datasets.logging.set_verbosity_error()
     hub_logging.set_verbosity_error()
     try:
         yield
+    except UsageError:
+        raise
+    except Exception as error:
+        which = f" --dataset_config_name {data.dataset_config_name}" if data.dataset_config_name else ""
+        raise UsageError(
+            f"{data.dataset_name}{which} could not be opened ({first_line(error)}); give a Hub id that can be reached "
+            "from here, or a local dataset folder.",
+            field="dataset_name",
+        ) from None
     finally:
         datasets.logging.set_verbosity(level)
         hub_logging.set_verbosity(hub_level)

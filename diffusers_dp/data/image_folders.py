@@ -220,10 +220,10 @@ class ImageFolderSource(ImageSource):
     def _check_tables(self) -> None:
         """Tables are of one format, at most one in a folder, and have the columns that the flags name, of types that
         can be read."""
-        name, flags = self.data.dataset_name, ("label_column", "unit_column", "key_column")
-        given = {flag: column for flag in flags if (column := getattr(self.data, flag)) is not None}
-        for flag, column in given.items():
-            if not self._tables:
+        name = self.data.dataset_name
+        for flag in ("label_column", "unit_column", "key_column"):
+            column = getattr(self.data, flag)
+            if column is not None and not self._tables:
                 raise UsageError(
                     f"'{column}' does not exist: {name} has no metadata.csv, metadata.jsonl or metadata.parquet; add "
                     "one.",
@@ -237,55 +237,45 @@ class ImageFolderSource(ImageSource):
                 "one.",
                 field="dataset_name",
             )
-        if self.data.class_names is not None and not self._folders_are_classes:
-            given["label_column"] = self._label
         first: dict[str, str] = {}
         for table in self._tables:
             columns = columns_of(table, self._wanted, self.data.delimiter)
             if columns is not None:
-                self._check_columns(table, columns, given)
-                self._check_types(table, columns, first)
+                self._check_columns(table, columns, first)
 
-    def _check_columns(self, table: Path, columns: Columns, given: dict[str, str]) -> None:
-        """Columns are public: those of a CSV file or of Parquet are in its header."""
+    def _check_columns(self, table: Path, columns: Columns, first: dict[str, str]) -> None:
+        """Columns are public: those of a CSV file or of Parquet are in its header. Those of Parquet can be read, and
+        have the types of the first file."""
         there = f"; there is: {', '.join(columns)}"
         if len(columns) == 1 and re.search(r"[;|\t]", next(iter(columns))):
             there += ". If another character separates them, give --delimiter"
-        if not {self.data.image_column, FILE_NAME} & set(columns):
-            raise UsageError(
-                f"'{self.data.image_column}' does not exist in {table.name}, nor {FILE_NAME}{there}.",
-                field="image_column",
-            )
-        for flag, column in given.items():
+        labelled = self.data.class_names is not None or self.data.label_column is not None
+        from_folders = self.data.label_column is None and self._folders_are_classes
+        asked = [
+            ("image_column", self.data.image_column if self.data.image_column in columns else FILE_NAME, TEXT),
+            ("label_column", self._label if labelled else None, LABEL_TYPE),
+            ("unit_column", self.data.unit_column, ID_TYPE), ("key_column", self.data.key_column, ID_TYPE),
+        ]  # fmt: skip
+        for flag, column, kinds in asked:
+            if column is None or (column not in columns and flag == "label_column" and from_folders):
+                continue
             if column not in columns:
-                raise UsageError(f"'{column}' does not exist in {table.name}{there}.", field=flag)
-        own = columns.get(given.get("label_column", ""))
-        if isinstance(own, list) and not set(own) <= set(self.data.class_names or own):
-            raise UsageError(
-                f"contradicts column '{given['label_column']}' of {table.name}, which has: {', '.join(own)}; name "
-                "these.",
-                field="class_names",
-            )
-
-    def _check_types(self, table: Path, columns: Columns, first: dict[str, str]) -> None:
-        """The columns of a Parquet file can be read, and have the types of the first file."""
-        allowed = {self.data.image_column if self.data.image_column in columns else FILE_NAME: ("image_column", TEXT)}
-        if self.data.class_names is not None:
-            allowed[self._label] = "label_column", LABEL_TYPE
-        if self.data.id_column is not None:
-            allowed.setdefault(
-                self.data.id_column, ("unit_column" if self.data.unit_column else "key_column", ID_TYPE)
-            )
-        for column, (flag, kinds) in allowed.items():
-            found = columns.get(column)
-            kind = "string" if isinstance(found, list) else found  # the names of classes are what is read
-            if kind is not None and not re.fullmatch(kinds, kind):
-                raise UsageError(
-                    f"'{column}' of {table.name} has values of type {kind}; write text"
-                    f"{'' if kinds == TEXT else ' or integers'}.",
-                    field=flag,
-                )
-            if kind is not None and first.setdefault(column, kind) != kind:
+                what = f"'{column}' does not exist in {table.name}"
+                if flag == "image_column":
+                    what = f"'{self.data.image_column}' does not exist in {table.name}, nor {FILE_NAME}"
+                raise UsageError(f"{what}{there}.", field=flag)
+            found = columns[column]
+            if isinstance(found, list):  # the names of classes are what is read
+                if flag == "label_column" and not set(found) <= set(self.data.class_names or found):
+                    raise UsageError(
+                        f"contradicts column '{column}' of {table.name}, which has: {', '.join(found)}; name these.",
+                        field="class_names",
+                    )
+                found = "string"
+            if found is not None and not re.fullmatch(kinds, found):
+                what = "text" if kinds == TEXT else "text or integers"
+                raise UsageError(f"'{column}' of {table.name} has values of type {found}; write {what}.", field=flag)
+            if found is not None and first.setdefault(column, found) != found:
                 raise UsageError(
                     f"{table} has another type of '{column}' than other files; write all files with one schema.",
                     field="dataset_name",
