@@ -63,7 +63,9 @@ class FETAProConfig(SpatialFlags, ScatteringFlags, MomentFlags, CountsClasses, S
         at_least=0,
     )  # fmt: skip
     frequency_steps: int = flag(400, "Warm-up steps on the auxiliary generator's images.")
-    frequency_batch_size: int = expert(128, "Batch size of the warm-up on the auxiliary generator's images.")
+    frequency_batch_size: int = expert(
+        128, "Batch size of the warm-up on the auxiliary generator's images; --curriculum mix halves it.", at_least=2
+    )
     frequency_learning_rate: float = expert(1e-3, "Learning rate of the warm-up on the auxiliary generator's images.")
     generator_steps: int = flag(500, "Steps that fit the auxiliary generator to the noisy frequency features.")
     generator_batch_size: int = expert(200, "Images that the auxiliary generator draws per step.")
@@ -206,11 +208,6 @@ class FETAProConfig(SpatialFlags, ScatteringFlags, MomentFlags, CountsClasses, S
                 "--expert auxiliary=none draws no images that --curriculum mix could mix; give another --curriculum, "
                 "or "
                 "--expert auxiliary=generator."
-            )
-        if self.curriculum == "mix" and self.frequency_batch_size < 2:
-            raise UsageError(
-                "--expert frequency_batch_size is 1, but --curriculum mix halves each batch; give an integer of at "
-                "least 2."
             )
         if self.auxiliary_features == "scattering":
             self.check_levels(self.image_shape)

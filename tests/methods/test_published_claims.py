@@ -60,17 +60,11 @@ def dpgen() -> str:
     """Computes how likely an answer is with an image and without it, where randomised response chooses among the
     sensitive images: one and its neighbours in the set."""
     epsilon, choices = 1.0, 5
-
-    def answers(names: Sequence[str]) -> dict[str, float]:
-        """Answers for the first image: itself, or one of its neighbours in the set."""
-        kept = math.exp(epsilon) / (math.exp(epsilon) + choices - 1)
-        near = names[1:choices]
-        return {names[0]: kept, **dict.fromkeys(near, (1 - kept) / len(near))}
-
-    with_it, without = answers("abcdef"), answers("acdef")
+    kept = math.exp(epsilon) / (math.exp(epsilon) + choices - 1)  # the answer is the image itself
+    near = (1 - kept) / (choices - 1)  # and else one of its neighbours in the set, to which b belongs or not
     return (
-        f"Computed at a claimed epsilon of {epsilon:g}: the answer 'image b' has probability {with_it['b']:.2f} where "
-        f"b is in the set, and {without.get('b', 0.0):g} where it is not."
+        f"Computed at a claimed epsilon of {epsilon:g}: the answer 'image b' has probability {near:.2f} where b is in "
+        "the set, and 0 where it is not."
     )
 
 

@@ -7,11 +7,8 @@ import pytest
 from PIL import Image
 
 from diffusers_dp.errors import UsageError
-from diffusers_dp.methods.config import chosen_method, load_config
+from diffusers_dp.methods.config import load_config
 from support.places import ROOT
-
-
-RECIPES = [path for path in sorted((ROOT / "training/recipes").glob("*/*.yaml")) if path.stem != "folder_cpu"]
 
 
 @pytest.fixture(autouse=True)
@@ -64,10 +61,3 @@ def test_a_copy_of_the_data_set_is_known_by_its_name(shapes, monkeypatch):
     ):
         with pytest.raises(UsageError, match="describes ylecun/mnist"):
             load_config(["--config", "mnist_cpu", *other])
-
-
-def test_every_recipe_with_a_number_names_its_data_set():
-    for path in RECIPES:
-        flags = ["--config", str(path), "--dry_run"]
-        config = load_config(flags, chosen_method(flags))
-        assert config.dataset_name or config.train_data_dir, path

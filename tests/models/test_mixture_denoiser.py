@@ -49,21 +49,6 @@ def test_it_is_the_noisy_image_moved_along_the_score():
         torch.testing.assert_close(clean.flatten(1) @ spectrum.waves.T, expected, atol=2e-4, rtol=1e-3)
 
 
-def test_frequencies_that_were_not_asked_are_grey_and_noise_leads_to_the_mean():
-    mixture, spectrum, denoiser = made()
-    few = Frequencies(SHAPE, 4)
-    size = len(few.weights)
-    of_few = MixtureDenoiser(
-        GaussianMixture(torch.ones(1, 1), torch.zeros(1, 1, size), torch.eye(size)[None, None]),
-        few.waves, few.weights,
-    )  # fmt: skip
-    high = (spectrum.waves[15] * 5).view(1, *SHAPE)
-    assert of_few(high, torch.tensor([0.1]), None).abs().max() < 1e-5
-    clean = denoiser(torch.randn(1, *SHAPE), torch.tensor([1e4]), torch.tensor([1]))
-    mean = (mixture.means[1, [0, 2]].mean(0) * 2 / spectrum.weights @ spectrum.waves).view_as(clean)
-    torch.testing.assert_close(clean, mean, atol=0.01, rtol=0)
-
-
 def test_the_loss_is_least_at_the_teacher():
     """It is 0 there; EDM's own loss is not, because clean images differ from their mean."""
     mixture, spectrum, denoiser = made()

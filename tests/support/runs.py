@@ -65,6 +65,11 @@ def write_public(folder, classes=("a", "b"), seed=1, count=6):
     return ["--public_data_dir", str(folder), *PRETRAINING]
 
 
+def receipt_of(run):
+    """The receipt of a run's release."""
+    return json.loads((run / "release" / "privacy_receipt.json").read_text())
+
+
 def write_images(folder, last="good"):
     """Two classes of three have images; the last image is good, broken or not there."""
     rng = np.random.default_rng(0)

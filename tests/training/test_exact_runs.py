@@ -1,8 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """`--noise exact` from the command line to a receipt that says proven: bands, an interruption, patients, refusals."""
 
-import json
-
 import pytest
 
 from diffusers_dp import verify
@@ -10,7 +8,16 @@ from diffusers_dp.errors import UsageError
 from diffusers_dp.mechanisms.mechanism import STEPS
 from support.flags import NUM_IMAGES, RESUME, SHORT_FETA_PRO
 from support.patients import unit_flags, write_dataset
-from support.runs import BITS_OF_A_CPU, interrupted, load, read_ledger, reserved_steps, write_images, write_public
+from support.runs import (
+    BITS_OF_A_CPU,
+    interrupted,
+    load,
+    read_ledger,
+    receipt_of,
+    reserved_steps,
+    write_images,
+    write_public,
+)
 
 
 EXACT = ["--noise", "exact"]
@@ -20,10 +27,6 @@ def run_flags(tmp_path, *more):
     images = tmp_path / "images"
     given = ["--train_data_dir", str(images)] if images.exists() else write_images(images, "broken")
     return [*SHORT_FETA_PRO, *given, "--output_dir", str(tmp_path / "run"), *EXACT, *more]
-
-
-def receipt_of(run):
-    return json.loads((run / "release" / "privacy_receipt.json").read_text())
 
 
 @BITS_OF_A_CPU

@@ -29,6 +29,7 @@ from support.runs import (
     files,
     independent_epsilon,
     read_ledger,
+    receipt_of,
     status,
     write_public,
 )
@@ -41,10 +42,6 @@ FLAGS = (
     "--target_epsilon 1 --noise_multiplicity 3 --skip_preflight --expert timestep_mixture="
     "0-200:0.05,200-800:0.9,800-1000:0.05 --augmentations flip,crop --checkpointing_steps 1"
 ).split()
-
-
-def receipt_of(tmp_path):
-    return json.loads((tmp_path / "run" / "release" / "privacy_receipt.json").read_text())
 
 
 def check_release(tmp_path):
@@ -66,7 +63,7 @@ def test_from_public_images_to_release(script, flags, tmp_path, capsys):
     times = ["--expert", "public_timestep_mixture=0-30:.03,30-800:.77,800-1000:.2"]
     script.main([*flags, *write_public(tmp_path / "public"), *times])
     check_release(tmp_path)
-    (origin,) = receipt_of(tmp_path)["public_inputs"]
+    (origin,) = receipt_of(tmp_path / "run")["public_inputs"]
     facts = {"kind": "public images", "name": "local folder", "num_images": 6, "licence": "cc0-1.0", "steps": 3}
     assert origin | facts | {"batch_size": 4, "learning_rate": 1e-3} == origin
     assert str(tmp_path) not in (tmp_path / "run" / "release" / "privacy_receipt.json").read_text()
@@ -91,7 +88,7 @@ def test_from_a_pretrained_pipeline_to_release(script, flags, tmp_path):
     script.main([*flags, "--pretrained_model_name_or_path", name])
     pipeline = check_release(tmp_path)
     assert pipeline.unet.config.block_out_channels == [4, 8]  # the model's, not the flags'
-    (origin,) = receipt_of(tmp_path)["public_inputs"]
+    (origin,) = receipt_of(tmp_path / "run")["public_inputs"]
     weights = (tmp_path / "model" / "unet" / WEIGHTS).read_bytes()
     assert origin["weights_sha256"] == hashlib.sha256(weights).hexdigest() and origin["licence"] == "apache-2.0"
     assert "licence: apache-2.0" in (tmp_path / "run" / "release" / "README.md").read_text()

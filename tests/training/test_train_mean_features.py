@@ -11,7 +11,7 @@ from diffusers_dp import verify
 from diffusers_dp.files.sealed_folder import open_sealed
 from support.feature_networks import save_resnet
 from support.flags import NUM_IMAGES
-from support.runs import files, independent_epsilon, read_ledger
+from support.runs import files, independent_epsilon, read_ledger, receipt_of
 
 
 METHOD = "dp_merf"
@@ -31,10 +31,6 @@ def perceptual(tmp_path, flags):
         *flags, *STOPPING, "--features", "perceptual", "--feature_network", networks[0], "--feature_layers", "pooler",
         "--stopping_network", networks[1], "--expert", "stopping_layers=pooler",
     ]  # fmt: skip
-
-
-def receipt_of(run):
-    return json.loads((run / "release" / "privacy_receipt.json").read_text())
 
 
 def test_dp_mepf_whole(script, perceptual, tmp_path):

@@ -13,7 +13,7 @@ from diffusers_dp.evaluation.warm_up_features import SPATIAL, warm_up_features
 from diffusers_dp.methods.registry import METHODS
 from diffusers_dp.release.allow_list import RELEASE_FILES
 from support.flags import NUM_IMAGES, TINY_RUN
-from support.runs import files, independent_epsilon, interrupted, load, read_ledger, status, write_images
+from support.runs import files, independent_epsilon, interrupted, load, read_ledger, receipt_of, status, write_images
 
 
 WARM_UP = "--spatial_steps 2 --num_central_images 3".split()
@@ -31,10 +31,6 @@ def way(request, tmp_path, monkeypatch):
     method, flags, asked = WAYS[request.param]
     flags = [*TINY_RUN, *flags, *write_images(tmp_path / "images"), "--output_dir", str(tmp_path / "run")]
     return load(method, monkeypatch), flags, asked
-
-
-def receipt_of(run):
-    return json.loads((run / "release" / "privacy_receipt.json").read_text())
 
 
 def test_from_images_to_release(way, tmp_path, capsys):

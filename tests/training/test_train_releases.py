@@ -12,11 +12,7 @@ from support import forked
 from support.flags import RESUME
 from support.patients import unit_flags, write_dataset
 from support.places import ROOT
-from support.runs import BITS_OF_A_CPU, interrupted
-
-
-def receipt_of(run):
-    return json.loads((run / "release" / "privacy_receipt.json").read_text())
+from support.runs import BITS_OF_A_CPU, interrupted, receipt_of
 
 
 def test_releases_of_one_data_set_add_up(script, tmp_path, folder_flags, monkeypatch, capsys):  # noqa: F811
