@@ -6,8 +6,6 @@ import json
 import math
 import re
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -115,12 +113,6 @@ class TestOutright:
         assert verify.report(stranger_s) == 0
         said = capsys.readouterr().out
         assert OUTRIGHT in said.splitlines()[0] and "NOTE: README.md does not carry the guarantee" in said
-
-    def test_nor_does_the_one_file(self, outright, tmp_path):
-        shutil.copyfile(verify.__file__, tmp_path / "verify.py")
-        command = [sys.executable, "verify.py", str(outright)]
-        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
-        assert done.returncode == 0 and "consistent" in done.stdout and OUTRIGHT in done.stdout
 
     def test_a_card_without_it_is_not_pushed(self, stranger_s, outright):
         assert files_to_push(outright)

@@ -142,19 +142,6 @@ def test_a_wrong_budget_is_refused(tmp_path, wrong):
         on_disk(tmp_path, **wrong)
 
 
-def test_wrong_calibrations_are_refused(tmp_path):
-    ledger = in_memory(target=1.0)
-    for wrong in ((0.0, 10), (1.5, 10), (math.nan, 10), (0.1, 0)):
-        with pytest.raises(UsageError):
-            ledger.calibrate(sampled(wrong[0]), wrong[1])
-    for share in (0, 1, math.nan):
-        with pytest.raises(UsageError):
-            ledger.calibrate_gaussian(share)
-    with pytest.raises(UsageError, match="JSON"):
-        ledger.reserve(row(30.0, facts={"x": object()}))
-    assert ledger.rows == []
-
-
 # The file.
 
 
@@ -169,39 +156,9 @@ def test_the_file_tells_everything(tmp_path):
     header, *events = lines(ledger)
     chains = [line.pop("chain") for line in (header, *events)]
     assert len(set(chains)) == 4, "each line is tied to all before it"
-    assert header == {
-        "format": "diffusers_dp/1",
-        "kind": "header",
-        "target_epsilon": 1.0,
-        "target_delta": 1e-5,
-        "adjacency": "zero_out",
-        "unit_of_privacy": "image",
-        "num_images": 55000,
-        "accountant": "pld",
-        "public_facts": {"labels": ["a", "b"]},
-        "dataset_id": None,
-        "dataset_epsilon": None,
-        "release_id": None,
-    }
     assert events == ledger.rows
-    assert events[1] == {
-        "id": 1,
-        "stage": "central_images",
-        "mechanism": "poisson_gaussian",
-        "noise_multiplier": 20.0,
-        "sampling_probability": 0.1,
-        "dataset_size": 55000,
-        "steps_reserved": 5,
-        "steps_executed": 5,
-        "query": {"sensitivity": 1.0, "clip_norm": 1.0},
-        "partition": "label",
-        "state": "executed",
-    }
-    assert [(event["state"], event["steps_executed"]) for event in events] == [
-        ("reserved", 0),
-        ("executed", 5),
-        ("executed", 700),
-    ]
+    assert [event["state"] for event in events] == ["reserved", "executed", "executed"]
+    assert [event["steps_executed"] for event in events] == [0, 5, 700]
     assert ledger.epsilon() == pytest.approx(independent_epsilon(ledger.path), abs=1e-6)
     ledger.rows[0]["query"]["sensitivity"] = 2.0
     assert ledger.rows == events, "rows are copies"

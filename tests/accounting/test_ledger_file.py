@@ -94,18 +94,6 @@ def test_a_bound_that_one_release_was_given_holds_for_all(path):
     assert third.dataset_epsilon == 0.9
 
 
-def test_the_sum_is_counted_whoever_counts_a_release(path):
-    first = open_ledger(path, "a", accountant="rdp")
-    first.reserve(row(6.0))
-    first.close()
-    second = open_ledger(path, "b")
-    second.reserve(LedgerRow("step", sampled(0.1, 6.0), 3))
-    second.close()
-    first = open_ledger(path, "a", accountant="rdp")
-    first.reserve(row(60.0))
-    assert first.epsilon_of_all_releases() > pld((6.0, 1, 1))
-
-
 def test_a_small_bound_is_gated_on_the_grid_that_the_receipt_states(path):
     ledger = open_ledger(path, "a", dataset_epsilon=0.15)
     sigma = ledger.calibrate(sampled(0.01), 20_000)
@@ -136,15 +124,6 @@ def test_a_linked_ledger_stays_one(path, tmp_path):
     )
     ledger.reserve(row(5.0))
     assert (tmp_path / "link.jsonl").is_symlink() and len(path.read_text().splitlines()) == 2
-
-
-def test_a_data_set_that_is_spent_is_refused_from_the_start(path):
-    first = open_ledger(path, "a")
-    first.reserve(row(5.0))
-    first.close()
-    second = open_ledger(path, "b", dataset_epsilon=0.5)
-    with pytest.raises(UsageError, match="--dataset_epsilon 0.5"):
-        second.calibrate(sampled(0.1), 50)
 
 
 def test_planning_sees_other_releases_and_changes_nothing(path):

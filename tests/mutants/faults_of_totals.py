@@ -175,6 +175,13 @@ METHODS = (
         (f"{KINDS}events_that_no_run_of_the_method_has_are_refused[another number of teachers]",),
     ),
     Fault(
+        "the verifier takes public inputs of any method",
+        VERIFIER,
+        '    if receipt["public_inputs"] and title not in PUBLIC:\n',
+        "    if False:\n",
+        (f"{KINDS}events_that_no_run_of_the_method_has_are_refused[public pre-training called DPDM]",),
+    ),
+    Fault(
         "the verifier takes any mechanism of a method",
         VERIFIER,
         "    if participants(event) not in kinds.split() or participants(event) == method.never:\n",

@@ -18,16 +18,7 @@ from support.releases import forge, made_up, make_release
 
 
 BUILT = {method.title for method in METHODS.values() if method.train is not None}
-UNITS = (
-    "--dataset_name",
-    "scans",
-    "--unit_column",
-    "patient",
-    "--num_train_units",
-    "30",
-    "--max_images_per_unit",
-    "3",
-)
+UNITS = tuple("--dataset_name scans --unit_column patient --num_train_units 30 --max_images_per_unit 3".split())
 TEACHERS = ("--num_teachers", "3", "--generated_per_round", "6")
 FEATURES = {"dp_merf": "rff", "dp_kernel": "rff_mixture", "dp_ntk": "ntk", "dp_hp": "hermite",
             "dp_scattering": "scattering", "dp_mepf": "perceptual"}  # fmt: skip
