@@ -2,7 +2,6 @@
 """The house: imports run downwards only, and what must not load torch does not."""
 
 import ast
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -19,12 +18,6 @@ ROOMS = (
     "errors files mechanisms accounting distributed randomness gradients data privacy queries models schedulers "
     "methods release sampling evaluation runs audit dossier training commands app"
 ).split()
-#: Who may be handed a whole configuration: who reads and checks it, and who hands its values to all others.
-WHOLE_CONFIGURATIONS = (
-    "diffusers_dp/methods/config.py", "diffusers_dp/runs/diffusion_run.py", "diffusers_dp/runs/latent_run.py",
-    "diffusers_dp/runs/launch.py", "diffusers_dp/runs/noise_of_steps.py", "diffusers_dp/runs/plan.py",
-    "diffusers_dp/runs/run.py", "diffusers_dp/runs/run_ledger.py",
-)  # fmt: skip
 #: What anybody may import; `verify.py` and the pipelines import nothing of the package.
 GROUND = ("errors", "words", "verify", "pipelines", "__version__")
 #: What each command, page and script has under one name.
@@ -72,23 +65,6 @@ def test_imports_run_downwards_only(tmp_path):
     (tmp_path / "diffusers_dp" / "files").mkdir(parents=True)
     (tmp_path / "diffusers_dp" / "files" / "journal.py").write_text("if True:\n    from .. import runs\n")
     assert upward(tmp_path) == ["diffusers_dp/files/journal.py: runs"]
-
-
-def takers_of_configurations(root: Path) -> list[str]:
-    """Modules with a function that takes `TrainingConfig`, one of its subclasses, or a class of them."""
-    found = []
-    for path in [path for place in ("diffusers_dp", "training") for path in sorted((root / place).rglob("*.py"))]:
-        nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        words = " ".join(
-            ast.unparse(each.annotation) for each in nodes if isinstance(each, ast.arg) and each.annotation
-        )
-        if re.search(r"(?<!Run\[)\b\w*Config\b", words):
-            found.append(path.relative_to(root).as_posix())
-    return found
-
-
-def test_few_modules_are_handed_a_whole_configuration():
-    assert takers_of_configurations(ROOT) == list(WHOLE_CONFIGURATIONS) and len(WHOLE_CONFIGURATIONS) <= 8
 
 
 def test_what_counts_privacy_and_reads_flags_loads_no_torch():

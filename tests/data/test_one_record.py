@@ -195,7 +195,6 @@ def write_images(path, labels, kind):
     ("kind", "names", "labels", "found"),
     [
         (pa.float64(), ("3", "5", "7"), [3.0, 5.0, None, float("nan"), 5.5, 7.0], [0, 1, None, None, None, 2]),
-        (pa.int8(), ("1", "2", "3"), [1, 2, 3, None, 0, 4], [0, 1, 2, None, None, None]),
         (pa.bool_(), ("no", "yes"), [True, False, None, True, True, False], [1, 0, None, 1, 1, 0]),
         (pa.string(), ("cat", "dog"), ["cat", "NA", "dog ", "DOG", "1", None], [0, None, 1, None, 1, None]),
         (pa.large_string(), ("0", "1"), ["1", "0", "7", None, "1", "0"], [1, 0, None, None, 1, 0]),
@@ -371,18 +370,6 @@ def test_archives_of_images_are_refused(tmp_path):
             (tmp_path / name).unlink()
     with pytest.raises(UsageError, match="webdataset.*states no type.*Parquet"):
         read(tmp_path)
-
-
-def test_words_for_no_value_are_no_unit_in_parquet(tmp_path):
-    images = [{"bytes": picture(number), "path": None} for number in range(COUNT)]
-    struct = pa.struct({"bytes": pa.binary(), "path": pa.string()})
-    for kind, units, named in (
-        (pa.string(), ["NA", "p1", "nan", "", None, "p1 "], {1, 5}),
-        (pa.float64(), [1.0, 1.5, float("nan"), None, 2.0, float("inf")], {0, 4}),
-    ):
-        table = pa.table({"image": pa.array(images, struct), "patient": pa.array(units, kind)})
-        pq.write_table(table, tmp_path / "train.parquet")
-        assert set(read(tmp_path, class_names=None, unit_column="patient")) == named
 
 
 def test_a_table_names_files_of_any_suffix_and_they_alone_count(tmp_path):
