@@ -48,12 +48,6 @@ def test_a_release_goes_whole_and_alone_and_comes_back_verified(hub, release, ca
     assert len(load_verified(NAME)(batch_size=1, num_inference_steps=1).images) == 1
 
 
-def test_a_dry_run_lists_and_sends_nothing(hub, release, capsys):  # noqa: F811
-    code, said = command(capsys, release, "--hub_model_id", NAME, "--dry_run")
-    assert code == 0 and all(name in said for name in RELEASE_FILES) and "nothing was sent" in said
-    assert hub.calls == []
-
-
 @pytest.mark.parametrize("where", ["PUT /lfs/", "POST .*/commit/", "POST .*/preupload/"])
 def test_a_push_that_breaks_off_leaves_nothing_half_and_goes_on(hub, release, capsys, where):  # noqa: F811
     hub.refuse = where
@@ -147,22 +141,11 @@ class TestTrainingFlags:
 class TestThePage:
     """It fetches by name, and asks how large a model is before that."""
 
-    def test_a_public_model_is_fetched_and_verified(self, hub, release):  # noqa: F811
-        push_release(release, NAME)
-        opened = Shelf([], Limits()).open(NAME)
-        assert not opened.problems and opened.folder != release
-
     def test_visitors_do_not_use_the_owner_s_token(self, hub, release):  # noqa: F811
         push_release(release, NAME, private=True)
         assert Shelf([NAME], Limits()).open(NAME).receipt
         with pytest.raises(UsageError, match="that you can access"):
             Shelf([], Limits()).open(NAME)
-
-    def test_nor_do_their_downloads(self, hub, release):  # noqa: F811
-        """A gated repository tells everybody what it holds, and gives its files to those whom its owner let in."""
-        push_release(release, NAME)
-        hub.calls_with_token.clear()
-        assert Shelf([], Limits()).open(NAME).receipt and hub.calls_with_token == []
 
     def test_a_name_of_the_hub_opens_no_folder_here(self, hub, release, tmp_path, monkeypatch):  # noqa: F811
         """A stranger can give a repository the name of a path."""

@@ -156,10 +156,3 @@ class TestDoors:
         subprocess.run([sys.executable, "-c", SECOND_DOOR, *asked], env=environment, check=True)
         for release, images in first.items():
             np.testing.assert_allclose(np.load(f"{release}.npy"), images, atol=1e-4)
-
-    def test_code_of_the_folder_needs_consent(self, run, tmp_path):
-        from diffusers import DiffusionPipeline
-
-        release = make_release(run)
-        with pytest.raises(ValueError, match="trust_remote_code"):
-            DiffusionPipeline.from_pretrained(release, custom_pipeline=str(release))

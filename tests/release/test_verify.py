@@ -69,7 +69,6 @@ FORGERIES = {
     "an event left out": lambda receipt: receipt["events"].pop(),
     "a smaller delta": lambda receipt: receipt.update(delta=1e-9),
     "a smaller claim by PLD": lambda receipt: receipt["claimed_epsilon"]["pld"].update(epsilon=0.5),
-    "a smaller claim by RDP": lambda receipt: receipt["claimed_epsilon"]["rdp"].update(epsilon=0.5),
     "a claim above the target": lambda receipt: receipt.update(target_epsilon=0.1),
     "an accountant of one's own": lambda receipt: receipt.update(
         accountant="mine", claimed_epsilon={**receipt["claimed_epsilon"], "mine": {"epsilon": 0.1}}
@@ -82,8 +81,6 @@ FORGERIES = {
     "another number of images": lambda receipt: receipt["public_facts"].update(num_images=99),
     "more executed than reserved": _event("steps_executed", 99),
     "a coarse grid": lambda receipt: receipt["claimed_epsilon"]["pld"].update(value_discretization_interval=5.0),
-    "no files": lambda receipt: receipt.update(files=None),
-    "a file fewer": lambda receipt: receipt["files"].pop(),
 }
 
 
@@ -154,15 +151,6 @@ def test_a_card_that_lacks_the_guarantee_is_noted(release, lie, capsys):
     assert note.startswith("NOTE: README.md does not carry the guarantee of the receipt") and "not the card" in note
     card.write_text(honest.replace(" ", "\n") + "In French, too.\n")
     assert verify.report(release) == 0 and "NOTE" not in capsys.readouterr().out
-
-
-def test_an_edited_unit_is_called_that(release):
-    problems = forge(release, lambda receipt: receipt.update(unit_of_privacy="patient_id"))
-    assert problems == [
-        "The unit of privacy is 'patient_id', but the public facts count images: one of the two was edited."
-    ]
-    (release / RECEIPT).write_text((release / RECEIPT).read_text().replace('"patient_id"', '"slide"'))
-    assert any("another guarantee than the receipt: unit of privacy." in p for p in verify.verify(release)[1])
 
 
 @pytest.mark.parametrize("name", ["README.md", RECEIPT, WEIGHTS, "unet", "more", "dangling"])
@@ -280,7 +268,6 @@ DENIALS = {
     "no guarantee": lambda r: r.update(status="no_guarantee"),
     "a published seed": lambda r: r["rng"].update(seed_published=True),
     "a lowered status and no list": lambda r: (r.update(status="proven_except_leaky_outputs"), r.pop("leaky_outputs")),
-    "no entropy": lambda r: r["rng"].update(os_entropy=False),
     "an evaluation without a number": lambda r: r.update(evaluation=[{"metric": "accuracy"}]),
     "a unit with a line of its own": lambda r: r.update(unit_of_privacy="image.\nSIGNED"),
     "a unit that cannot be printed": lambda r: r.update(unit_of_privacy="\ud800"),
@@ -436,21 +423,15 @@ HOSTILE = {
     "a deep receipt": written(RECEIPT, '{"format": "diffusers_dp/1", "a": ' + "[" * 900 + "]" * 900 + "}"),
     "an integer beyond words": written(RECEIPT, '{"delta": ' + "9" * 100_000 + "}"),
     "two receipts in one": written(RECEIPT, '{"format": "diffusers_dp/1", "delta": 0.1, "delta": 0.2}'),
-    "no number": written(RECEIPT, '{"format": "diffusers_dp/1", "delta": NaN}'),
     "another encoding": written(RECEIPT, '{"format": "diffusers_dp/1"}'.encode("utf-16")),
-    "an index of another encoding": written(INDEX, "{}".encode("utf-32")),
     "an index that is a list": written(INDEX, "[]"),
     "too many files": in_receipt(lambda r: r.update(files=[{"name": str(i), "sha256": ""} for i in range(10_001)])),
     "a fine grid over little noise": in_receipt(
         lambda r: (r["events"][-1].update(NARROW, steps_executed=1), r.update(delta=0.9))
     ),
-    "a grid of one's own": in_receipt(
-        lambda r: r["claimed_epsilon"]["pld"].update(value_discretization_interval=9e-3)
-    ),
     "more orders than anybody needs": in_receipt(
         lambda r: r["claimed_epsilon"]["rdp"].update(orders=[1 + i / 1000 for i in range(1, 900)])
     ),
-    "a delta next to nothing": in_receipt(lambda r: r.update(delta=5e-324)),
 }
 
 

@@ -6,7 +6,6 @@ import base64
 import copy
 import functools
 import hashlib
-import math
 
 import pytest
 
@@ -115,8 +114,6 @@ FORGERIES = {
         [event["query"].pop(name) for name in ("shares", "group_key", "ids")] for event in r["events"]], "shares"),
     "half the sensitivity of teachers": ("gs_wgan", queries(sensitivity=0.1), "two clip norms"),
     "another number of teachers": ("gs_wgan", queries(shares=30), "its shares is not that of the curriculum"),
-    "another number of teachers in the curriculum": ("gs_wgan", said(num_teachers=90), "its shares is not that"),
-    "teachers that are true": ("gs_wgan", queries(shares=True), "whole number"),
     "one vote": ("pate_gan", queries(votes=1, clip_norm=1.0, sensitivity=2**0.5), "not those of the curriculum"),
     "votes left out": ("pate_gan", lambda r: [event["query"].pop("votes") for event in r["events"]], "two clip norms"),
     "the sensitivity of one vote": ("g_pate", queries(sensitivity=2**0.5), "below its clip norm"),
@@ -128,18 +125,13 @@ FORGERIES = {
     "votes as moments": ("pe", lambda r: (called("moments")(r), r["curriculum"].update(num_parts=1, part_rounds=0)),
                          "Moments asks nothing called 'votes_1'"),
     "a set of images as DP-SGD": ("psg", called("pge_dpsgd"), "sampler must be there"),
-    "a network as a set of images": ("dpdm", called("psg"), "matched_layers must be there"),
     "a set of images as DPDM": ("psg", called("dpdm"), "matched_layers is another method's"),
     "adapters as a diffusion model": ("dp_lora", called("dp_diffusion"), "train is another method's"),
-    "attention as adapters": ("dp_ldm", called("dp_lora"), "train must be lora"),
     "FETA-Pro's events in DPDM": ("dpdm", as_of("feta_pro"), "asks nothing called 'central_images'"),
     "central images left out": ("feta_pro", without(0), "FETA-Pro asks central_images"),
-    "features left out": ("feta_pro", without(1), "FETA-Pro asks frequency_features or mean_features"),
-    "DP-SGD left out": ("feta_pro", without(2), "FETA-Pro asks dp_sgd"),
     "a round of votes left out": ("pe", without(0), "Private Evolution asks votes_1"),
     "another number of rounds": ("pe", said(variation_strengths=[0.5] * 9), "asks votes_"),
     "rounds without end": ("moments", said(part_rounds=10**9), "asks part_means_3"),
-    "rounds in words": ("moments", said(part_rounds="two"), "does not say what Moments asks"),
     "half the sensitivity of a sum": ("moments", queries(sensitivity=0.5), "below its clip norm"),
     "more sensitivity than a sum has": ("dpdm", queries(sensitivity=7.0), "its sensitivity is 1 clip norms"),
     "more divisor than units": ("dpdm", lambda r: (queries(normaliser=91)(r), r["public_facts"].update(normaliser=91)),
@@ -162,17 +154,9 @@ FORGERIES = {
     "DP-SGD again, under another name": ("dpdm", lambda r: r["events"].append(
         {**r["events"][0], "id": 1, "stage": "dp_sgd "}), "words without stray spaces"),
     "a clip norm of nearly nothing": ("dpdm", queries(sensitivity=1e-300, clip_norm=1e-300), "between"),
-    "a clip norm below all numbers": ("dpdm", queries(sensitivity=5e-324, clip_norm=5e-324), "between"),
-    "a clip norm of minus nothing": ("dpdm", queries(clip_norm=-0.0), "between"),
-    "a clip norm that is none": ("dpdm", queries(clip_norm=math.nan), "between"),
-    "a sensitivity without end": ("dpdm", queries(sensitivity=math.inf), "between"),
-    "a sensitivity that is true": ("gs_wgan", queries(sensitivity=True), "between"),
-    "a divisor beyond numbers": ("dpdm", queries(normaliser=10**400), "between"),
     "a key in a query": ("dpdm", queries(note=KEY), "query.note must be a number, a short word"),
-    "a key that is called one": ("dpdm", queries(key=12345), "it states a key"),
     "a key in a list": ("dpdm", queries(note=[KEY[:32], KEY[32:]]), "query.note must be"),
     "a key in pieces": ("dpdm", queries(a=KEY[:16], b=KEY[16:32], c=KEY[32:48], d=KEY[48:]), "states 'a' so"),
-    "a key as a number": ("dpdm", queries(note=int(KEY, 16)), "query.note must be"),
     "a number that no query states": ("dpdm", queries(note=3), "no query of this library states 'note'"),
     "a word in place of a number": ("moments", queries(num_frequencies="nine"), "states 'num_frequencies' so"),
     "another divisor of teachers": ("gs_wgan", queries(normaliser=90), "its divisor is not the number of teachers"),
@@ -182,11 +166,8 @@ FORGERIES = {
         "one of the two was edited"),
     "another composition": ("dpdm", lambda r: r.update(composition="parallel"), "composition must be"),
     "a key in the public facts": ("dpdm", lambda r: r["public_facts"].update(note=KEY), "writes no such field"),
-    "a query that is nested": ("dpdm", queries(note={"a": {"b": 1}}), "query.note must be"),
     "a field of an event": ("dpdm", events(truncated=5), "truncated must be left out"),
     "a field of a receipt": ("dpdm", lambda r: r.update(note="epsilon 0.1"), "note must be left out"),
-    "a field of a claim": ("dpdm", lambda r: r["claimed_epsilon"]["pld"].update(gdp=0.1), "gdp must be left out"),
-    "events in an event": ("dpdm", lambda r: r.update(events=[r["events"]]), "events.0 must be an object"),
     "exact noise of teachers": ("gs_wgan", queries(grid=2**18), "with whole numbers its clip norm"),
     "public pre-training called DPDM": ("dp_diffusion", lambda r: (called("dpdm")(r), r["public_inputs"].append(
         {"kind": "public images", "name": "a"})), "DPDM begins with nothing public"),
