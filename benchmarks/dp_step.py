@@ -4,7 +4,7 @@ rows.
     python benchmarks/dp_step.py --short
     python benchmarks/dp_step.py --models 28x28 14x14 --multiplicities 1 4 8 32 --output runs/dp_step.md
     python benchmarks/dp_step.py --models 28x28 14x14 DiT --multiplicities 1 4 8 \\
-        --entries ordinary ours untuned --rounds 9
+        --entries ordinary ours --rounds 9
     python benchmarks/dp_step.py --bf16 --models 28x28 80M --multiplicities 32 --images 128 --peak_tflops 989 \\
         --output runs/h200.md
 
@@ -13,7 +13,6 @@ is the median over the rounds. Entries:
 
 - `ordinary`: forward, backward, one gradient for all rows.
 - `ours`: `clipped_gradient_sum`: gradients per image, norms, clipped sum.
-- `untuned`: the same, in the fixed ways of `--no_engine_tuning`.
 - `exact`: the same as `ours` in whole numbers (`--noise exact`), and the step's rounded noise with it.
 - `Opacus hooks`: `GradSampleModule` with contiguous inputs of convolutions (without which its gradients are wrong
   behind attention), one gradient a row, averaged over the K rows of an image, clipped, summed.
@@ -39,7 +38,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from tqdm.auto import tqdm
 
 from diffusers_dp.distributed.memory import free_bytes, keep_freed_memory, peak_bytes
-from diffusers_dp.gradients import clip_factors, clipped_gradient_sum, tune
+from diffusers_dp.gradients import clip_factors, clipped_gradient_sum
 from diffusers_dp.gradients.step import add_rounded_noise
 from diffusers_dp.mechanisms.mechanism import STEPS
 from diffusers_dp.models.adapters import choose_trained
@@ -55,9 +54,9 @@ MODELS = {  # name: (side, channels, channels per level, residual blocks per lev
     "LoRA": (16, 4, (32, 64), 1, (1,)),  # rank 8 beside the attention of a UNet of latents, as latent_demo.py has one
     "80M": (32, 3, (192, 384, 384, 384), 2, (1, 2)),  # 83M, the size of Ghalebikesabi et al. 2023
 }
-ENTRIES = ("ordinary", "ours", "untuned", "exact", "Opacus hooks", "Opacus ghost", "torch.func")
-OF_FROZEN = ("ordinary", "ours", "untuned", "exact")  # entries that leave out weights that are not trained
-BY_DEFAULT = [entry for entry in ENTRIES if entry not in ("untuned", "exact")]
+ENTRIES = ("ordinary", "ours", "exact", "Opacus hooks", "Opacus ghost", "torch.func")
+OF_FROZEN = ("ordinary", "ours", "exact")  # entries that leave out weights that are not trained
+BY_DEFAULT = [entry for entry in ENTRIES if entry != "exact"]
 MAX_NORM = 1e-3
 Step = Callable[[], None]
 
@@ -243,12 +242,11 @@ def ordinary(name: str, model: nn.Module, rows: Rows) -> Step:
     return step
 
 
-def ours(name: str, model: nn.Module, rows: Rows, tuned: bool = True, exact: bool = False) -> Step:
+def ours(name: str, model: nn.Module, rows: Rows, exact: bool = False) -> Step:
     images = rows.images[:: rows.multiplicity]
     batch = (images, None, torch.ones(len(images), dtype=torch.bool, device=images.device), None)
 
     def step() -> None:
-        tune(tuned)
         generator = PrivateGenerator(exact=exact)
         total = clipped_gradient_sum(
             model, lambda model, *_: rows.losses(model), [batch],
@@ -258,10 +256,6 @@ def ours(name: str, model: nn.Module, rows: Rows, tuned: bool = True, exact: boo
             add_rounded_noise(total, std=STEPS, generator=generator)
 
     return step
-
-
-def untuned(name: str, model: nn.Module, rows: Rows) -> Step:
-    return ours(name, model, rows, tuned=False)
 
 
 def exact(name: str, model: nn.Module, rows: Rows) -> Step:
@@ -337,7 +331,7 @@ def torch_func(name: str, model: nn.Module, rows: Rows) -> Step:
 
 
 MAKERS: dict[str, Callable[[str, nn.Module, Rows], Step]] = dict(
-    zip(ENTRIES, (ordinary, ours, untuned, exact, opacus_hooks, opacus_ghost, torch_func), strict=True)
+    zip(ENTRIES, (ordinary, ours, exact, opacus_hooks, opacus_ghost, torch_func), strict=True)
 )
 
 

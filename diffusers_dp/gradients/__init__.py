@@ -4,7 +4,6 @@ from .physical_batch import largest_physical_batch
 from .sampling import poisson_sample
 from .step import add_noise, clip_factors, clipped_gradient_sum
 from .supported import check_model
-from .tuning import tune
 
 
 __all__ = [
@@ -16,5 +15,4 @@ __all__ = [
     "largest_physical_batch",
     "per_example_gradients",
     "poisson_sample",
-    "tune",
 ]

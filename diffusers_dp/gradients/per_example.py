@@ -51,8 +51,7 @@ class per_example_gradients:
 
     Args:
         model (`nn.Module`): Its trainable parameters belong to `Linear`, `Conv1d`, `Conv2d`, `GroupNorm`, `LayerNorm`,
-            `RMSNorm` or `Embedding`, or to a layer that is left to Opacus (`Conv3d`, `InstanceNorm`), which forms a
-            gradient per row first.
+            `RMSNorm` or `Embedding`.
         group_size (`int`, defaults to 1): K, rows per image.
         unit_index (`torch.Tensor` of shape `[rows]`, int64, *optional*): The unit of each row.
         num_rows (`int`, *optional*): Rows that the loss is called with, which each layer must be given. Unset: with

@@ -1,22 +1,19 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """How each kind of layer forms its gradient per image, from its input and the gradient of its output.
 
-Linear layers, convolutions and group norms have several exact kernels, `kernels.py`, of which the fastest is taken,
-`tuning.py`. What a kernel returns stays as it is: to gather the parts of a layer in one tensor took a quarter of a
-step where maps are small (K = 1). `benchmarks/dp_step.py` measures whole steps.
+What a rule returns stays in parts: to gather the parts of a layer in one tensor took a quarter of a step where maps
+are small (K = 1). Other exact ways (calls for each image, im2col, a product for each place in the kernel) were as
+fast at best on a CPU and on a GPU; `benchmarks/dp_step.py` measures whole steps.
 """
 
-import functools
-import warnings
 from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.nn.grad import conv2d_weight
 
-from .kernels import CONVOLUTION, GROUP_NORM, LINEAR, POINTWISE, Geometry
 from .parts import Parts
-from .tuning import weight_gradient
 
 
 # (parameter, its gradients per image)
@@ -24,14 +21,14 @@ ParameterGradients = list[tuple[torch.Tensor, Parts]]
 # (layer, its input [rows, ...], gradient of its output [rows, ...], K) -> gradients, summed over the K rows of each
 # image
 Rule = Callable[..., ParameterGradients]
+IMAGES_IN_A_CALL = 16  # of a convolution
 
 
 def _linear(layer: nn.Linear, x: torch.Tensor, grad: torch.Tensor, group_size: int) -> ParameterGradients:
-    x, grad = x.reshape(len(x), -1, layer.in_features), grad.reshape(len(x), -1, layer.out_features)
-    gradients = [(layer.weight, weight_gradient(LINEAR, Geometry(tuple(layer.weight.shape)), x, grad, group_size))]
+    x, grad = (rows.reshape(len(rows) // group_size, -1, rows.shape[-1]) for rows in (x, grad))
+    gradients = [(layer.weight, [torch.bmm(grad.transpose(1, 2), x)])]
     if layer.bias is not None:
-        bias = grad.reshape(len(x) // group_size, -1, layer.out_features).sum(1, dtype=layer.bias.dtype)
-        gradients.append((layer.bias, [bias]))
+        gradients.append((layer.bias, [grad.sum(1, dtype=layer.bias.dtype)]))
     return gradients
 
 
@@ -39,14 +36,18 @@ def _convolution(
     layer: nn.Conv1d | nn.Conv2d, x: torch.Tensor, grad: torch.Tensor, group_size: int
 ) -> ParameterGradients:
     """Of images `[rows, channels, height, width]`, or of lines, which are images of height 1."""
-    padding = layer.padding
+    shape, stride, padding, dilation = tuple(layer.weight.shape), layer.stride, layer.padding, layer.dilation
     if isinstance(padding, str) or layer.padding_mode != "zeros":  # as the layer itself does: pad first
         mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
         x, padding = F.pad(x, layer._reversed_padding_repeated_twice, mode=mode), (0,) * len(layer.kernel_size)
-    geometry = Geometry(tuple(layer.weight.shape), layer.stride, padding, layer.dilation, layer.groups)
     if isinstance(layer, nn.Conv1d):
-        x, grad, geometry = x.unsqueeze(2), grad.unsqueeze(2), _of_height_one(geometry)
-    parts = weight_gradient(POINTWISE if geometry.is_pointwise else CONVOLUTION, geometry, x, grad, group_size)
+        x, grad, shape = x.unsqueeze(2), grad.unsqueeze(2), (*shape[:2], 1, *shape[2:])
+        stride, padding, dilation = (1, *stride), (0, *padding), (1, *dilation)
+    if shape[2:] == stride == (1, 1) and padding == (0, 0) and layer.groups == 1:
+        parts = [_pointwise(x, grad, group_size)]
+    else:
+        geometry = {"stride": stride, "padding": padding, "dilation": dilation}
+        parts = _grouped_calls(x, grad, group_size, shape, layer.groups, **geometry)
     gradients = [(layer.weight, [part.view(len(part), *layer.weight.shape) for part in parts])]
     if layer.bias is not None:
         bias = grad.sum((2, 3), dtype=layer.bias.dtype)
@@ -54,15 +55,51 @@ def _convolution(
     return gradients
 
 
-def _of_height_one(line: Geometry) -> Geometry:
-    weight = (*line.weight[:2], 1, *line.weight[2:])
-    return Geometry(weight, (1, *line.stride), (0, *line.padding), (1, *line.dilation), line.groups)
+def _pointwise(x: torch.Tensor, grad: torch.Tensor, group_size: int) -> torch.Tensor:
+    """A convolution that is a product of matrices at each pixel: a batched product for each of the K draws. Those of
+    a narrow type stand side by side in one product: it is rounded once, not K times to 8 bits."""
+    x, grad = (rows.flatten(2).unflatten(0, (-1, group_size)) for rows in (x, grad))
+    if group_size > 1 and grad.dtype not in (torch.float32, torch.float64):
+        x, grad = (draws.transpose(1, 2).flatten(2).unsqueeze(1) for draws in (x, grad))
+    total = torch.bmm(grad[:, 0], x[:, 0].transpose(1, 2))
+    for draw in range(1, x.shape[1]):
+        total.baddbmm_(grad[:, draw], x[:, draw].transpose(1, 2))
+    return total
+
+
+def _grouped_calls(
+    x: torch.Tensor, grad: torch.Tensor, group_size: int, shape: tuple[int, ...], groups: int,
+    **geometry: tuple[int, ...],
+) -> Parts:  # fmt: skip
+    """One grouped convolution for several images at once: their activations become channels, `[K, images * channels,
+    H, W]`, and `groups = images` keeps them apart, so the sum over the K rows is taken inside the call."""
+
+    def side_by_side(rows: torch.Tensor) -> torch.Tensor:
+        rows = rows.unflatten(0, (-1, group_size)).transpose(0, 1)
+        return rows.flatten(1, 2).contiguous()
+
+    parts = []
+    for rows, row_grads in zip(*(each.split(IMAGES_IN_A_CALL * group_size) for each in (x, grad)), strict=True):
+        number = len(rows) // group_size
+        weight = conv2d_weight(
+            side_by_side(rows), (number * shape[0], *shape[1:]), side_by_side(row_grads), groups=number * groups,
+            **geometry,
+        )  # fmt: skip
+        parts.append(weight.unflatten(0, (number, shape[0])))
+    return parts
 
 
 def _group_norm(layer: nn.GroupNorm, x: torch.Tensor, grad: torch.Tensor, group_size: int) -> ParameterGradients:
-    x, grad = x.to(layer.weight.dtype), grad.to(layer.weight.dtype)
-    geometry = Geometry(tuple(layer.weight.shape), groups=layer.num_groups, eps=layer.eps)
-    (both,) = weight_gradient(GROUP_NORM, geometry, x, grad, group_size)
+    """The layer's own backward kernel, which sums over pixels and rows, on one row that holds the channels of all."""
+    rows, channels = x.shape[:2]
+    pixels, groups = x[0, 0].numel(), rows * layer.num_groups
+    x, grad = (each.to(layer.weight.dtype).reshape(1, rows * channels, pixels) for each in (x, grad))
+    _, mean, rstd = torch.native_group_norm(x, None, None, 1, rows * channels, pixels, groups, layer.eps)
+    _, weight, bias = torch.ops.aten.native_group_norm_backward(
+        grad, x, mean, rstd, x.new_ones(rows * channels), 1, rows * channels, pixels, groups, [False, True, True]
+    )
+    both = torch.stack([each.view(rows, channels) for each in (weight, bias)], dim=1)
+    both = both.unflatten(0, (-1, group_size)).sum(1)
     return [(layer.weight, [both[:, 0]]), (layer.bias, [both[:, 1]])]
 
 
@@ -104,22 +141,6 @@ def _embedding(layer: nn.Embedding, x: torch.Tensor, grad: torch.Tensor, group_s
     return [(layer.weight, [gradient])]
 
 
-def _opacus(layer: nn.Module, x: torch.Tensor, grad: torch.Tensor, group_size: int) -> ParameterGradients:
-    """Opacus' grad sampler for the layer's type, a gradient per row, summed over the rows of an image."""
-    frozen = [p for p in layer.parameters(recurse=False) if not p.requires_grad]
-    for parameter in frozen:  # the samplers skip frozen parameters, and inside the context all are
-        parameter.requires_grad_(True)
-    try:
-        # Contiguous: Opacus' unfolding of images reads other layouts wrongly, and nothing promises that the rest does
-        # not.
-        dtype = next(layer.parameters(recurse=False)).dtype
-        per_row = _opacus_samplers()[type(layer)](layer, [x.to(dtype).contiguous()], grad.to(dtype).contiguous())
-    finally:
-        for parameter in frozen:
-            parameter.requires_grad_(False)
-    return [(parameter, [g.unflatten(0, (-1, group_size)).sum(1)]) for parameter, g in per_row.items()]
-
-
 _RULES: dict[type, Rule] = {
     nn.Linear: _linear,
     nn.Conv1d: _convolution,
@@ -134,34 +155,14 @@ _RULES_OF_DIFFUSERS: dict[str, Rule] = {
     "diffusers.models.normalization.RMSNorm": _rms_norm,
     "diffusers.models.normalization.FP32LayerNorm": _layer_norm,
 }
-# Layers of one input whose first dimension is the rows.
-_LEFT_TO_OPACUS = (nn.Conv3d, nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
 
 
-@functools.cache
-def _opacus_samplers() -> dict[type, Callable]:
-    from opacus.grad_sample import GradSampleModule  # only where it is needed: it takes seconds to import
-
-    return GradSampleModule.GRAD_SAMPLERS
-
-
-def rule_of(module: nn.Module, name: str = "") -> Rule | None:
-    """The rule of a layer's type, `None` where there is none.
-
-    Args:
-        name (`str`): Name of the layer in its model; with one, a log line says where Opacus' grad sampler serves.
-    """
+def rule_of(module: nn.Module) -> Rule | None:
+    """The rule of a layer's type, `None` where there is none."""
     kind = type(module)
-    own = _RULES.get(kind) or _RULES_OF_DIFFUSERS.get(f"{kind.__module__}.{kind.__qualname__}")
-    if own is None and kind in _LEFT_TO_OPACUS and kind in _opacus_samplers():
-        if name:  # said once, when the context is made
-            warnings.warn(
-                f"{kind.__name__} ('{name}') uses Opacus' grad sampler: one gradient per row in memory.", stacklevel=4
-            )
-        return _opacus
-    return own
+    return _RULES.get(kind) or _RULES_OF_DIFFUSERS.get(f"{kind.__module__}.{kind.__qualname__}")
 
 
 def supported_layers() -> list[str]:
     """Names of the types that have a rule."""
-    return sorted({kind.__name__ for kind in (*_RULES, *_LEFT_TO_OPACUS)})
+    return sorted(kind.__name__ for kind in _RULES)

@@ -22,17 +22,16 @@ def check_model(model: nn.Module) -> None:
         UnsupportedModel: A trained parameter belongs to no layer with a rule; a layer mixes examples (BatchNorm in
             training), works in place, computes its weight from others (spectral or weight norm), changes its weight
             when it is asked (`max_norm`), belongs to DoRA, or uses weights past their layers, as
-            `nn.MultiheadAttention`, Diffusers' `FirUpsample2D` and LoRA of a single parameter do; or its gradient
-            per image would be another than autograd's (a hook on a weight, `scale_grad_by_freq`, running statistics,
-            a `Conv3d` that is not padded with zeros). Others show in the pre-flight alone.
+            `nn.MultiheadAttention` and LoRA of a single parameter do; or its gradient per image would be another than
+            autograd's (a hook on a weight, `scale_grad_by_freq`). Others show in the pre-flight alone.
     """
     for name, module in model.named_modules():
-        reason = _reason_against(module, name)
+        reason = _reason_against(module)
         if reason is not None:
             raise UnsupportedModel(f"{type(module).__name__} ('{name}') {reason}.")
 
 
-def _reason_against(module: nn.Module, name: str) -> str | None:
+def _reason_against(module: nn.Module) -> str | None:
     if mixes_examples(module):
         return (
             "computes statistics over a batch, so that one image would move every gradient; use GroupNorm, or put the "
@@ -55,8 +54,6 @@ def _reason_against(module: nn.Module, name: str) -> str | None:
             "computes its weight from other parameters (spectral or weight norm), which are no layer's; remove that "
             f"with torch.nn.utils.parametrize.remove_parametrizations, or {FREEZE}"
         )
-    if type(module).__name__ in ("FirUpsample2D", "FirDownsample2D") and holds_trained:
-        return f"uses the weight of its convolution past it; make it with use_conv=False, or {FREEZE}"
     trained = [key for key, parameter in module.named_parameters(recurse=False) if parameter.requires_grad]
     if not trained:
         return None
@@ -70,17 +67,7 @@ def _reason_against(module: nn.Module, name: str) -> str | None:
             "divides gradients by how often a batch asks for a row, which mixes images; make it without "
             "scale_grad_by_freq"
         )
-    if getattr(module, "track_running_stats", False) and isinstance(module, nn.modules.instancenorm._InstanceNorm):
-        return (
-            "normalises with running statistics, for which there is no rule; make it with track_running_stats=False, "
-            f"or {FREEZE}"
-        )
-    if isinstance(module, nn.Conv3d) and module.padding_mode != "zeros":
-        return (
-            f"pads with padding_mode='{module.padding_mode}', for which there is no rule; pad with "
-            f"torch.nn.functional.pad before it, or {FREEZE}"
-        )
-    has_rule = rule_of(module, name) is not None
+    has_rule = rule_of(module) is not None
     bare = [key for key in trained if key not in ("weight", "bias")]
     if bare and has_rule:
         return (

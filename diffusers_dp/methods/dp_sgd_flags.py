@@ -77,11 +77,6 @@ class LoopFlags(CheckpointFlags):
         "64", "Images that are computed at once, or 'auto' for as many as fit; memory only.",
         read=int, or_else="auto", range="an integer of at least 1, or auto",
     )  # fmt: skip
-    no_engine_tuning: bool = flag(
-        False,
-        "Form gradients in fixed ways, not in those that are fastest on this machine; the same answer to rounding.",
-        rare=True,
-    )  # fmt: skip
     mixed_precision: str | None = flag(
         None, "'bf16' (norms, sums and noise stay float32) or 'no'; unset: what Accelerate is configured to, else no."
     )

@@ -302,8 +302,6 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
 
     # What a method without DP-SGD has in the place of flags.
 
-    no_engine_tuning = True
-
     @property
     def report_to(self) -> str | None:
         """Tracker of DP-SGD."""

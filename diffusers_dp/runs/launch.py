@@ -48,13 +48,11 @@ def run_method(method: Method, preflight: "Preflight", argv: list[str] | None = 
     if config.dry_run:
         return
     processes = early or _start(config)
-    from ..gradients import tune
     from ..privacy.separate_records import refuse_exact_steps
     from .forecast import forecast
 
     if config.is_exact and config.dp_sgd is not None:
         processes.on_first(lambda: refuse_exact_steps(processes.device))
-    tune(not config.no_engine_tuning)
     opened, tried = None, None
     if not config.skip_preflight:
 
@@ -103,10 +101,8 @@ def how_long(config: TrainingConfig, facts: PublicFacts, plan: Plan, trained: "T
         return "how long: not measured without --pretrained_model_name_or_path."
     if config.dp_sgd is None and any(query.num_values is None for query in config.queries):
         return "how long: not measured, because the public network is not here."
-    from ..gradients import tune
     from .forecast import forecast, forecast_of_queries
 
-    tune(not config.no_engine_tuning)
     if config.dp_sgd is None or trained is None:
         made = config.num_made(len(facts.class_names or ("",)))
         stages, exact = config.ordinary_training, config.is_exact

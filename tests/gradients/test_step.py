@@ -17,6 +17,7 @@ from torch import nn
 from diffusers_dp.distributed.memory import peak_bytes
 from diffusers_dp.gradients import add_noise, clip_factors, clipped_gradient_sum, poisson_sample, sampling
 from diffusers_dp.gradients.parts import SUMMED_AT_ONCE
+from diffusers_dp.mechanisms import sampled
 from diffusers_dp.randomness.private_generator import PrivateGenerator
 from support.doors import gradient, make_door
 from support.statistics import dispersion
@@ -251,10 +252,39 @@ def test_a_step_holds_the_gradients_of_its_images_and_little_more():
         door = make_door(count=16, num_images=16)
         arguments = {"noise_multiplicity": multiplicity, "max_physical_batch_size": 16}
         step = functools.partial(gradient, door, model, **arguments)
-        step()  # ways are timed now
+        step()
         peaks.append(peak_bytes(step, torch.device("cpu")))
     assert all(peak <= 1.25 * 16 * parameters for peak in peaks), [peak / 16 / parameters for peak in peaks]
     assert abs(peaks[1] - peaks[0]) <= 0.03 * peaks[0]  # activations
+
+
+# Devices.
+
+
+def test_a_step_never_waits_for_the_device():
+    """Tensors without storage have no value that could be looked at: `bool`, `item`, a shape that depends on values
+    or a copy to the CPU raises."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.GroupNorm(2, 4), nn.Flatten(), nn.Linear(64, 3))
+    model = net.to("meta")
+
+    def loss(model, rows, labels, generator):
+        return model(rows + generator.normal(rows.shape, 1.0, rows.device)).square().sum(1)
+
+    images, counted = torch.zeros(4, 1, 4, 4, device="meta"), torch.ones(4, dtype=torch.bool, device="meta")
+    for units in (None, torch.tensor([0, 0, 1, 2])):
+        total = clipped_gradient_sum(
+            model, loss, [(images, None, counted, units)] * 2,
+            max_grad_norm=1.0, noise_multiplicity=2, generator=PrivateGenerator(),
+        )  # fmt: skip
+        assert {name: part.shape for name, part in total.items()} == {n: p.shape for n, p in model.named_parameters()}
+
+
+def test_nor_does_the_door():
+    """All of it, from the sample to the noisy gradient."""
+    door = make_door(device="meta")
+    noisy = gradient(door, nn.Sequential(nn.Flatten(), nn.Linear(64, 2)).to("meta"), mechanism=sampled(0.5, 2.0))
+    assert noisy["1.weight"].shape == (2, 64)
 
 
 # Sampling.

@@ -41,7 +41,7 @@ BESIDE = ("pipelines", "training")  # packages of the library that lie beside it
 PACKAGES = ("diffusers_dp", *(f"diffusers_dp.{name}" for name in BESIDE))
 # Of others, and slow to import.
 PRELOADED = (
-    "torch", "diffusers", "accelerate", "datasets", "transformers", "opacus.grad_sample", "dp_accounting.pld",
+    "torch", "diffusers", "accelerate", "datasets", "transformers", "dp_accounting.pld",
     "scipy.stats", "hypothesis.strategies",
 )  # fmt: skip
 PATIENCE = 1500  # seconds

@@ -34,10 +34,7 @@ RULES, SAMPLING, RANDOMNESS = (
     "diffusers_dp/gradients/rules.py", "diffusers_dp/gradients/sampling.py",
     "diffusers_dp/randomness/private_generator.py",
 )  # fmt: skip
-KERNELS, PARTS, TUNING, SUPPORTED = (
-    "diffusers_dp/gradients/kernels.py", "diffusers_dp/gradients/parts.py",
-    "diffusers_dp/gradients/tuning.py", "diffusers_dp/gradients/supported.py",
-)  # fmt: skip
+PARTS, SUPPORTED = "diffusers_dp/gradients/parts.py", "diffusers_dp/gradients/supported.py"
 LEDGER, ACCOUNTING, SCRIPT = (
     "diffusers_dp/accounting/ledger.py",
     "diffusers_dp/accounting/epsilon.py",

@@ -73,20 +73,6 @@ LAYERS = (
         (OWN_TEST + "test_weights_that_act_past_their_layer_are_named",),
     ),
     Fault(
-        "a volume that is not padded with zeros is accepted",
-        SUPPORTED,
-        '    if isinstance(module, nn.Conv3d) and module.padding_mode != "zeros":',
-        "    if False:",
-        (OWN_TEST + "test_known_ones_are_refused_by_name",),
-    ),
-    Fault(
-        "running statistics are accepted",
-        SUPPORTED,
-        '    if getattr(module, "track_running_stats", False) and',
-        "    if False and",
-        (OWN_TEST + "test_known_ones_are_refused_by_name",),
-    ),
-    Fault(
         "hooks on weights are accepted",
         SUPPORTED,
         "    if hooked:\n",

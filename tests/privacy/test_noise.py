@@ -304,7 +304,7 @@ LIBRARY = ROOT / "diffusers_dp"
 GUARDED = [
     "privacy/sensitive.py", "privacy/passages.py", "privacy/records.py", "randomness/private_generator.py",
     "accounting/ledger_row.py", *(f"mechanisms/{path.name}" for path in (LIBRARY / "mechanisms").glob("*.py")),
-    *(f"gradients/{name}.py" for name in "step sampling per_example rules ways tuning parts supported".split()),
+    *(f"gradients/{name}.py" for name in "step sampling per_example rules parts supported".split()),
     "queries/central_images.py", "queries/frequency.py",
 ]  # fmt: skip
 

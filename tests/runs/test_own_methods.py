@@ -32,7 +32,7 @@ from support.runs import ledger_of, load, read_ledger, write_images, write_publi
 
 FLAGS = ["--class_names", "left,empty,right", "--resolution", "8", "--num_channels", "1", "--accountant", "rdp"]
 FLAGS += ["--num_train_images", str(NUM_IMAGES), "--target_epsilon", "1"]
-LATENT = [*FLAGS, *"--max_train_steps 2 --train_batch_size 6 --lora_rank 2 --no_engine_tuning".split()]
+LATENT = [*FLAGS, *"--max_train_steps 2 --train_batch_size 6 --lora_rank 2".split()]
 STEPS = "--max_train_steps 4 --noise_multiplicity 1 --max_grad_norm 1 --train_batch_size 8".split()
 
 

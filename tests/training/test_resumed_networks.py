@@ -27,7 +27,7 @@ MEPF = [*IMAGES, *BUDGET, *"--block_out_channels 8,16 --generator_steps 2 --expe
 LATENT = [
     *IMAGES, *BUDGET,
     *"--max_train_steps 3 --train_batch_size 6 --noise_multiplicity 1 --num_inference_steps 2 --lora_rank 2".split(),
-    *"--no_engine_tuning --checkpointing_steps 1 --restart_slack 3".split(),
+    *"--checkpointing_steps 1 --restart_slack 3".split(),
 ]  # fmt: skip
 
 

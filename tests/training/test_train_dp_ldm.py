@@ -35,7 +35,7 @@ METHOD = "dp_lora"
 FLAGS = (
     "--max_train_steps 2 --train_batch_size 6 --noise_multiplicity 2 --skip_preflight --num_inference_steps 2 "
     f"--class_names left,empty,right --resolution 8 --num_channels 1 --num_train_images {NUM_IMAGES} --accountant rdp "
-    "--target_epsilon 1 --lora_rank 2 --no_engine_tuning --learning_rate 0.1"
+    "--target_epsilon 1 --lora_rank 2 --learning_rate 0.1"
 ).split()
 LORA = "pytorch_lora_weights.safetensors"
 
