@@ -15,7 +15,8 @@ import huggingface_hub.constants
 import psutil
 import torch
 
-from ..distributed.memory import free_bytes, is_out_of_memory
+from ..distributed.interruption import is_memory_error
+from ..distributed.memory import free_bytes
 from ..errors import DiffusersDPError, IntegrityError, UsageError
 from ..release.image_tables import to_png
 from ..release.loading import AnyRelease, ImagesRelease, open_release
@@ -102,6 +103,6 @@ def _on_step_end(
 
 
 def _reason(error: Exception) -> str:
-    if is_out_of_memory(error):
+    if is_memory_error(error):
         return "it takes more memory than there is for it"
     return f"{type(error).__name__} in its files"

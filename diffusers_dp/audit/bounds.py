@@ -8,6 +8,7 @@ scores for normal variables and the canaries for independent ones.
 import math
 
 import numpy as np
+from dp_accounting import get_epsilon_gaussian
 from scipy import optimize, stats
 
 
@@ -20,32 +21,18 @@ def clopper_pearson(hits: int, trials: int, confidence: float) -> tuple[float, f
 
     Args:
         hits, trials (`int`): `0 <= hits <= trials`.
-        confidence (`float`): Confidence of each limit, in (0, 1).
+        confidence (`float`): Confidence of each limit, in (1/2, 1).
 
     Returns:
         `tuple[float, float]`: The lower and the upper limit, in [0, 1].
     """
-    low = 0.0 if hits == 0 else float(stats.beta.ppf(1 - confidence, hits, trials - hits + 1))
-    high = 1.0 if hits == trials else float(stats.beta.ppf(confidence, hits + 1, trials - hits))
-    return low, high
-
-
-def gaussian_delta(epsilon: float, mu: float) -> float:
-    """delta of a mu-GDP mechanism at `epsilon`: `Phi(-eps/mu + mu/2) - e^eps Phi(-eps/mu - mu/2)` (Dong, Roth & Su
-    2022, Corollary 2.13)."""
-    if mu <= 0:
-        return 0.0
-    second = math.exp(min(epsilon + float(stats.norm.logcdf(-epsilon / mu - mu / 2)), 0.0))
-    return max(0.0, float(stats.norm.cdf(-epsilon / mu + mu / 2)) - second)
+    low, high = stats.binomtest(hits, trials).proportion_ci(2 * confidence - 1)
+    return float(low), float(high)
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    """epsilon of a mu-GDP mechanism at `delta`: the inverse of `gaussian_delta`, at most 200."""
-    if gaussian_delta(0.0, mu) <= delta:
-        return 0.0
-    if gaussian_delta(MAX_EPSILON, mu) > delta:
-        return MAX_EPSILON
-    return float(optimize.brentq(lambda epsilon: gaussian_delta(epsilon, mu) - delta, 0.0, MAX_EPSILON))
+    """epsilon of a mu-GDP mechanism at `delta` (Dong, Roth & Su 2022, Corollary 2.13), at most 200."""
+    return min(MAX_EPSILON, float(get_epsilon_gaussian(1 / mu, delta))) if mu > 0 else 0.0
 
 
 def gaussian_estimate(

@@ -163,7 +163,14 @@ class Watch:
         return np.bincount(np.concatenate([*self.samples, np.zeros(0, dtype=np.int64)]), minlength=num_records)
 
 
-class WatchedImages(SensitiveImages):
+class NotingImages(SensitiveImages):
+    """A door to records of noise, whose losses may note what they are shown."""
+
+    def _state_of(self, model: nn.Module, row_loss: RowLoss, noise_multiplicity: int, at_most: int) -> KeptState:
+        return KeptState()
+
+
+class WatchedImages(NotingImages):
     """`SensitiveImages` whose `noisy_gradient` adds canaries to the model and the loss, asks the real door, and hands
     on the answer without them.
 
@@ -176,10 +183,6 @@ class WatchedImages(SensitiveImages):
     def __init__(self, *args: Any, watch: Watch, after_step: Callable[[], Any], **arguments: Any):
         super().__init__(*args, **arguments)
         self.watch, self.after_step = watch, after_step
-
-    def _state_of(self, model: nn.Module, row_loss: RowLoss, noise_multiplicity: int, at_most: int) -> KeptState:
-        """Nothing is compared, because the watch notes who is there."""
-        return KeptState()
 
     def noisy_gradient(  # type: ignore[override]
         self, model: nn.Module, row_loss: RowLoss, mechanism: Mechanism, **query: Any

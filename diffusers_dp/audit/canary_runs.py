@@ -12,7 +12,7 @@ import numpy as np
 from ..accounting.ledger import PrivacyLedger
 from ..accounting.ledger_row import LedgerRow
 from .canaries import FaultyNoise, Watch, WatchedImages
-from .checks import NUM_FIXED_COINS, Check, Declared, Outcome, exact_check, judge
+from .checks import NUM_FIXED_COINS, Check, Outcome, exact_check, judge
 from .stand_ins import (
     NOISE_SCALES,
     STAND_IN_SHAPE,
@@ -99,12 +99,11 @@ def canary_runs(
         train(door, steps)
         sigma = watch.queries[-1]["mechanism"].noise_multiplier
         mechanism = row.mechanism.at(max_images_per_unit=None).with_noise(sigma)  # each record is a unit
-        declared = Declared(
-            replace(row, mechanism=mechanism, steps=steps), num_records, ledger.epsilon(accountant),
-            ledger.target_delta,
+        asked, claim = replace(row, mechanism=mechanism, steps=steps), ledger.epsilon(accountant)
+        outcome = judge(
+            watch, asked, num_records, claim, ledger.target_delta, taken, np.flatnonzero(readable), noise_scale
         )  # fmt: skip
-        outcome = judge(watch, declared, taken, np.flatnonzero(readable), noise_scale)
-        outcomes.append(replace(outcome, checks=[*ledger_checks(ledger, declared.row), *outcome.checks]))
+        outcomes.append(replace(outcome, checks=[*ledger_checks(ledger, asked), *outcome.checks]))
     return outcomes
 
 

@@ -2,13 +2,15 @@
 """What an honest DP-SGD looks like from outside, as tests of hypotheses.
 
 Each random check has a significance of 1e-5, and so has the formal bound. An audit of DP-SGD and three queries has at
-most 44 of them: 17 of the honest run, 6 of the samplers of the two broken ones, 18 of the queries, 2 of the noise at
+most 45 of them: 12 of the honest run, 6 of the samplers of the two broken ones, 24 of the queries, 2 of the noise at
 the door and the bound. The Gaussian estimate adds 2e-4 for each of the four mechanisms. So an honest implementation is
 rejected in about one audit of 750 at most.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from scipy import stats
@@ -23,6 +25,8 @@ SIGNIFICANCE = 1e-5
 FORMAL_CONFIDENCE = 0.95
 ESTIMATE_CONFIDENCE = 1 - 1e-4  # of each of its two error rates
 ROUNDING = 1e-3  # relative, of sums that have no noise
+MOST_VALUES = 200_000  # of a tensor, from its start, whose correlations are looked at
+FEWEST_VALUES = 30  # whose correlation says something
 NUM_FIXED_COINS = 2  # the first canaries': one takes part and one does not, so that neither side is empty
 WITHOUT_NOISE = ("clipping:", "sampler:", "divisor:", "ledger:")  # checks that broken noise does not move
 
@@ -43,31 +47,6 @@ class Check:
     expected: float
     p_value: float | None
     passed: bool
-
-
-@dataclass(frozen=True)
-class Declared:
-    """What the ledger and the plan say of DP-SGD.
-
-    Args:
-        row (`LedgerRow`): T steps, as they were asked; with groups, T is a multiple of their number.
-        num_records (`int`): N of the audit.
-        epsilon, delta (`float`): What T steps are said to cost.
-    """
-
-    row: LedgerRow
-    num_records: int
-    epsilon: float
-    delta: float
-
-    @property
-    def max_grad_norm(self) -> float:
-        return float(self.row.facts["clip_norm"])
-
-    @property
-    def std(self) -> float:
-        """Of the noise of a sum."""
-        return self.row.noise_multiplier * self.max_grad_norm
 
 
 def random_check(name: str, observed: float, expected: float, p_value: float) -> Check:
@@ -95,42 +74,74 @@ def std_check(name: str, values: np.ndarray, std: float) -> Check:
     return random_check(name, std * math.sqrt(statistic / degrees), std, p_value)
 
 
-def noise_checks(silent: np.ndarray, others: np.ndarray, std: float) -> list[Check]:
+def noise_p_values(tensors: Mapping[str, np.ndarray], std: float) -> dict[str, float]:
+    """p-values of independent `N(0, std^2)` draws: standard deviation of each tensor; correlation of neighbours in it,
+    along each of its axes (the taps of a kernel are two of them) and from answer to answer; correlation of a tensor
+    and the next.
+
+    Args:
+        tensors (`dict[str, np.ndarray]`): Noise alone, `[answers, ...]`.
+        std (`float`): That each number should have.
+    """
+    found: dict[str, float] = {}
+    flat: dict[str, np.ndarray] = {}
+    for name, values in tensors.items():
+        found[f"standard deviation of {name}"] = _number(std_check(name, values, std).p_value)
+        values = values[:, : max(1, MOST_VALUES // max(1, values[0, :1].size))] if values.ndim > 1 else values
+        for axis in range(values.ndim):
+            first, second = (np.delete(values, end, axis) for end in (-1, 0))
+            what = f"neighbours along axis {axis - 1} of" if axis else "answers,"
+            found[f"correlation of {what} {name}"] = _p_value_of_correlation(first, second)
+        flat[name] = values.reshape(len(values), -1)
+    for (name, one), (other_name, other) in pairwise(flat.items()):
+        size = min(one.shape[1], other.shape[1])
+        found[f"correlation of {name} and {other_name}"] = _p_value_of_correlation(one[:, :size], other[:, :size])
+    return found
+
+
+def _p_value_of_correlation(first: np.ndarray, second: np.ndarray) -> float:
+    """Of Pearson's r, which follows a t distribution; 0 where one side is constant, 1 where there are too few
+    numbers."""
+    if first.size < FEWEST_VALUES:
+        return 1.0
+    with np.errstate(invalid="ignore", divide="ignore"):
+        r = np.corrcoef(first.ravel(), second.ravel())[0, 1]
+        statistic = abs(r) * np.sqrt((first.size - 2) / np.maximum(1 - r**2, 1e-30))
+    return _number(2 * stats.t.sf(statistic, first.size - 2))
+
+
+def _number(p_value: float | None) -> float:
+    """What is no number is rejected."""
+    return 0.0 if p_value is None or np.isnan(p_value) else float(p_value)
+
+
+def worst_checks(prefix: str, p_values: dict[str, float]) -> list[Check]:
+    """The least p-value of a standard deviation, and of a correlation, each corrected for their number
+    (Bonferroni)."""
+    checks = []
+    for kind in ("standard deviation", "correlation"):
+        own = {name: p for name, p in p_values.items() if name.startswith(kind)}
+        worst = min(own, key=lambda name: own[name])
+        checks.append(random_check(f"{prefix}: {worst}: p-value", own[worst], 1.0, min(1.0, own[worst] * len(own))))
+    return checks
+
+
+def noise_checks(silent: np.ndarray, others: np.ndarray, untouched: np.ndarray, std: float) -> list[Check]:
     """The noise of coordinates that no record touches: right in size and shape, and drawn anew for every step, tensor
     and coordinate.
 
     Args:
         silent (`np.ndarray`, shape `[T, m]`): Answers for the tensor that no loss uses.
-        others (`np.ndarray`, shape `[T, m]`): Answers for another tensor, NaN where a record may have touched it.
+        others (`np.ndarray`, shape `[T, m]`): Answers for another tensor.
+        untouched (`np.ndarray` of bool, shape `[m]`): Where no record touched that one.
         std (`float`): sigma C.
     """
     z = silent / std
-    steps, size = z.shape
-    checks = [
-        std_check("noise: standard deviation", silent, std),
-        z_check("noise: mean", silent.mean(), 0.0, std / math.sqrt(z.size)),
-        random_check("noise: normal shape (Kolmogorov-Smirnov)", *_normal_shape(z.flatten())),
-        correlation_check("noise: correlation of neighbouring coordinates", z[:, 1:], z[:, :-1]),
-        std_check("noise: one step's sum over coordinates, standard deviation", silent.sum(1) / math.sqrt(size), std),
-    ]
-    untouched = ~np.isnan(others).any(0)
-    checks.append(correlation_check("noise: correlation of two tensors", z[:, untouched], others[:, untouched] / std))
-    if steps > 1:
-        checks += [
-            correlation_check("noise: correlation of consecutive steps", z[1:], z[:-1]),
-            _largest_correlation("noise: largest correlation of any two steps", z),
-            std_check("noise: sum over all steps, standard deviation", silent.sum(0) / math.sqrt(steps), std),
-        ]
-    return checks
-
-
-def _normal_shape(z: np.ndarray) -> tuple[float, float, float]:
-    result = stats.kstest(z[:20_000], "norm")
-    return result.statistic, 0.0, result.pvalue
-
-
-def correlation_check(name: str, first: np.ndarray, second: np.ndarray) -> Check:
-    return z_check(name, float((first * second).mean()), 0.0, 1 / math.sqrt(first.size))
+    pair = {"silent ones": silent[:, untouched], "canaries": others[:, untouched]}
+    shape = stats.kstest(z.flatten()[:20_000], "norm")
+    checks = worst_checks("noise", noise_p_values(pair, std))
+    checks.append(random_check("noise: normal shape (Kolmogorov-Smirnov)", shape.statistic, 0.0, shape.pvalue))
+    return checks + ([_largest_correlation("noise: largest correlation of any two steps", z)] if len(z) > 1 else [])
 
 
 def _largest_correlation(name: str, z: np.ndarray) -> Check:
@@ -144,21 +155,21 @@ def _largest_correlation(name: str, z: np.ndarray) -> Check:
     return random_check(name, worst, 0.0, float(np.minimum(1.0, 2 * len(r) * stats.t.sf(statistic, size - 2))))
 
 
-def sampler_checks(watch: Watch, declared: Declared, visible: np.ndarray) -> list[Check]:
+def sampler_checks(watch: Watch, row: LedgerRow, num_records: int, visible: np.ndarray) -> list[Check]:
     """Poisson sampling has one rate, and the dispersion of independent coins both over steps and over records;
     shuffled epochs and batches of one size do not.
 
     Args:
         visible (`np.ndarray`): Numbers of the records that are there.
     """
-    mechanism, steps = declared.row.mechanism, declared.row.steps
+    mechanism, steps = row.mechanism, row.steps
     q, turns = mechanism.sampling_probability, steps // mechanism.num_groups
     counts = watch.inclusions(int(visible.max()) + 1)[visible]
     twice = sum(len(sample) - len(np.unique(sample)) for sample in watch.samples)
-    batch_sizes, present = np.array(watch.batch_sizes), np.arange(declared.num_records)
+    batch_sizes, present = np.array(watch.batch_sizes), np.arange(num_records)
     if mechanism.exact:  # samples are filled up with blanks: only who is seen tells
         batch_sizes, present = np.array([len(sample) for sample in watch.samples]), visible
-    groups = groups_of_rows(declared.num_records, mechanism)
+    groups = groups_of_rows(num_records, mechanism)
     turn = np.arange(len(watch.samples)) % mechanism.num_groups
     strangers = sum(int((groups[sample] != group).sum()) for group, sample in zip(turn, watch.samples, strict=True))
     population = np.bincount(groups[present], minlength=mechanism.num_groups)[turn]  # whose turn it is, at each step
@@ -167,26 +178,15 @@ def sampler_checks(watch: Watch, declared: Declared, visible: np.ndarray) -> lis
         exact_check("sampler: records drawn twice in a step", twice, 0),
         exact_check("sampler: records out of their group's turn", strangers, 0),
     ]
-    if q == 1:
-        others = (batch_sizes != population).sum()
-        return checks + [
-            exact_check("sampler: batches that are not all whose turn it is", others, 0),
-            exact_check("sampler: fewest steps of a record", counts.min(), turns),
-        ]
     total, trials = int(counts.sum()), turns * len(visible)
-    checks.append(random_check("sampler: rate", total / trials, q, binomial_p_value(total, trials, q)))
-    if not mechanism.by_coins:
+    checks.append(random_check("sampler: rate", total / trials, q, stats.binomtest(total, trials, q).pvalue))
+    if q == 1 or not mechanism.by_coins:
         return checks
     return [
         *checks,
         _dispersion("sampler: dispersion of batch sizes", batch_sizes, population, q),
         _dispersion("sampler: dispersion of records' counts", counts, turns, q),
     ]
-
-
-def binomial_p_value(hits: int, trials: int, rate: float) -> float:
-    """Both sides."""
-    return float(2 * min(stats.binom.cdf(hits, trials, rate), stats.binom.sf(hits - 1, trials, rate)))
 
 
 def _dispersion(name: str, counts: np.ndarray, trials: np.ndarray | int, rate: float) -> Check:
@@ -201,22 +201,23 @@ def _dispersion(name: str, counts: np.ndarray, trials: np.ndarray | int, rate: f
     return random_check(name, statistic / len(counts), 1.0, 2 * min(law.cdf(statistic), law.sf(statistic)))
 
 
-def score_checks(scores: np.ndarray, taken: np.ndarray, turns: int, declared: Declared) -> list[Check]:
-    """Sums over T turns of each canary's noisy gradient, times the normaliser: T q C on average for canaries that took
-    part and 0 for the others, with the noise's variance T (sigma C)^2 and the coins' T q (1 - q) C^2.
+def score_checks(
+    name: str, within: np.ndarray, without: np.ndarray, *, turns: int, rate: float, size: float, std: float
+) -> list[Check]:
+    """Sums over T turns along what one unit moves: T q C on average for those with the unit and 0 for the others, with
+    the noise's variance T (sigma C)^2 and the coins' T q (1 - q) C^2.
 
     Args:
-        scores (`np.ndarray`, shape `[m]`), taken (`np.ndarray` of bool, shape `[m]`).
+        within, without (`np.ndarray`, 1-d): Scores with the unit and without it.
+        turns (`int`), rate (`float`), size (`float`), std (`float`): T, q, C and sigma C.
     """
-    q, clip_norm = declared.row.sampling_probability, declared.max_grad_norm
-    mean, noise = turns * q * clip_norm, math.sqrt(turns) * declared.std
-    both = math.sqrt(noise**2 + turns * q * (1 - q) * clip_norm**2)
-    inside, outside = scores[taken], scores[~taken]
+    mean, noise = turns * rate * size, math.sqrt(turns) * std
+    both = math.sqrt(noise**2 + turns * rate * (1 - rate) * size**2)
     return [
-        z_check("scores: mean with the record", inside.mean(), mean, both / math.sqrt(len(inside))),
-        z_check("scores: mean without it", outside.mean(), 0.0, noise / math.sqrt(len(outside))),
-        std_check("scores: standard deviation with the record", inside - mean, both),
-        std_check("scores: standard deviation without it", outside, noise),
+        z_check(f"{name}: mean with the record", within.mean(), mean, both / math.sqrt(len(within))),
+        z_check(f"{name}: mean without it", without.mean(), 0.0, noise / math.sqrt(len(without))),
+        std_check(f"{name}: standard deviation with the record", within - mean, both),
+        std_check(f"{name}: standard deviation without it", without, noise),
     ]
 
 
@@ -280,34 +281,39 @@ class Outcome:
         return any(not check.passed and not check.name.startswith(WITHOUT_NOISE) for check in self.checks)
 
 
-def judge(watch: Watch, declared: Declared, taken: np.ndarray, visible: np.ndarray, noise_scale: float) -> Outcome:
+def judge(
+    watch: Watch, row: LedgerRow, num_records: int, epsilon: float, delta: float, taken: np.ndarray,
+    visible: np.ndarray, noise_scale: float,
+) -> Outcome:  # fmt: skip
     """All of the above on one run of DP-SGD.
 
     Args:
+        row (`LedgerRow`): T steps, as they were asked; with groups, T is a multiple of their number.
+        num_records (`int`): N of the audit.
+        epsilon, delta (`float`): What T steps are said to cost.
         taken (`np.ndarray` of bool, shape `[m]`): Whether each canary's coin let it take part.
         visible (`np.ndarray`): Numbers of all records that are there.
     """
     canaries, silent = (np.array(part).reshape(-1, len(taken)) for part in (watch.canaries, watch.silent))
-    mechanism, asked = declared.row.mechanism, {float(query["normaliser"]) for query in watch.queries}
-    scores, turns = turns_of(canaries, mechanism).sum(0), scored_turns(declared.row.steps, mechanism)
-    untouched = np.where(taken, np.nan, whitened(canaries, mechanism))
+    mechanism, rate, size = row.mechanism, row.sampling_probability, float(row.facts["clip_norm"])
+    scores, turns = turns_of(canaries, mechanism).sum(0), scored_turns(row.steps, mechanism)
+    std = row.noise_multiplier * size
+    asked = {float(query["normaliser"]) for query in watch.queries}
     checks = [
-        exact_check("divisor: smallest asked for", min(asked, default=0), declared.row.facts["normaliser"]),
-        exact_check("divisor: largest asked for", max(asked, default=0), declared.row.facts["normaliser"]),
-        *sampler_checks(watch, declared, visible),
+        exact_check("divisor: others than the plan's", len(asked ^ {float(row.facts["normaliser"])}), 0),
+        *sampler_checks(watch, row, num_records, visible),
     ]
     if noise_scale == 0:
-        checks += contribution_checks(canaries.sum(0), watch, declared.max_grad_norm)
-    checks += noise_checks(whitened(silent, mechanism), untouched, declared.std)
-    checks += score_checks(scores, taken, turns, declared)
-    threshold = turns * declared.row.sampling_probability * declared.max_grad_norm / 2
+        checks += contribution_checks(canaries.sum(0), watch, size)
+    checks += noise_checks(whitened(silent, mechanism), whitened(canaries, mechanism), ~taken, std)
+    checks += score_checks("scores", scores[taken], scores[~taken], turns=turns, rate=rate, size=size, std=std)
     fair = slice(NUM_FIXED_COINS, None)  # the theorem is about fair coins
     guesses = (len(scores[fair]), *guess_coins(scores[fair], taken[fair]))
     return Outcome(
         noise_scale,
         checks,
-        one_run_epsilon(*guesses, declared.delta, FORMAL_CONFIDENCE),
-        gaussian_estimate(scores[taken], scores[~taken], threshold, declared.delta, ESTIMATE_CONFIDENCE),
-        declared.epsilon,
-        one_run_p_value(declared.epsilon, *guesses, declared.delta),
+        one_run_epsilon(*guesses, delta, FORMAL_CONFIDENCE),
+        gaussian_estimate(scores[taken], scores[~taken], turns * rate * size / 2, delta, ESTIMATE_CONFIDENCE),
+        epsilon,
+        one_run_p_value(epsilon, *guesses, delta),
     )

@@ -17,19 +17,8 @@ class ReleaseAudit:
     members: str
     holdout: str | None = flag(
         None,
-        "Dataset of the same kind that was not trained on. Unset, with --split random: the images of --members that "
-        "--validation_size of the training held out.",
-    )
-    split: str = flag(
-        "other",
-        "random: a coin decided for each image, before training, whether it was held out; only then is epsilon "
-        "bounded from below, and both data sets must be whole. other: the result measures a shift, too.",
-        choices=("random", "other"),
-    )
-    holdout_share: float | None = flag(
-        None,
-        "With --split random: probability with which the coin held an image out. Unset: that of the receipt's "
-        "--validation_size.",
+        "Dataset of the same kind that was not trained on; the result measures a shift, too. Unset: the images of "
+        "--members that --validation_size of the training held out by a coin, which bounds epsilon from below.",
     )
     train_split: str = flag("train", "Split of both.")
     image_column: str = flag("image", "Column of the images.")

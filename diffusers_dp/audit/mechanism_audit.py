@@ -3,7 +3,7 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -11,13 +11,11 @@ from tqdm.auto import tqdm
 
 from ..accounting.ledger_row import DP_SGD, TEACHERS, LedgerRow
 from ..data.images import PublicFacts
-from ..mechanisms import Mechanism
 from ..runs.plan import Plan
 from .canary_runs import size_of_audit, stand_in_runs
 from .checks import Check, Outcome
-from .noise import cell_checks, cells_of
 from .own_gradients import own_gradient_checks
-from .probes import additivity_checks, model_tolerance, sensitivity_checks
+from .probes import additivity_checks, model_tolerance, noise_checks_at_the_door, sensitivity_checks
 from .report import Audit, settings_of
 from .stand_ins import AuditedModel, stand_in
 from .targets import AuditTarget, QueryTarget, evaluation_target, target_runs
@@ -52,7 +50,10 @@ def audit_mechanism(
     asked: dict[str, Any] = {
         "delta": delta, "draws": QUICK_DRAWS if quick else DRAWS, "accountant": "rdp" if quick else "pld",
     }  # fmt: skip
-    targets, probes = _queries(facts, plan), _probes(plan, model, bf16=bf16, quick=quick)
+    targets, rounds = _queries(facts, plan), plan.rows.get(TEACHERS)
+    probes = [] if row is None else probes_of_steps(row, model, bf16=bf16, thorough=not quick)
+    if rounds is not None and model is not None:
+        probes.append(lambda: own_teacher_checks(rounds, model))
     number = (row is not None) + len(targets) + len(probes)
     with _one_thread(), tqdm(total=number, desc="Pre-flight" if quick else "Mechanism", leave=False) as bar:
         if row is not None:
@@ -70,35 +71,22 @@ def audit_mechanism(
     return Audit("mechanism", settings, outcomes, checks, time.perf_counter() - start)
 
 
-def model_probes(row: LedgerRow, model: AuditedModel, *, bf16: bool) -> list[Callable[[], list[Check]]]:
-    """Of a run's own model. The first one says by name what the others would stumble over."""
-    return [
-        lambda: own_gradient_checks(row, model, bf16=bf16),
-        lambda: additivity_checks(row, model, "the model", model_tolerance(bf16)),
-        lambda: sensitivity_checks(row, model, tight=False, thorough=False),
-    ]
-
-
-def stand_in_probes(
-    row: LedgerRow, model: AuditedModel, *, cells: Sequence[Mechanism], thorough: bool
+def probes_of_steps(
+    row: LedgerRow, model: AuditedModel | None, *, bf16: bool, thorough: bool
 ) -> list[Callable[[], list[Check]]]:
-    """Of what does not follow from a model, and of the noise of this one's parameters."""
-    return [
-        lambda: sensitivity_checks(row, stand_in(), tight=True, thorough=thorough),
+    """Of a run's own model, and of what does not follow from a model. The first one says by name what the others would
+    stumble over."""
+    probes: list[Callable[[], list[Check]]] = []
+    if model is not None:
+        probes += [
+            lambda: own_gradient_checks(row, model, bf16=bf16),
+            lambda: additivity_checks(row, model, "the model", model_tolerance(bf16)),
+        ]
+    return probes + [
+        lambda: sensitivity_checks(row, thorough=thorough),
         lambda: additivity_checks(row, stand_in(), "stand-in"),
-        lambda: cell_checks(row, model, cells),
+        lambda: noise_checks_at_the_door(row, model or stand_in()),
     ]
-
-
-def _probes(plan: Plan, model: AuditedModel | None, *, bf16: bool, quick: bool) -> list[Callable[[], list[Check]]]:
-    row, rounds, probes = plan.rows.get(DP_SGD), plan.rows.get(TEACHERS), list[Callable[[], list[Check]]]()
-    if row is not None:
-        cells = [row.mechanism] if quick else cells_of(row.mechanism)
-        probes += [] if model is None else model_probes(row, model, bf16=bf16)
-        probes += stand_in_probes(row, model or stand_in(), cells=cells, thorough=not quick)
-    if rounds is not None and model is not None:
-        probes.append(lambda: own_teacher_checks(rounds, model))
-    return probes
 
 
 def _queries(facts: PublicFacts, plan: Plan) -> list[AuditTarget]:

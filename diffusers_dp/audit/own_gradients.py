@@ -19,8 +19,7 @@ from ..gradients.step import Gradients
 from ..gradients.supported import FREEZE, UnsupportedModel
 from ..randomness.private_generator import PrivateGenerator
 from .checks import Check
-from .noise import public_seeds
-from .probes import draws_by_record, noiseless_sum, one_arithmetic
+from .probes import draws_by_record, noiseless_sum, one_arithmetic, public_seeds
 from .stand_ins import AuditedModel, labels_of, tagged_noise
 
 

@@ -1,6 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Probes of DP-SGD without noise, on a model and a few records: what one unit can move at worst, and whether records
-move each other.
+"""Probes of DP-SGD on a model and a few records: without noise, what one unit can move at worst, and whether records
+move each other; without records, the noise on every parameter.
 
 A clipped sum has sensitivity C because each term is a function of its own record (Abadi et al. 2016, Section 3.1).
 Where terms depend on the batch, no term need be longer than C, and no probe that takes one record away need exceed it.
@@ -9,6 +9,7 @@ So what all add together is held against the sum of what each adds alone.
 
 import contextlib
 import math
+import random
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -19,13 +20,12 @@ from torch import nn
 from ..accounting.ledger_row import LedgerRow
 from ..gradients.parts import widened
 from ..gradients.step import Gradients, RowLoss
-from ..mechanisms import Everyone
-from ..privacy.kept_state import KeptState
-from ..privacy.sensitive import SensitiveImages
+from ..mechanisms import Everyone, Mechanism, sampled
 from ..randomness.private_generator import KEY_BYTES, PrivateGenerator
-from .canaries import FaultyNoise, read_tags, tag_images
-from .checks import ROUNDING, Check, bounded_check, exact_check
-from .stand_ins import AuditedModel, audited_door, flat, labels_of, step_options, tagged_noise
+from .canaries import FaultyNoise, NotingImages, read_tags, tag_images
+from .checks import ROUNDING, Check, bounded_check, exact_check, noise_p_values, worst_checks
+from .stand_ins import AuditedModel, flat, labels_of, stand_in, step_options, tagged_noise
+from .turns import whitened
 
 
 # By what the loss of each record is multiplied: six records, so that their groups and their order show; then two of an
@@ -39,6 +39,7 @@ MOST_DRAWS_TOGETHER = 2  # K of the others
 TOLERANCE, TOLERANCE_BF16 = 1e-4, 3e-2  # relative
 NO_CLIPPING = 1e9  # times C
 NO_NOISE = 1e3  # off, and cheap to count
+NUM_BLANKS, ASKS = 4, 4  # of doors whose noise is looked at
 
 
 class DrawsByRecord(PrivateGenerator):
@@ -71,16 +72,9 @@ class DrawsByRecord(PrivateGenerator):
         return super().uniform(self.table[0] * self.table[1]).reshape(self.table)[self.numbers, self.repetitions]
 
 
-class _Shown(SensitiveImages):
-    """A door to records of noise, whose losses may note what they are shown."""
-
-    def _state_of(self, model: nn.Module, row_loss: RowLoss, noise_multiplicity: int, at_most: int) -> KeptState:
-        return KeptState()
-
-
-def sensitivity(row: LedgerRow, audited: AuditedModel, noise_multiplicity: int, physical: int) -> float:
+def sensitivity(row: LedgerRow, noise_multiplicity: int, physical: int) -> float:
     """The largest `||sum(D) - sum(D')||` over D' with one unit zeroed out, in clip norms, without noise and under the
-    same draws. A unit is a record, or two where the run has units of several images.
+    same draws, of a stand-in's model. A unit is a record, or two where the run has units of several images.
 
     D holds records of noise, of white and of zeros whose losses are ordinary, huge, infinite, no number, negative or
     zero.
@@ -89,26 +83,24 @@ def sensitivity(row: LedgerRow, audited: AuditedModel, noise_multiplicity: int, 
         physical (`int`): Records at a time.
     """
     key, per_unit, clip_norm = bytes(range(KEY_BYTES)), row.mechanism.max_images_per_unit, row.facts["clip_norm"]
-    images, numbers = tagged_noise(NUM_RECORDS, audited.image_shape), np.arange(NUM_RECORDS)
+    audited, numbers = stand_in(), np.arange(NUM_RECORDS)
+    images, factors = tagged_noise(NUM_RECORDS, audited.image_shape), torch.tensor(FACTORS)
     images[1], images[-1] = 255, 0
     tag_images(images, numbers)
-    factors = torch.tensor(FACTORS, device=audited.device)
     own = audited.row_loss if per_unit is None else draws_by_record(audited.row_loss, NUM_RECORDS, MOST_DRAWS)
 
     def loss(
         model: nn.Module, rows: torch.Tensor, labels: torch.Tensor | None, generator: PrivateGenerator
     ) -> torch.Tensor:
         losses = own(model, rows, labels, getattr(generator, "for_loss", generator))
-        return losses * factors[read_tags(rows).to(rows.device)]  # a blank row has the last factor
+        return losses * factors[read_tags(rows)]  # a blank row has the last factor
 
     unit_of = numbers // (1 if per_unit is None else 2)
     options: dict[str, Any] = {} if per_unit is None else {"units": unit_of, "max_images_per_unit": per_unit}
 
     def answer(missing: int | None) -> torch.Tensor:
-        door = audited_door(
-            images, labels_of(audited.class_names, numbers), unit_of != missing, generator=FaultyNoise(0.0, key),
-            class_names=audited.class_names, device=audited.device, exact=row.mechanism.exact, **options,
-        )  # fmt: skip
+        there, generator = unit_of != missing, FaultyNoise(0.0, key)
+        door = audited.door(images, None, there, generator=generator, exact=row.mechanism.exact, **options)
         query = step_options(
             row, physical, mechanism=Everyone(noise_multiplier=NO_NOISE), noise_multiplicity=noise_multiplicity
         )
@@ -119,24 +111,22 @@ def sensitivity(row: LedgerRow, audited: AuditedModel, noise_multiplicity: int, 
     return float(np.max(moved))  # NaN if one of them is
 
 
-def sensitivity_checks(row: LedgerRow, audited: AuditedModel, *, tight: bool, thorough: bool) -> list[Check]:
-    """One record, or one unit of records, moves the sum by C at most, for K = 1 and the run's K (at most 32) and
-    physical batches of any size.
+def sensitivity_checks(row: LedgerRow, *, thorough: bool) -> list[Check]:
+    """A record, or a unit of them, whose gradient is longer than C moves the sum by C, for K = 1 and the run's K (at
+    most 32) and physical batches of any size. (What a model adds follows: its records do not move each other.)
 
     Args:
-        tight (`bool`): The model's gradients are longer than C, so that the bound must be reached as well.
         thorough (`bool`): All combinations, instead of the run's K (at most 4) and two records at a time.
     """
     k = min(row.facts["noise_multiplicity"], MOST_DRAWS)
     settings = [(min(k, 4), 2)]
     if thorough:
         settings = [(draws, size) for draws in sorted({1, k}) for size in (1, 3, NUM_RECORDS)]
-    found = [sensitivity(row, audited, draws, size) for draws, size in settings]
-    kind = "stand-in" if tight else "the model"
-    checks = [bounded_check(f"sensitivity of {kind}, in C", float(np.max(found)))]
-    if tight:
-        checks.append(exact_check("sensitivity: least over the settings, in C", min(found), 1.0, ROUNDING))
-    return checks
+    found = [sensitivity(row, draws, size) for draws, size in settings]
+    return [
+        bounded_check("sensitivity: largest over the settings, in C", float(np.max(found))),
+        exact_check("sensitivity: least over the settings, in C", min(found), 1.0, ROUNDING),
+    ]
 
 
 def additivity_checks(row: LedgerRow, audited: AuditedModel, name: str, tolerance: float = TOLERANCE) -> list[Check]:
@@ -197,10 +187,8 @@ def noiseless_sum(
         row_loss (`RowLoss`): In place of the model's own.
         max_grad_norm (`float`): In place of the run's C.
     """
-    door = audited_door(
-        images, labels, kind=_Shown, generator=FaultyNoise(0.0), class_names=audited.class_names,
-        device=audited.device, units=None if row.mechanism.max_images_per_unit is None else np.arange(len(images)),
-    )  # fmt: skip
+    units = None if row.mechanism.max_images_per_unit is None else np.arange(len(images))
+    door = audited.door(images, labels, kind=NotingImages, generator=FaultyNoise(0.0), units=units)
     query = step_options(
         row, len(images), mechanism=Everyone(noise_multiplier=NO_NOISE), max_grad_norm=max_grad_norm,
         noise_multiplicity=min(row.facts["noise_multiplicity"], MOST_DRAWS_TOGETHER),
@@ -232,3 +220,58 @@ def one_arithmetic(model: nn.Module) -> Iterator[None]:
     finally:
         for module in dropouts:
             module.train()
+
+
+def noise_checks_at_the_door(row: LedgerRow, audited: AuditedModel) -> list[Check]:
+    """Standard deviation and whiteness of a run's steps: of each the worst p-value, corrected for their number.
+
+    Args:
+        audited (`AuditedModel`): Whose parameters get the noise.
+    """
+    std = row.noise_multiplier * row.facts["clip_norm"] / row.facts["normaliser"]
+    found: dict[str, float] = {}
+    for words, tensors in _noise_of_steps(row, audited):
+        found |= {f"{name}, {words}": p for name, p in noise_p_values(tensors, std).items()}
+    return worst_checks("noise at the door", found)
+
+
+def _noise_of_steps(row: LedgerRow, audited: AuditedModel) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
+    """White noise `[answers, ...]` of four steps of a run, and of three doors under the same public seeds. No record
+    can be read, so that an answer is its noise, from the real generator."""
+    run, numbers = row.mechanism, np.arange(NUM_BLANKS)
+    units = None if run.max_images_per_unit is None else numbers
+
+    def steps(mechanism: Mechanism, number: int) -> Iterator[Gradients]:
+        blanks = np.zeros((NUM_BLANKS, *audited.image_shape), dtype=np.uint8)
+        labels = labels_of(audited.class_names, numbers)
+        door = audited.door(blanks, labels, numbers < 0, units=units, exact=run.exact)
+        few = min(row.facts["noise_multiplicity"], 2)
+        query = step_options(row, NUM_BLANKS, mechanism=mechanism, noise_multiplicity=few, reserve_steps=number)
+        nothing = {name: torch.zeros_like(parameter) for name, parameter in audited.parameters.items()}
+        for _ in range(number):  # a parameter without a gradient has no noise
+            yield nothing | door.noisy_gradient(audited.model, audited.row_loss, **query)
+
+    def stacked(answers: list[Gradients]) -> dict[str, np.ndarray]:
+        return {name: torch.stack([a[name] for a in answers]).double().cpu().numpy() for name in answers[0]}
+
+    yield "a step", {name: whitened(noise, run) for name, noise in stacked(list(steps(run, ASKS))).items()}
+    seeded = list[Gradients]()
+    for rate in (1.0, 1e-9, 1e-9):  # all records, which are zeroed out, and empty samples, each at a door of its own
+        with public_seeds():
+            seeded += steps(sampled(rate, run.noise_multiplier), 1)
+    yield "a step under the same public seeds", stacked(seeded)
+
+
+@contextlib.contextmanager
+def public_seeds() -> Iterator[None]:
+    """Every public generator starts at 0, and is put back afterwards."""
+    numpy_state, python_state = np.random.get_state(), random.getstate()
+    try:
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            np.random.seed(0)
+            random.seed(0)
+            yield
+    finally:
+        np.random.set_state(numpy_state)
+        random.setstate(python_state)

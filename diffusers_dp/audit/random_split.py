@@ -39,34 +39,28 @@ class LowerBound:
     correct: int
 
 
-def stated_share(receipt: dict[str, Any] | None, given: float | None) -> float:
-    """Returns the probability with which each image was held out: that of `--validation_size`, or the given one.
+def stated_coin(receipt: dict[str, Any] | None) -> dict[str, Any]:
+    """Returns what the receipt says of images that `--validation_size` held out, and of how many (`of`).
 
     Args:
         receipt (`dict`, *optional*): Receipt of the release.
-        given (`float`, *optional*): Value of `--holdout_share`.
 
     Raises:
-        UsageError: No share is known, it is no probability, or the release protects units of several images.
+        UsageError: It says nothing, or the release protects units of several images.
     """
-    unit = "image" if receipt is None else receipt["unit_of_privacy"]
+    facts = {} if receipt is None else receipt["public_facts"]
+    held_out = facts.get("held_out")
+    if receipt is None or held_out is None:
+        raise UsageError(
+            "--holdout is missing: give images that were not trained on. It can be left out if the training had "
+            "--validation_size."
+        )
+    unit = receipt["unit_of_privacy"]
     if unit != "image":
         raise UsageError(
-            f"--split random bounds epsilon for single images, and this release protects one {unit}: give --split "
-            "other."
+            f"A coin bounds epsilon for single images, and this release protects one {unit}: give --holdout."
         )
-    facts = {} if receipt is None else receipt["public_facts"]
-    if given is None and facts.get("held_out") is not None:
-        held_out = facts["held_out"]["images"]
-        return float(held_out / (facts["num_images"] + held_out))
-    if given is None:
-        raise UsageError(
-            "--split random needs the probability with which the coin held an image out: give --holdout_share, as the "
-            "receipt states no --validation_size."
-        )
-    if not 0 < given < 1:
-        raise UsageError(f"--holdout_share is {given}; give a probability above 0 and below 1.")
-    return given
+    return {**held_out, "of": facts["num_images"] + held_out["images"]}
 
 
 def fair_coins(
@@ -89,8 +83,8 @@ def fair_coins(
     plausible = float(stats.binomtest(num_others, num_members + num_others, share).pvalue)
     if plausible < IMPLAUSIBLE:
         raise UsageError(
-            f"--members and --holdout have {num_members:,} and {num_others:,} images, which a coin that holds out "
-            f"{share:.4g} of them does not give: both must be whole, or use --split other."
+            f"--members has {num_members:,} images that were used and {num_others:,} that were held out, which a coin "
+            f"of probability {share:.4g} does not give: it must be the whole data set of the training."
         )
     odds = share / (1 - share)
     kept = min(1.0, 2 * most / (min(1.0, odds) * num_members + min(1.0, 1 / odds) * num_others))

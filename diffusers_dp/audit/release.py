@@ -20,22 +20,21 @@ from tqdm.auto import tqdm
 
 from ..data.images import load_images, public_facts
 from ..data.source import DataSource
-from ..errors import IntegrityError, UsageError
+from ..errors import UsageError
 from ..files.file_modes import private_files, public_files
 from ..files.output_files import write_json
 from ..models.ddpm import DDPMImageDenoiser
 from ..models.denoiser import Denoiser, EDMDenoiser
 from ..pipelines import DPImagePipeline
 from ..randomness.keyed_hash import digests_of, is_held_out
-from ..release.hub import fetch_release
 from ..release.loading import ModelRelease, open_model
 from ..release.plain_words import claimed
 from ..sampling.drawing import Drawing, class_names, draw, pixels_of
-from ..verify import Damaged, Unreadable, read_receipt, settled_digest
+from ..verify import settled_digest
 from .bounds import clopper_pearson
 from .flags import ReleaseAudit
 from .random_split import CONFIDENCE as BOUND_CONFIDENCE
-from .random_split import conclusion, fair_coins, lower_bound, stated_share
+from .random_split import conclusion, fair_coins, lower_bound, stated_coin
 
 
 NOISE_LEVELS = (0.1, 0.2, 0.5, 1.0)  # for images in [-1, 1]
@@ -170,12 +169,9 @@ def _draw(pipeline: DPImagePipeline, count: int) -> np.ndarray:
 @private_files()
 def main(args: ReleaseAudit) -> None:
     """Runs `diffusers-dp audit release`."""
-    folder = fetch_release(args.release)
-    receipt = _receipt(folder)
-    share = stated_share(receipt, args.holdout_share) if args.split == "random" else None
-    if share is None and args.holdout_share is not None:
-        raise UsageError("--holdout_share is the probability of a coin: give --split random, or leave it out.")
-    held_out = _held_out(receipt, args.split) if args.holdout is None else None
+    model = open_model(args.release, require_dp=False)  # a model without a guarantee is worth an audit, too
+    folder, receipt = model.folder, model.receipt or None
+    coin = stated_coin(receipt) if args.holdout is None else None
     output_dir = args.output_dir or (folder.resolve().parent if Path(args.release).exists() else Path("runs/audit"))
     unprotected = output_dir / "private" / "unprotected"
     with public_files():
@@ -183,15 +179,12 @@ def main(args: ReleaseAudit) -> None:
     unprotected.mkdir(parents=True, exist_ok=True)
     os.chmod(unprotected, 0o700)
     print(f"This reads private data: the result stays in {unprotected}.")
-    model = open_model(folder, require_dp=False)  # a model without a guarantee is worth an audit, too
-    if held_out is not None:
-        images, labels, ids = _load(args.members, model, args, unprotected / "cache", held_out)
-        out = is_held_out(ids, held_out["images"], held_out["of"])
+    images, labels, ids = _load(args.members, model, args, unprotected / "cache", coin)
+    if coin is not None:
+        out = is_held_out(ids, coin["images"], coin["of"])
         members, others = (_at((images, labels), np.flatnonzero(side)) for side in (~out, out))
     else:
-        members, others = (
-            _load(name, model, args, unprotected / "cache")[:2] for name in (args.members, str(args.holdout))
-        )
+        members, others = (images, labels), _load(str(args.holdout), model, args, unprotected / "cache")[:2]
     known = set(map(_digest, members[0]))
     common = sum(_digest(image) in known for image in others[0])
     if common:
@@ -199,19 +192,22 @@ def main(args: ReleaseAudit) -> None:
             f"{common} of the {len(others[0])} images of --holdout are in --members as well: give a --holdout without "
             "images that were trained on, for the audit tells the two apart."
         )
-    if share is None:
+    if coin is None:
         places = [np.arange(min(len(images[0]), args.max_images)) for images in (members, others)]
     else:
+        share = coin["images"] / coin["of"]
         places = [*fair_coins(len(members[0]), len(others[0]), share, args.max_images)]
         if min(map(len, places)) < 2:
-            raise UsageError(f"--holdout_share {share:.4g} leaves fewer than two images on a side; give more images.")
+            raise UsageError(
+                f"A coin of probability {share:.4g} leaves fewer than two images on a side; give --holdout."
+            )
     members, others = (_at(images, chosen) for images, chosen in zip((members, others), places, strict=True))
     found, scores = audit_release(
         model.pipeline, members, others, num_draws=args.num_draws, num_samples=args.num_samples
     )
     leaks = [name for name, interval in found.items() if interval.low > WITHOUT_LEAKS[name]]
     delta, claim = (0.0, None) if receipt is None else (receipt["delta"], claimed(receipt))
-    bound = None if share is None else lower_bound(*scores, delta)
+    bound = None if coin is None else lower_bound(*scores, delta)
     said = conclusion(bound, claim)
     result = {
         "tier": "release",
@@ -222,7 +218,7 @@ def main(args: ReleaseAudit) -> None:
         "num_samples": args.num_samples,
         "evidence_of_leakage": leaks,
         **{name: asdict(interval) for name, interval in found.items()},
-        "split": args.split,
+        "split": "other" if coin is None else "random",
         "lower_bound": None if bound is None else {**asdict(bound), "confidence": BOUND_CONFIDENCE},
         "claimed_epsilon": claim,
         "conclusion": said,
@@ -231,22 +227,10 @@ def main(args: ReleaseAudit) -> None:
     write_json(result, unprotected / "audit_release.json")
     for name, interval in found.items():
         print(f"{name.replace('_', ' '):<34} {interval}")
-    shift = "" if args.split == "random" else " OR OF A SHIFT BETWEEN THE TWO SETS"
+    shift = "" if coin is not None else " OR OF A SHIFT BETWEEN THE TWO SETS"
     evidence = f"EVIDENCE OF LEAKAGE{shift}: {', '.join(leaks).replace('_', ' ')}"
     print(evidence if leaks else "No evidence of leakage, which is no proof.", said, sep="\n")
     print(f"Written to {unprotected / 'audit_release.json'}; private data read: yes.")
-
-
-def _held_out(receipt: dict[str, Any] | None, split: str) -> dict[str, Any]:
-    """Returns what the receipt says of held-out images, which then are the other side, and of how many (`of`)."""
-    facts = {} if receipt is None else receipt["public_facts"]
-    stated = facts.get("held_out")
-    if stated is None or split != "random":
-        raise UsageError(
-            "--holdout is missing: give images that were not trained on. With --split random it can be left out if "
-            "the training had --validation_size."
-        )
-    return {**stated, "of": facts["num_images"] + stated["images"]}
 
 
 def _load(
@@ -283,13 +267,3 @@ def _digest(image: np.ndarray) -> bytes:
 
 def _at(images: tuple[np.ndarray, np.ndarray | None], places: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
     return images[0][places], None if images[1] is None else images[1][places]
-
-
-def _receipt(folder: Path) -> dict[str, Any] | None:
-    """Reads the receipt; a model without a guarantee has none."""
-    try:
-        return read_receipt(folder)
-    except Damaged as error:
-        raise IntegrityError(f"{error} Restore the release first.") from None
-    except Unreadable:
-        return None

@@ -108,6 +108,12 @@ class AuditedModel:
     def device(self) -> torch.device:
         return next((p.device for p in self.model.parameters()), torch.device("cpu"))
 
+    def door(
+        self, images: np.ndarray, labels: np.ndarray | None, *readable: np.ndarray, **options: Any
+    ) -> SensitiveImages:
+        """See `audited_door`; its records have the model's classes, and answers are computed where it is."""
+        return audited_door(images, labels, *readable, class_names=self.class_names, device=self.device, **options)
+
     @property
     def parameters(self) -> dict[str, nn.Parameter]:
         return {name: p for name, p in self.model.named_parameters() if p.requires_grad}

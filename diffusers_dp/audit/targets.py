@@ -11,8 +11,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy import stats
 
 from ..accounting.ledger_row import LedgerRow
+from ..evaluation.charged import Judge
+from ..evaluation.images import ImageSet
 from ..privacy.separate_records import Features
 from ..queries.query import Query
 from .bounds import gaussian_estimate
@@ -22,13 +25,13 @@ from .checks import (
     ROUNDING,
     Check,
     Outcome,
-    binomial_p_value,
     exact_check,
+    noise_p_values,
     random_check,
+    score_checks,
     std_check,
-    z_check,
+    worst_checks,
 )
-from .noise import noise_p_values, untrained_judge, worst_check
 from .probes import additivity_check
 from .stand_ins import NOISE_SCALES, audited_door, counting_ledger, labels_of
 
@@ -94,10 +97,9 @@ def _exact_checks(target: AuditTarget, lengths: np.ndarray, signal: np.ndarray, 
     """What one unit moves, without noise."""
     name, rate, trials = target.row.name, target.row.sampling_probability, len(lengths)
     largest, hits = lengths.max() / target.sensitivity, int((lengths > target.sensitivity / 2).sum())
-    seen = 1.0 if rate == 1 and hits == trials else binomial_p_value(hits, trials, rate)
     checks = [
         exact_check(f"{name}: what one unit moves, in the sensitivity", largest, 1.0, ROUNDING),
-        random_check(f"{name}: rate of sampling", hits / trials, rate, seen),
+        random_check(f"{name}: rate of sampling", hits / trials, rate, stats.binomtest(hits, trials, rate).pvalue),
     ]
     if target.place is not None:
         others = np.abs(np.delete(signal, target.place, axis=0)).max(initial=0)
@@ -111,16 +113,9 @@ def _random_checks(
 ) -> list[Check]:
     """Of answers from which what they are without noise and without the unit is taken away."""
     name, rate, size = target.row.name, target.row.sampling_probability, target.sensitivity
-    std, root = target.row.noise_multiplier * size, np.sqrt(len(without))
-    few = max(2, MOST_VALUES // without[0].size)
-    white = noise_p_values([{"classes and values": torch.from_numpy(answer)} for answer in without[:few]], std)
-    spread = np.sqrt(std**2 + rate * (1 - rate) * size**2)
-    checks = [
-        std_check(f"{name}: standard deviation of the noise", without[:few], std),
-        worst_check(name, {what: p for what, p in white.items() if what.startswith("correlation")}),
-        z_check(f"{name}: mean without the unit", scores[0].mean(), 0.0, std / root),
-        z_check(f"{name}: mean with the unit", scores[1].mean(), rate * size, spread / root),
-    ]
+    std, few = target.row.noise_multiplier * size, max(2, MOST_VALUES // without[0].size)
+    checks = worst_checks(name, noise_p_values({"classes and values": without[:few]}, std))
+    checks += score_checks(name, scores[1], scores[0], turns=1, rate=rate, size=size, std=std)
     beside = within[:few] - signal if target.place is None else np.delete(within[:few], target.place, axis=1)
     if beside.size:
         checks.append(std_check(f"{name}: standard deviation of the noise beside the unit", beside, std))
@@ -193,3 +188,13 @@ def evaluation_target(
     """The query of `--evaluation_reserve`, about images of noise in the place of drawn ones."""
     judge = untrained_judge(image_shape, class_names)
     return QueryTarget(judge.query, row, image_shape, class_names, judge.features)
+
+
+def untrained_judge(image_shape: tuple[int, ...], class_names: tuple[str, ...] | None) -> Judge:
+    """The query about a finished model, about images of noise; its classifier has learnt nothing, for only the sum
+    is audited."""
+    count = 4 * len(class_names or ("",))
+    images = np.random.default_rng(0).integers(0, 256, (count, *image_shape), dtype=np.uint8)
+    if class_names is None:
+        return Judge(ImageSet(images))
+    return Judge(ImageSet(images, np.arange(count) % len(class_names), class_names), epochs=0)

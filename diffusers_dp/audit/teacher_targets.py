@@ -17,7 +17,8 @@ from ..privacy.sensitive import SensitiveImages
 from ..privacy.teachers import ANSWER, Teachers, Teaching
 from ..randomness.private_generator import KEY_BYTES
 from .canaries import FaultyNoise
-from .checks import ROUNDING, Check, bounded_check, exact_check
+from .checks import Check, bounded_check
+from .probes import additivity_check
 from .stand_ins import STAND_IN_SHAPE, AuditedModel, audited_door, labels_of
 from .targets import NUM_UNITS, AuditTarget
 from .turns import groups_of_rows
@@ -95,10 +96,7 @@ def own_teacher_checks(row: LedgerRow, audited: AuditedModel) -> list[Check]:
     clip_norm, share = row.facts["clip_norm"], groups_of_rows(NUM_UNITS, SHARES)
 
     def answer(readable: np.ndarray) -> torch.Tensor:
-        door: SensitiveImages = audited_door(
-            images, labels, readable, generator=FaultyNoise(0.0, bytes(KEY_BYTES)), class_names=audited.class_names,
-            device=audited.device,
-        )  # fmt: skip
+        door = audited.door(images, labels, readable, generator=FaultyNoise(0.0, bytes(KEY_BYTES)))
         with torch.random.fork_rng():  # the same teachers and inputs
             torch.manual_seed(0)
             found = Teachers(door, teaching, mechanism).noisy_gradient(
@@ -106,11 +104,9 @@ def own_teacher_checks(row: LedgerRow, audited: AuditedModel) -> list[Check]:
             )
         return found[ANSWER].double() / mechanism.sensitivity(clip_norm)
 
-    everybody = answer(np.ones(NUM_UNITS, dtype=bool))
-    alone = answer(share == 0) + answer(share == 1)
-    moved = max(float((everybody - answer(np.arange(NUM_UNITS) != unit)).norm()) for unit in range(2))
-    difference = float((everybody - alone).norm())
+    everybody, *without = (answer(np.arange(NUM_UNITS) != unit) for unit in (-1, 0, 1))
+    moved = max(float((everybody - other).norm()) for other in without)
     return [
-        exact_check("teachers: additivity of shares, in the sensitivity", difference, 0.0, ROUNDING),
+        additivity_check("teachers: additivity of shares", everybody, [answer(share == 0), answer(share == 1)]),
         bounded_check("teachers: what a missing unit moves, in the sensitivity", moved),
     ]

@@ -8,6 +8,7 @@ diffusers-dp audit release runs/demo/release --members members --holdout holdout
 
 import argparse
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -97,11 +98,6 @@ def _parser(tier: str) -> argparse.ArgumentParser:
     )
     parser.add_argument("--method", help="Whose run is audited; unset: the recipe's, or feta_pro where it names none.")
     if tier == "run":
-        parser.add_argument(
-            "--script",
-            help="Your own model: module:function, called with configuration, public facts and device; it returns a "
-            "`diffusers_dp.runs.dp_sgd.Trained`.",
-        )
         parser.add_argument("--audit_steps", type=int, help="DP-SGD steps of the honest run; fewer: weaker.")
         parser.add_argument("--num_canaries", type=int, default=2000, help="At most four fifths of the images.")
     return parser
@@ -142,10 +138,9 @@ def _training_run(own: argparse.Namespace, flags: list[str]) -> tuple[Any, "Trai
             raise UsageError(f"--{name} is {value}; give an integer of at least {least}.")
     import torch
 
-    from ..audit.training_run import RunAudit, broken_steps, default_canaries, load_own
+    from ..audit.training_run import audit_run, broken_steps, default_canaries
     from ..distributed.memory import keep_freed_memory
 
-    own_build = None if own.script is None else load_own(own.script)
     config, facts, plan = _planned("run", own.attach, flags, own.method)
     method = METHODS[config.method]
     if config.dp_sgd is not None and config.dp_sgd.num_shares is not None:
@@ -164,5 +159,5 @@ def _training_run(own: argparse.Namespace, flags: list[str]) -> tuple[Any, "Trai
 
     weaker = "" if own.audit_steps is None else f" --audit_steps {steps}: the bounds are weaker than with all steps."
     print(f"Runs of {steps}, {broken} and {broken} steps with {canaries} canaries.{weaker}", flush=True)
-    build, name = own_build or load(method.build), own.script or Path(str(method.script)).name
-    return RunAudit(build, name, config.dp_sgd, facts, plan, canaries, steps, device)(), config
+    name, build = Path(str(method.script)).name, partial(load(method.build), config.dp_sgd, facts, device)
+    return audit_run(build, name, config.dp_sgd, facts, plan, canaries, steps, device), config

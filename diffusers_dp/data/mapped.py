@@ -12,10 +12,9 @@ from typing import BinaryIO
 
 import numpy as np
 import torch
-from accelerate.utils.memory import should_reduce_batch_size
 from tqdm.auto import tqdm
 
-from ..distributed.memory import is_out_of_memory
+from ..distributed.interruption import is_memory_error
 from ..files.journal import replace_file
 from .cache import damaged, finish_cache, full_disk_is_said, new_npy, open_cache, refuse_full_disk
 from .picked_images import PickedImages
@@ -136,7 +135,7 @@ def _encoded(encode: Encode, images: torch.Tensor, shape: tuple[int, ...]) -> to
 
 def _refuse_out_of_memory(error: Exception) -> None:
     """It depends on shapes and not on a record: the run stops."""
-    if is_out_of_memory(error) or should_reduce_batch_size(error):
+    if is_memory_error(error):
         raise error
 
 

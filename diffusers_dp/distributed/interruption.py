@@ -70,7 +70,7 @@ def in_one_sentence() -> Iterator[None]:
             raise UsageError(
                 f"cannot be written ({os.strerror(number)}): make room, then {GO_ON}", field="output_dir"
             ) from error
-        if _is_memory_error(error):
+        if is_memory_error(error):
             raise UsageError(
                 "Memory ran out, even for the smallest part of a batch: free some, or give a smaller model or, for a "
                 f"warm-up, smaller batches. If no flag changes, {GO_ON}"
@@ -119,7 +119,7 @@ def _disk_error(error: Exception) -> int | None:
     return number if number in DISK_ERRORS else None
 
 
-def _is_memory_error(error: Exception) -> bool:
+def is_memory_error(error: Exception) -> bool:
     """Recognises memory errors of Python, of NumPy, and of torch on any device."""
     if isinstance(error, MemoryError):
         return True

@@ -49,11 +49,6 @@ def free_bytes(device: torch.device) -> int:
     return free
 
 
-def is_out_of_memory(error: Exception) -> bool:
-    """Tells whether an error means too little memory; torch has no class for this on a CPU."""
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error)
-
-
 def peak_bytes(step: Callable[[], object], device: torch.device) -> int:
     """Measures the peak of live bytes that `step` allocates through torch."""
     if device.type == "cuda":

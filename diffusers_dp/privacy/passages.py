@@ -61,8 +61,7 @@ class Passage:
             return self._exact_answer(total, clip_norm, normaliser, position)
         if processes.is_first:
             std = sigma * self.mechanism.sensitivity(clip_norm)
-            source = self._source(total, std, position)
-            part = add_noise(total, std=std, normaliser=normaliser, generator=source)
+            part = self._covered(total, std, normaliser, position)
         else:
             part = {name: value / normaliser for name, value in total.items()}
         return processes.sum(part)
@@ -76,9 +75,9 @@ class Passage:
         step = clip_norm / STEPS / normaliser
         return {name: value * step for name, value in self._solved(processes.sum(total)).items()}
 
-    def _source(self, total: Gradients, std: float, position: int) -> PrivateGenerator:
-        """Of the noise of a step, in floating point."""
-        return self.generator
+    def _covered(self, total: Gradients, std: float, normaliser: float, position: int) -> Gradients:
+        """Sums in floating point with the noise of a step, divided."""
+        return add_noise(total, std=std, normaliser=normaliser, generator=self.generator)
 
     def _mixed(self, total: Gradients, clip_norm: float, position: int) -> Gradients:
         """Whole numbers that get noise in a step."""
@@ -106,9 +105,9 @@ class Turns(Passage):
         members = self._groups[position % len(self._groups)]
         return members[poisson_sample(len(members), self.mechanism.sampling_probability, self.generator)]
 
-    def _source(self, total: Gradients, std: float, position: int) -> PrivateGenerator:
-        shapes = [value.shape for value in total.values()]
-        return self._noise.step(position, self._coefficients, std, shapes, self.generator)
+    def _covered(self, total: Gradients, std: float, normaliser: float, position: int) -> Gradients:
+        drawn = self._noise.step(position, self._coefficients, std, list(total.values()), self.generator)
+        return {name: total[name].add_(noise).div_(normaliser) for name, noise in zip(total, drawn, strict=True)}
 
     def _mixed(self, total: Gradients, clip_norm: float, position: int) -> Gradients:
         scale = self.mechanism.noise_multiplier, clip_norm

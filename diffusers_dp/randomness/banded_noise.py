@@ -33,58 +33,35 @@ class BandedNoise:
         position: int,
         coefficients: Sequence[float],
         std: float,
-        shapes: Sequence[torch.Size],
+        tensors: Sequence[torch.Tensor],
         generator: PrivateGenerator,
-    ) -> PrivateGenerator:
-        """Returns the source of one step's noise; draw from it once for each shape, in this order.
+    ) -> list[torch.Tensor]:
+        """Draws one step's noise, of the shapes of these tensors, where they are.
 
         Args:
             position (`int`): Position of the step among all steps that the ledger reserved.
             coefficients (sequence of `float`): Coefficients c_0 to c_{b-1}.
             std (`float`): Standard deviation of z.
-            shapes (sequence of `torch.Size`): Shapes of the tensors that get noise.
+            tensors (sequence of `torch.Tensor`): What gets noise.
             generator (`PrivateGenerator`): Source of z.
         """
-        block = (tuple(coefficients), std, tuple(shapes))
+        c_0, *others = coefficients
+        block = (tuple(coefficients), std, tuple(tensor.shape for tensor in tensors))
         if block != self._block or position != self._next:
-            self._past = [deque(maxlen=len(coefficients) - 1) for _ in shapes]
+            self._past = [deque(maxlen=len(others)) for _ in tensors]
         # A step that fails leaves no block to continue.
         self._block, self._next = (), position + 1
-        return _Step(self, block, generator)
+        for tensor, past in zip(tensors, self._past, strict=True):
+            noise = generator.normal(tensor.shape, std, tensor.device).double()
+            for coefficient, earlier in zip(others, past):
+                noise -= coefficient * earlier
+            given = (noise / c_0).float()
+            past.appendleft(given)
+        self._block = block
+        return [past[0] for past in self._past]
 
     def __reduce__(self):
         raise TypeError("BandedNoise is never serialised: anybody who has past noise can subtract it.")
-
-
-class _Step(PrivateGenerator):
-    """Replaces the generator of z while one step gets its noise."""
-
-    def __init__(
-        self,
-        noise: BandedNoise,
-        block: tuple[tuple[float, ...], float, tuple[torch.Size, ...]],
-        generator: PrivateGenerator,
-    ) -> None:
-        self._noise, self._block, self._fresh = noise, block, generator
-        self._drawn = 0
-
-    def normal(
-        self, shape: torch.Size | tuple[int, ...], std: float, device: torch.device | str = "cpu"
-    ) -> torch.Tensor:
-        """Raises `ValueError` if the draws differ from the announced ones."""
-        (c_0, *others), announced, shapes = self._block
-        if std != announced or tuple(shape) != tuple(shapes[self._drawn]):
-            raise ValueError("Correlated noise is drawn once for each tensor of a step, in the order of the first.")
-        past = self._noise._past[self._drawn]
-        noise = self._fresh.normal(shape, std, device).double()
-        for coefficient, earlier in zip(others, past):
-            noise -= coefficient * earlier
-        given = (noise / c_0).float()
-        past.appendleft(given)
-        self._drawn += 1
-        if self._drawn == len(shapes):
-            self._noise._block = self._block
-        return given
 
 
 class BandedSums:

@@ -308,12 +308,8 @@ def _dp_sgd_rows(config: DPSGDConfig, step: LedgerRow) -> dict[str, LedgerRow]:
     return rows
 
 
-def dp_sgd_row(config: DPSGDConfig, plan: Plan, ledger: PrivacyLedger, *, anew: bool = False) -> LedgerRow:
+def dp_sgd_row(config: DPSGDConfig, plan: Plan, ledger: PrivacyLedger) -> LedgerRow:
     """One step of DP-SGD as the run's ledger has it from an earlier start, or else that of the plan.
-
-    Args:
-        anew (`bool`, defaults to `False`): Choose the noise for the budget of `ledger`, as an audit does, which has a
-            ledger of its own.
 
     Raises:
         IntegrityError: The earlier start had another clip norm, noise multiplicity or sampling.
@@ -325,9 +321,6 @@ def dp_sgd_row(config: DPSGDConfig, plan: Plan, ledger: PrivacyLedger, *, anew: 
     if earlier:
         ids = row.mechanism.facts.get("ids", "row")
         return resumed_step(config, plan.sampling, replace(earlier[-1], steps=1), ids)
-    if anew:
-        sigma = ledger.calibrate(row.mechanism, config.counted_steps)
-        row = replace(row, mechanism=row.mechanism.with_noise(sigma))
     return row
 
 

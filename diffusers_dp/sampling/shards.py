@@ -83,12 +83,12 @@ class Drawer:
             UsageError: A batch does not fit in memory.
             IntegrityError: The parts of a stranger's model do not fit each other.
         """
-        from ..distributed.memory import is_out_of_memory
+        from ..distributed.interruption import is_memory_error
 
         try:
             return draw(self.release.pipeline, self.drawing, indices, bar=self.bar)
         except (MemoryError, *WRONG) as error:
-            if is_out_of_memory(error):
+            if is_memory_error(error):
                 raise UsageError(
                     f"--batch_size {self.drawing.batch_size} takes more memory than there is; give a smaller one, the "
                     "same command goes on."

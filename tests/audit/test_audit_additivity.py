@@ -141,19 +141,11 @@ def noise_where_there_are_images(monkeypatch):
     monkeypatch.setattr(PrivateGenerator, "normal", normal)
 
 
-@pytest.mark.parametrize("rate", [0.5, 1.0])
-@pytest.mark.parametrize("kind", ["central_images", "frequency_features"])
-def test_honest_queries_add_up(kind, rate):
-    assert not query_failures(kind, rate)
-
-
 @pytest.mark.parametrize(
     ("kind", "plant", "caught_by"),
     [
         ("central_images", scaled_images, "additivity"),
-        ("frequency_features", scaled_images, "additivity"),
         ("central_images", clipped_by_the_longest, "additivity"),
-        ("central_images", noise_where_there_are_images, "noise beside the unit"),
         ("frequency_features", noise_where_there_are_images, "noise beside the unit"),
     ],
     ids=lambda value: getattr(value, "__name__", str(value)),

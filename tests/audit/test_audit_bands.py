@@ -8,11 +8,10 @@ import torch
 from diffusers_dp.audit import canary_runs as runs_module
 from diffusers_dp.audit.canaries import FaultyNoise
 from diffusers_dp.audit.canary_runs import stand_in_runs
-from diffusers_dp.audit.noise import cell_checks, cells_of
-from diffusers_dp.audit.probes import sensitivity_checks
+from diffusers_dp.audit.probes import noise_checks_at_the_door, sensitivity_checks
 from diffusers_dp.audit.report import Audit
 from diffusers_dp.audit.stand_ins import stand_in
-from diffusers_dp.audit.training_run import RunAudit
+from diffusers_dp.audit.training_run import audit_run
 from diffusers_dp.audit.turns import enough_steps, groups_of_rows, scored_turns, turns_of, whitened
 from diffusers_dp.data.images import public_facts
 from diffusers_dp.mechanisms import sampled
@@ -36,8 +35,8 @@ def small_audits(monkeypatch):
 
 
 def audit(step=STEP):
-    checks = sensitivity_checks(step, stand_in(), tight=True, thorough=False)
-    checks += cell_checks(step, stand_in(), cells_of(step.mechanism))
+    checks = sensitivity_checks(step, thorough=False)
+    checks += noise_checks_at_the_door(step, stand_in())
     return Audit("mechanism", {}, {"dp_sgd": stand_in_runs(step, DELTA, quick=True)}, checks, 0.0)
 
 
@@ -67,20 +66,13 @@ def test_an_honest_run_passes_below_its_claim(bands):
     honest, off, halved = found.outcomes["dp_sgd"]
     assert honest.gaussian_estimate < honest.claimed_epsilon and not honest.failures
     for broken in (off, halved):
-        assert {"noise: standard deviation", "scores: standard deviation without it"} <= set(broken.failures)
+        assert any("noise: standard deviation" in failure for failure in broken.failures)
+        assert "scores: standard deviation without it" in broken.failures
 
 
 def past_dropped(monkeypatch):
     step = BandedNoise.step
     monkeypatch.setattr(BandedNoise, "step", lambda self, *arguments: (self.__init__(), step(self, *arguments))[1])
-
-
-def shorter_columns(monkeypatch):
-    """Noise as if C were half as large: its columns are 2 long."""
-    step = BandedNoise.step
-    monkeypatch.setattr(
-        BandedNoise, "step", lambda self, at, c, *rest: step(self, at, [2 * value for value in c], *rest)
-    )
 
 
 def groups_that_overlap(monkeypatch):
@@ -111,10 +103,9 @@ def noise_repeated(monkeypatch):
 
 FAULTS = {
     "noise of the past dropped": (past_dropped, "noise: standard deviation"),
-    "columns of norm 2": (shorter_columns, "noise: standard deviation"),
     "groups that are not disjoint": (groups_that_overlap, "sampler: records out of their group's turn"),
     "one group": (everybody_at_every_turn, "sampler: records out of their group's turn"),
-    "z that is replayed": (noise_repeated, "noise: correlation of consecutive steps"),
+    "z that is replayed": (noise_repeated, "noise: correlation of answers"),
     "q in place of bq": (the_rate_of_all, "sampler: rate"),
 }
 
@@ -124,7 +115,7 @@ def test_what_breaks_the_proof_is_found(fault, monkeypatch):
     plant, caught_by = FAULTS[fault]
     plant(monkeypatch)
     honest, *_ = stand_in_runs(STEP, DELTA, quick=True)
-    assert caught_by in honest.failures, honest.failures
+    assert any(caught_by in failure for failure in honest.failures), honest.failures
 
 
 def test_a_training_with_bands_is_audited_in_its_own_loop():
@@ -134,5 +125,5 @@ def test_a_training_with_bands_is_audited_in_its_own_loop():
     )  # fmt: skip
     facts = public_facts(config.data)
     plan = plan_run(config, facts)
-    honest = RunAudit(build, "dpdm", config, facts, plan, 300, 24)()
+    honest = audit_run(lambda: build(config, facts, "cpu"), "dpdm", config, facts, plan, 300, 24)
     assert honest.verdict == "VALID", honest.reasons

@@ -10,7 +10,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 from diffusers_dp.accounting.ledger import PrivacyLedger
 from diffusers_dp.accounting.ledger_row import LedgerRow
@@ -18,19 +17,16 @@ from diffusers_dp.audit import canary_runs as runs_module
 from diffusers_dp.audit.canaries import FaultyNoise, read_tags, tag_images
 from diffusers_dp.audit.canary_runs import stand_in_runs
 from diffusers_dp.audit.checks import exact_check
-from diffusers_dp.audit.noise import cell_checks
-from diffusers_dp.audit.probes import sensitivity_checks
+from diffusers_dp.audit.probes import noise_checks_at_the_door, sensitivity_checks
 from diffusers_dp.audit.report import Audit
-from diffusers_dp.audit.stand_ins import AuditedModel, stand_in
+from diffusers_dp.audit.stand_ins import stand_in
 from diffusers_dp.audit.targets import QueryTarget, target_runs
 from diffusers_dp.gradients import step
 from diffusers_dp.mechanisms import sampled
 from diffusers_dp.privacy import passages, sensitive
 from diffusers_dp.privacy.records import PrivateRecords
-from diffusers_dp.privacy.sensitive import SensitiveImages
 from diffusers_dp.queries.central_images import MeanImages, ModeImages
 from diffusers_dp.queries.frequency import FrequencyFeatures, RandomFourierFeatures
-from diffusers_dp.randomness import private_generator as randomness
 from diffusers_dp.randomness.private_generator import PrivateGenerator
 from support.audits import DELTA, STEP, changed
 
@@ -46,8 +42,8 @@ def small_audits(monkeypatch):
 
 
 def checks_of(asked=STEP):
-    checks = sensitivity_checks(asked, stand_in(), tight=True, thorough=True)
-    return checks + cell_checks(asked, stand_in(), [asked.mechanism])
+    checks = sensitivity_checks(asked, thorough=True)
+    return checks + noise_checks_at_the_door(asked, stand_in())
 
 
 def runs_of(asked=STEP):
@@ -79,7 +75,7 @@ def test_honest_code_passes_and_broken_noise_is_noticed(changes):
     honest, off, halved = found.outcomes["dp_sgd"]
     assert not honest.failures and honest.formal_p_value > 1e-5
     for broken in (off, halved):
-        assert "noise: standard deviation" in broken.failures
+        assert any(STD in failure for failure in broken.failures)
         assert "scores: standard deviation without it" in broken.failures
 
 
@@ -156,10 +152,6 @@ def uniform_noise(monkeypatch):
         return torch.from_numpy(draws).float().view(tuple(shape))
 
     monkeypatch.setattr(PrivateGenerator, "normal", normal)
-
-
-def a_key_that_never_changes(monkeypatch):
-    monkeypatch.setattr(randomness.os, "urandom", lambda size: bytes(size))
 
 
 def no_noise_on_an_empty_sample(monkeypatch):
@@ -263,16 +255,6 @@ def dropped_records_shift_the_others(monkeypatch):
     monkeypatch.setattr(PrivateRecords, "_batches_of_images", fault)
 
 
-def a_parameter_without_a_gradient(monkeypatch):
-    original = SensitiveImages.noisy_gradient
-
-    def fault(self, *arguments, **options):
-        found = original(self, *arguments, **options)
-        return {name: value for name, value in found.items() if name != "1.bias"}
-
-    monkeypatch.setattr(SensitiveImages, "noisy_gradient", fault)
-
-
 def another_row_in_the_ledger(change):
     original = PrivacyLedger.take_step
     return lambda monkeypatch: monkeypatch.setattr(
@@ -281,50 +263,37 @@ def another_row_in_the_ledger(change):
     )  # fmt: skip
 
 
-STD, STEPS = "noise: standard deviation", "noise: correlation of consecutive steps"
+STD = "noise: standard deviation"
 LARGEST = "clipping: largest contribution to a step, in C"
 SMALLEST = "clipping: smallest contribution to a step, in C"
-WORST = "sensitivity of stand-in, in C"
+WORST = "sensitivity: largest over the settings, in C"
 CHECKED = ("sensitivity", "noise at the door")  # the others are of runs
-SEEDED = "noise at the door: correlation of answers"
 FAULTS = {
-    "noise off": (noise_of_another_size(lambda std: 0.0), STD),
-    "noise halved": (noise_of_another_size(lambda std: std / 2), STD),
     "noise 4 % too small": (noise_of_another_size(lambda std: 0.96 * std), STD),
-    "noise without C": (noise_of_another_size(lambda std: std * 1e3), STD),
     "noise per physical batch": (noise_per_physical_batch, STD),
-    "noise reused": (noise_reused_at_every_step, STEPS),
+    "noise reused": (noise_reused_at_every_step, "noise: correlation of answers"),
     "noise reused now and then": (noise_reused_now_and_then, "noise: largest correlation of any two steps"),
-    "one noise for all tensors": (same_noise_for_every_tensor, "noise: correlation of two tensors"),
+    "one noise for all tensors": (same_noise_for_every_tensor, "noise: correlation of silent ones and canaries"),
     "one noise for all coordinates": (
-        noise_of(lambda t, std, generator: generator.normal((), std)),
-        "noise: one step's sum over coordinates, standard deviation",
+        noise_of(lambda t, std, generator: generator.normal((), std)), "noise: correlation of neighbours",
     ),
     "uniform noise": (uniform_noise, "noise: normal shape (Kolmogorov-Smirnov)"),
     "noise from the public seed": (
         noise_of(lambda t, std, generator: torch.randn(t.shape) * std * getattr(generator, "noise_scale", 1.0)),
-        SEEDED,
+        "noise at the door: correlation of answers",
     ),
     "noise that the audit cannot turn off": (
         noise_of(lambda t, std, generator: torch.randn(t.shape) * std), "was not rejected",
     ),
-    "a key that never changes": (a_key_that_never_changes, SEEDED),
     "no noise on an empty sample": (no_noise_on_an_empty_sample, "noise at the door: standard deviation"),
-    "no gradient of biases": (
-        a_parameter_without_a_gradient, "noise at the door: standard deviation of 1.bias",
-    ),
     "no noise on biases": (no_noise_on_biases, "noise at the door: standard deviation of 1.bias"),
     "mean instead of sum": (mean_instead_of_sum, "sensitivity: least over the settings"),
     "divided by the sample's size": (divided_by_the_size_of_the_sample, STD),
     "tiled rows": (tiled_rows, WORST),
-    "clipping off": (factors(lambda norms, c: torch.ones_like(norms)), WORST),
     "clipped to 2 C": (factors(lambda norms, c: ORIGINAL_FACTORS(norms, 2 * c)), WORST),
-    "clipped by the squared norm": (factors(lambda norms, c: c / norms.clamp_min(c)), WORST),
     "no guard against NaN": (factors(lambda norms, c: c / norms.sqrt().clamp_min(c)), WORST),
     "clipped tensor by tensor": (clipped_tensor_by_tensor, WORST),
-    "q doubled": (sampler(lambda n, q, g: ORIGINAL_SAMPLE(n, min(1.0, 2 * q), g)), "sampler: rate"),
     "q a tenth too large": (sampler(lambda n, q, g: ORIGINAL_SAMPLE(n, min(1.0, 1.1 * q), g)), "sampler: rate"),
-    "everybody in every step": (sampler(lambda n, q, g: torch.arange(n)), "sampler: rate"),
     "shuffled epochs": (shuffled_epochs, "sampler: dispersion of records' counts"),
     "batches of one size": (
         sampler(lambda n, q, g: torch.randperm(n)[: round(n * q)].sort().values), "sampler: dispersion of batch sizes",
@@ -338,9 +307,6 @@ FAULTS = {
     "ledger: more noise than there is": (
         another_row_in_the_ledger(lambda asked: asked.with_noise(2 * asked.noise_multiplier)),
         "ledger: facts that differ",
-    ),
-    "ledger: a smaller sample": (
-        another_row_in_the_ledger(lambda asked: asked.at(rate=asked.rate / 2)), "ledger: facts that differ",
     ),
 }  # fmt: skip
 
@@ -376,28 +342,11 @@ def test_a_broken_run_is_rejected_by_its_noise_or_not_at_all():
     assert Audit("mechanism", {}, {}, [], 0.0).verdict == "INCONCLUSIVE"
 
 
-def test_a_model_that_mixes_records_is_noticed():
-    """Its rows are centred by the batch: one record moves the gradients of the others."""
-
-    class Mixing(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.linear = nn.Linear(64, 1)
-
-        def forward(self, x):
-            x = self.linear(x.flatten(1))
-            return (x - x.mean()) ** 2
-
-    model = AuditedModel(Mixing(), lambda model, rows, *_: 1e4 * model(rows).squeeze(1), (1, 8, 8), None)
-    assert not sensitivity_checks(STEP, model, tight=False, thorough=False)[0].passed
-    assert sensitivity_checks(STEP, stand_in(), tight=False, thorough=False)[0].passed
-
-
 @pytest.mark.parametrize("per_unit", [1, 2, 5])
 def test_units_of_several_images_are_probed_as_units(per_unit, monkeypatch):
     """Clipped image by image, a unit would move the sum by the number of its images."""
     asked = changed(mechanism=STEP.mechanism.at(max_images_per_unit=per_unit))
-    assert all(check.passed for check in sensitivity_checks(asked, stand_in(), tight=True, thorough=True))
+    assert all(check.passed for check in sensitivity_checks(asked, thorough=True))
     original = PrivateRecords._batches_of_units
 
     def fault(self, *arguments):
@@ -405,7 +354,7 @@ def test_units_of_several_images_are_probed_as_units(per_unit, monkeypatch):
             yield images, labels, counted, torch.arange(len(images))
 
     monkeypatch.setattr(PrivateRecords, "_batches_of_units", fault)
-    found = sensitivity_checks(asked, stand_in(), tight=True, thorough=True)[0]
+    found = sensitivity_checks(asked, thorough=True)[0]
     assert found.passed == (per_unit == 1)
 
 
@@ -479,15 +428,11 @@ def in_every_class(monkeypatch):
 @pytest.mark.parametrize(
     ("kind", "plant", "caught_by"),
     [
-        ("central", query_noise_halved, "standard deviation of the noise"),
-        ("frequency", query_noise_halved, "standard deviation of the noise"),
-        ("central", one_noise_for_all_classes, "correlation of neighbours along axis 0"),
+        ("central", query_noise_halved, "standard deviation of classes and values"),
         ("frequency", one_noise_for_all_classes, "correlation of neighbours along axis 0"),
         ("central", unclipped, "what one unit moves"),
-        ("central", in_every_class, "contribution to other classes"),
         ("mode", in_every_class, "contribution to other classes"),
-        ("frequency", in_every_class, "contribution to other classes"),
-        ("central", sampler(lambda n, q, g: torch.arange(n)), "mean with the unit"),
+        ("central", sampler(lambda n, q, g: torch.arange(n)), "mean with the record"),
     ],
     ids=lambda value: getattr(value, "__name__", str(value)),
 )

@@ -3,6 +3,7 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -10,9 +11,8 @@ import torch
 from diffusers_dp import cli, verify
 from diffusers_dp.audit import training_run
 from diffusers_dp.audit.canaries import WatchedImages
-from diffusers_dp.audit.training_run import RunAudit, load_own
+from diffusers_dp.audit.training_run import audit_run
 from diffusers_dp.data.images import public_facts
-from diffusers_dp.files.canonical import canonical_json
 from diffusers_dp.gradients import step
 from diffusers_dp.methods.config import load_config
 from diffusers_dp.methods.registry import METHODS
@@ -33,14 +33,16 @@ FLAGS = (
 @pytest.fixture(autouse=True)
 def few_probes(monkeypatch):
     """They have tests of their own."""
-    monkeypatch.setattr(RunAudit, "_probes", lambda self: [])
+    monkeypatch.setattr(training_run, "probes_of_steps", lambda *_, **__: [])
     monkeypatch.setattr(training_run, "FEWEST_STEPS", 2)
 
 
 def audit(build=build_model, flags=(), canaries=600, steps=4):
     config = load_config([*FLAGS, *flags])
     facts = public_facts(config.data)
-    return RunAudit(build, "train_feta_pro.py", config, facts, plan_run(config, facts), canaries, steps)()
+    return audit_run(
+        partial(build, config, facts, "cpu"), "x.py", config, facts, plan_run(config, facts), canaries, steps
+    )
 
 
 def test_an_honest_script_is_valid(monkeypatch):
@@ -52,7 +54,7 @@ def test_an_honest_script_is_valid(monkeypatch):
     honest, off, halved = found.outcomes["dp_sgd"]
     assert honest.claimed_epsilon == pytest.approx(2, abs=1e-3)
     assert max(honest.formal_bound, honest.gaussian_estimate) < 2 < off.gaussian_estimate
-    assert "noise: standard deviation" in halved.failures
+    assert any("noise: standard deviation" in failure for failure in halved.failures)
     assert (found.settings["steps"], found.settings["steps_of_a_broken_run"]) == (4, 2)
     assert found.settings["noise_multiplier"] > 1  # the honest run's, though the broken ones ask for less
     json.dumps(found.as_json(), allow_nan=False)
@@ -81,13 +83,13 @@ def shuffled(monkeypatch):
 
 def asks_for_less_noise(monkeypatch):
     """What the loop asks for is not what was calibrated."""
-    original = training_run.dp_sgd_row
+    original = training_run.run_dp_sgd
 
-    def fault(*arguments, **options):
-        row = original(*arguments, **options)
-        return replace(row, mechanism=row.mechanism.with_noise(row.noise_multiplier / 2))
+    def fault(door, trained, row, *rest, **options):
+        less = replace(row, mechanism=row.mechanism.with_noise(row.noise_multiplier / 2))
+        return original(door, trained, less, *rest, **options)
 
-    monkeypatch.setattr(training_run, "dp_sgd_row", fault)
+    monkeypatch.setattr(training_run, "run_dp_sgd", fault)
 
 
 def divides_by_another_number(monkeypatch):
@@ -131,29 +133,6 @@ def test_too_few_steps_are_never_valid(monkeypatch):
     assert "too few steps to see reuse of noise and shuffling" in found.reasons
 
 
-OWN = """
-from torch import nn
-
-from diffusers_dp.runs.dp_sgd import Trained
-
-
-def loss(model, images, labels, generator):
-    return (model(images.flatten(1)) - 1).square().mean(1)
-
-
-def build(config, facts, device):
-    network = nn.Linear(64, 4).to(device)
-    return Trained(network, network, loss)
-"""
-
-
-def test_a_model_of_ones_own_is_audited(tmp_path, monkeypatch):
-    """A network and a loss that the library has never seen, in the loop of every training."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "own_model.py").write_text(OWN)
-    assert audit(load_own("own_model:build")).verdict == "VALID"
-
-
 # The command.
 
 
@@ -186,7 +165,7 @@ def trained(folder, *flags):
     ],
 )
 def test_an_audit_of_another_run_is_not_attached(tier, flags, named, tmp_path, monkeypatch, capsys):
-    for audit_of in ("mechanism_audit.audit_mechanism", "training_run.RunAudit.__call__"):
+    for audit_of in ("mechanism_audit.audit_mechanism", "training_run.audit_run"):
         monkeypatch.setattr(f"diffusers_dp.audit.{audit_of}", lambda *_, **__: pytest.fail("too late"))
     release = trained(tmp_path / "run")
     attach = [tier, *FLAGS, *flags, "--output_dir", tmp_path, "--attach", release]
@@ -228,23 +207,3 @@ def test_the_audit_field_lies_outside_the_hashes(tmp_path):
     assert problems == [] and receipt["audit"]["verdict"] == "INCONCLUSIVE"
     assert {path.name for path in release.iterdir()} >= {"privacy_receipt.json"}
     assert not list(release.glob(".*"))
-
-
-@pytest.mark.parametrize("change", [{"delta": 1e-3}, {"audited": 1}, {"method": {}}])
-def test_all_else_is_hashed_with_or_without_an_audit(tmp_path, change):
-    release = make_release(tmp_path)
-    for add in (dict, lambda: {"audit": SUMMARY}):
-        path = release / "privacy_receipt.json"
-        honest = path.read_text()
-        path.write_text(canonical_json({**json.loads(honest), **add(), **change}))
-        assert any("its hash differs" in problem for problem in verify.verify(release)[1])
-        path.write_text(honest)
-
-
-def test_a_receipt_must_be_written_as_the_library_writes_it(tmp_path):
-    """A doubled key would be read by one program and not by another."""
-    release = make_release(tmp_path)
-    path = release / "privacy_receipt.json"
-    path.write_text(path.read_text().replace('{\n  "accountant"', '{\n  "delta": 1e-99,\n  "accountant"', 1))
-    with pytest.raises(verify.Damaged, match="privacy_receipt.json is damaged"):
-        verify.verify(release)

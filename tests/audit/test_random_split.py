@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from diffusers_dp.audit.bounds import gaussian_epsilon
-from diffusers_dp.audit.random_split import fair_coins, lower_bound, stated_share
+from diffusers_dp.audit.random_split import fair_coins, lower_bound, stated_coin
 from diffusers_dp.errors import UsageError
 
 
@@ -25,7 +25,7 @@ def test_a_chosen_image_was_used_with_probability_a_half(share):
 @pytest.mark.parametrize(("members", "others", "share"), [(1000, 1000, 0.1), (2000, 100, 0.5), (1000, 0, 0.2)])
 def test_numbers_that_no_such_coin_gives_are_refused(members, others, share):
     """As where one of the data sets is a part of what there was."""
-    with pytest.raises(UsageError, match="--holdout have"):
+    with pytest.raises(UsageError, match="does not give"):
         fair_coins(members, others, share, 1000)
 
 
@@ -55,14 +55,12 @@ def test_scores_that_tell_nothing_show_nothing():
         assert lower_bound(scores[:250], scores[250:], 1e-5).epsilon == 0
 
 
-def test_the_share_is_the_receipt_s_or_a_given_one():
+def test_the_coin_is_the_receipt_s():
     held_out = {"images": 500, "ids": "path", "column": None}
     receipt = {"unit_of_privacy": "image", "public_facts": {"num_images": 4500, "held_out": held_out}}
-    assert stated_share(receipt, None) == 0.1 and stated_share(receipt, 0.3) == 0.3 == stated_share(None, 0.3)
-    for given in (0.0, 1.0, -1.0, float("nan")):
-        with pytest.raises(UsageError, match="--holdout_share is"):
-            stated_share(None, given)
-    with pytest.raises(UsageError, match="needs the probability"):
-        stated_share({**receipt, "public_facts": {"num_images": 4500}}, None)
+    assert stated_coin(receipt) == {**held_out, "of": 5000}
+    for without in (None, {**receipt, "public_facts": {"num_images": 4500}}):
+        with pytest.raises(UsageError, match="--holdout is missing"):
+            stated_coin(without)
     with pytest.raises(UsageError, match="one patient"):
-        stated_share({**receipt, "unit_of_privacy": "patient"}, 0.1)
+        stated_coin({**receipt, "unit_of_privacy": "patient"})

@@ -17,7 +17,6 @@ import torch
 from torch import distributed
 
 from diffusers_dp.accounting.ledger import PrivacyLedger
-from diffusers_dp.audit.noise import noise_p_values
 from diffusers_dp.audit.turns import groups_of_rows
 from diffusers_dp.distributed.interruption import STOPPED, stoppable
 from diffusers_dp.distributed.launcher import tell
@@ -31,7 +30,7 @@ from support import forked
 from support.bands import matrix
 from support.flags import TINY_RUN
 from support.latents import stable_diffusion
-from support.noise_queries import NOISE_CELLS
+from support.noise_queries import NOISE_CELLS, p_values
 from support.places import ROOT, TESTS
 from support.processes import SEVERAL, launch
 from support.processes_worker import (
@@ -121,7 +120,7 @@ def test_noise_of_every_way_to_ask(found, count, cell):
     """Every parameter of a UNet, every class and repeat: one noise of the declared size, all of it white, in all
     processes the same."""
     answers, std = found[count][0]["every way"][cell]
-    assert all(p > 1e-10 for p in noise_p_values(answers, std).values())
+    assert all(p > 1e-10 for p in p_values(answers, std).values())
     values = torch.cat([part.flatten() for answer in answers for part in answer.values()]).double() / std
     assert values.std().item() == pytest.approx(1.0, abs=6.5 / (2 * len(values)) ** 0.5)
     for each in found[count][1:]:

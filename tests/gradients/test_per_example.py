@@ -96,13 +96,6 @@ def test_non_contiguous_inputs(layout):
     check(model, lambda at: squares(model(rows[at])), 2, 3)
 
 
-def test_channels_last_model():
-    """The layout spreads through a model whose weights are channels-last too."""
-    model = SmallNet().to(memory_format=torch.channels_last)
-    rows = torch.randn(4, 3, 8, 8).contiguous(memory_format=torch.channels_last)
-    check(model, lambda at: squares(model(rows[at])), 4, 1)
-
-
 class Shared(nn.Module):
     """One layer used twice, one parameter in two layers, and an embedding that ties with a linear layer."""
 
@@ -356,36 +349,6 @@ def test_a_non_finite_image_does_not_touch_the_others(bad, group_size, small):
         assert torch.allclose(total, clean.weighted_sum(weights)[name], rtol=1e-4, atol=1e-5), name
 
 
-def test_one_gradient_per_image_and_none_per_draw():
-    """Noise multiplicity multiplies activations, not gradients: no tensor of B*K times a weight is ever made."""
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    images, group_size, features = 2, 8, 64
-    model = nn.Sequential(nn.Conv2d(features, features, 3, padding=1), nn.Flatten(), nn.Linear(features * 4, features))
-    weight = model[0].weight.numel()
-    largest = 0
-
-    class Watch(TorchDispatchMode):
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-            nonlocal largest
-            output = func(*args, **(kwargs or {}))
-            for tensor in output if isinstance(output, (tuple, list)) else [output]:
-                if isinstance(tensor, torch.Tensor):
-                    largest = max(largest, tensor.numel())
-            return output
-
-    rows = torch.randn(images * group_size, features, 2, 2)
-    with Watch():
-        gradients = collect(model, lambda at: squares(model(rows[at])), len(rows), group_size)
-    assert all(len(gradient) == images for gradient in gradients.per_example.values())
-    assert largest <= images * weight
-
-
-def tile(tensor, repeats, dim=0):
-    """The wrong layout: draw-major."""
-    return tensor.repeat(repeats, *[1] * (tensor.ndim - 1))
-
-
 def movement(scale, group_size):
     """How far the clipped sum moves when the loudest of four images is left out."""
     model = SmallNet()
@@ -428,12 +391,6 @@ def test_norms_are_of_small_and_large_parameters_together():
         gradients = torch.autograd.grad(model(row).square().sum(), list(model.parameters()))
         squared.append(sum(gradient.square().sum() for gradient in gradients))
     torch.testing.assert_close(g.squared_norms(), torch.stack(squared))
-
-
-def test_draw_major_rows_break_the_bound(monkeypatch):
-    """The same measure catches the classic mistake, `repeat` for `repeat_interleave`."""
-    monkeypatch.setattr(torch.Tensor, "repeat_interleave", tile)
-    assert movement(1e6, 4) > 1.5
 
 
 def test_an_input_that_is_changed_in_place_is_refused():

@@ -14,7 +14,7 @@ from torch import nn
 from diffusers_dp.audit.preflight import preflight
 from diffusers_dp.data.images import PublicFacts
 from diffusers_dp.errors import UsageError
-from diffusers_dp.gradients import largest_physical_batch, per_example_gradients, rules
+from diffusers_dp.gradients import largest_physical_batch, rules
 from diffusers_dp.gradients.supported import UnsupportedModel
 from diffusers_dp.methods.config import load_config
 from diffusers_dp.privacy.sensitive import SensitiveImages
@@ -207,15 +207,3 @@ def test_a_layer_that_is_called_otherwise_is_refused_in_a_sentence(call, words):
 
     with pytest.raises(UnsupportedModel, match=words):
         gradient(make_door(), Otherwise())
-
-
-@pytest.mark.parametrize("noise_multiplicity", [1, 3])
-def test_rows_may_be_declared(noise_multiplicity):
-    """`num_rows`: another number in the first layer is refused, where a later one would have to differ else."""
-    model, rows = nn.Sequential(nn.Linear(4, 1)), torch.randn(2 * noise_multiplicity, 4)
-    with per_example_gradients(model, noise_multiplicity, num_rows=len(rows)) as gradients:
-        model(rows).sum().backward()
-    assert gradients.squared_norms().shape == (2,)
-    with pytest.raises(UnsupportedModel, match="was given another number of rows"):
-        with per_example_gradients(model, noise_multiplicity, num_rows=4 * noise_multiplicity):
-            model(rows[:2]).sum().backward()

@@ -15,7 +15,6 @@ from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 from scipy.stats import binom, norm, wishart
 
-from diffusers_dp.audit.bounds import gaussian_delta
 from diffusers_dp.methods.registry import METHODS
 
 
@@ -29,6 +28,11 @@ def _bisect(below: Callable[[float], bool], high: float) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if below(middle) else (low, middle)
     return high
+
+
+def gaussian_delta(epsilon: float, mu: float) -> float:
+    """Delta of a mu-GDP mechanism (Dong, Roth & Su 2022, Corollary 2.13)."""
+    return float(norm.cdf(-epsilon / mu + mu / 2) - math.exp(epsilon + norm.logcdf(-epsilon / mu - mu / 2)))
 
 
 def _affordable(epsilon: float, multipliers: Sequence[float]) -> int:

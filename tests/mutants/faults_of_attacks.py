@@ -101,7 +101,7 @@ INTRUDERS = (
     Fault(
         "intruder test: other held-out images bound epsilon",
         "diffusers_dp/audit/release.py",
-        "bound = None if share is None else lower_bound(*scores, delta)",
+        "bound = None if coin is None else lower_bound(*scores, delta)",
         "bound = lower_bound(*scores, delta)",
         ("audit/test_audit_release.py::test_an_untrained_model_tells_nothing",),
     ),

@@ -10,22 +10,22 @@ BANDS = (
     Fault(
         "bands: noise of the past dropped",
         BANDED_NOISE,
-        "            noise -= coefficient * earlier\n",
-        "            noise -= 0 * coefficient * earlier\n",
+        "                noise -= coefficient * earlier\n",
+        "                noise -= 0 * coefficient * earlier\n",
         ("randomness/test_banded_noise.py::test_the_noise_is_that_of_the_matrix",),
     ),
     Fault(
         "bands: noise of the past dropped, as the audit sees it",
         BANDED_NOISE,
-        "        for coefficient, earlier in zip(others, past):\n",
-        "        for coefficient, earlier in ():\n",
+        "            for coefficient, earlier in zip(others, past):\n",
+        "            for coefficient, earlier in ():\n",
         ("audit/test_audit_bands.py::test_an_honest_run_passes_below_its_claim",),
     ),
     Fault(
         "bands: noise as if the columns had norm 2",
         BANDED_NOISE,
-        "        given = (noise / c_0).float()\n",
-        "        given = (noise / c_0 / 2).float()\n",
+        "            given = (noise / c_0).float()\n",
+        "            given = (noise / c_0 / 2).float()\n",
         ("randomness/test_banded_noise.py::test_the_noise_is_that_of_the_matrix",),
     ),
     Fault(
@@ -52,9 +52,9 @@ BANDS = (
     Fault(
         "bands: a resumed block replays its fresh noise",
         BANDED_NOISE,
-        "        noise = self._fresh.normal(shape, std, device).double()\n",
-        "        key = self._noise._next.to_bytes(8, 'big') + self._drawn.to_bytes(8, 'big')\n"
-        "        noise = PrivateGenerator(key).normal(shape, std, device).double()\n",
+        "            noise = generator.normal(tensor.shape, std, tensor.device).double()\n",
+        "            key = self._next.to_bytes(8, 'big') + len(tensor).to_bytes(8, 'big')\n"
+        "            noise = PrivateGenerator(key).normal(tensor.shape, std, tensor.device).double()\n",
         ("privacy/test_bands.py::test_noise_of_a_resumed_run_is_fresh",),
     ),
     Fault(

@@ -62,7 +62,7 @@ LATENT_FAULTS = (
     Fault(
         "memory that runs out makes blanks",
         MAPPED,
-        "    if is_out_of_memory(error) or should_reduce_batch_size(error):\n",
+        "    if is_memory_error(error):\n",
         "    if False:\n",
         (f"{TESTS}what_is_no_record_s_fault_stops_the_run",),
     ),

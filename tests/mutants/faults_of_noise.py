@@ -191,9 +191,9 @@ CELLS = (
     ),
     Fault(
         "the audit looks at images where a run has units",
-        "diffusers_dp/audit/noise.py",
-        "units=None if cell.max_images_per_unit is None else numbers",
-        "units=None",
+        "diffusers_dp/audit/probes.py",
+        "units = None if run.max_images_per_unit is None else numbers",
+        "units = None",
         ("audit/test_preflight.py::test_noise_that_is_halved_where_units_are_used_stops_the_run",),
     ),
 )

@@ -15,7 +15,6 @@ from diffusers_dp.errors import UsageError
 from diffusers_dp.mechanisms import sampled
 from diffusers_dp.privacy.sensitive import SensitiveImages
 from diffusers_dp.randomness.keyed_hash import digests_of, group_of
-from diffusers_dp.randomness.private_generator import PrivateGenerator
 from support.bands import bands_of, matrix, numbered, one_hot_loss, one_weight_each, taken
 from support.doors import Noiseless, put
 from support.ledgers import row
@@ -75,17 +74,6 @@ def test_a_group_is_sampled_at_the_rate_times_the_bands():
     assert who.sum(1).mean() == pytest.approx(0.1 * COUNT, abs=5 * (COUNT / 4 * 0.24 / 400) ** 0.5)
     counts = who.sum(0)  # of 100 turns, independently
     assert np.square(counts - 40).mean() / 24 == pytest.approx(1, abs=5 * (2 / COUNT) ** 0.5)
-
-
-def test_a_missing_image_keeps_its_place():
-    """Whether one is broken or the last ones are not there, the others stay in their groups."""
-    readable = np.ones(COUNT - 5, dtype=bool)
-    readable[[0, 7]] = False
-    door = make_door(numbered(COUNT - 5), readable)
-    who = taken(door, make_ledger(), 4, count=COUNT, mechanism=WHOLE, generator=Noiseless())
-    there = np.append(readable, np.zeros(5, dtype=bool))
-    for step in range(4):
-        assert np.array_equal(np.flatnonzero(who[step]), np.flatnonzero((GROUPS == step) & there))
 
 
 def test_units_take_turns_as_a_whole():
@@ -164,14 +152,6 @@ def test_noise_of_a_resumed_run_is_fresh():
     assert abs(np.corrcoef(first[0], second[0])[0, 1]) < 6 / first.shape[1] ** 0.5
 
 
-def test_two_doors_to_one_ledger_share_no_noise():
-    """Whoever asks in between, a step that does not follow begins a new block."""
-    ledger, doors = make_ledger(), [blank_door(), blank_door()]
-    answers = np.concatenate([noise_of(door, ledger, 1, reserve_steps=8) for _ in range(4) for door in doors])
-    white = BANDS.coefficients[0] * answers / (3.0 * 0.5 / 4.0)
-    assert white.std(1) == pytest.approx(np.ones(8), rel=0.03)
-
-
 def test_what_has_no_proof_is_refused():
     with pytest.raises(UsageError, match="must lie in"):
         bands_of(4, rate=0.26)
@@ -183,17 +163,6 @@ def test_the_door_with_past_noise_is_never_serialised():
     for part in (door, door._passage, door._passage._noise, door._passage._sums):
         with pytest.raises(TypeError, match="never serialised"):
             part.__reduce__()
-
-
-def test_without_bands_nothing_is_drawn_otherwise():
-    """The same draws, answers and row as ever."""
-    key = bytes(16)
-    plain = noise_of(blank_door(), make_ledger(), 2, mechanism=sampled(0.1, 3.0), generator=PrivateGenerator(key))
-    generator = PrivateGenerator(key)
-    for found in plain:
-        generator.uniform(COUNT)
-        drawn = generator.normal(torch.Size([1250, 16]), 1.5)
-        assert np.allclose(found, drawn.flatten().double().numpy() / 4.0, atol=1e-6)
 
 
 def test_a_query_has_no_turns():

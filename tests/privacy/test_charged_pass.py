@@ -7,7 +7,7 @@ import torch
 
 from diffusers_dp.accounting.ledger import PrivacyLedger
 from diffusers_dp.distributed.processes import Processes
-from diffusers_dp.errors import ProcessLost, UsageError
+from diffusers_dp.errors import ProcessLost
 from diffusers_dp.mechanisms import sampled
 from diffusers_dp.privacy.records import PrivateRecords
 from diffusers_dp.randomness.private_generator import PrivateGenerator
@@ -80,23 +80,6 @@ def test_an_error_within_the_pass_is_charged_and_nothing_is_drawn(error, number,
         door.noisy_sum(pixels, **QUERY, repeats=3)
     assert [(row["steps_reserved"], row["state"]) for row in door.ledger.rows] == [(3, "reserved")]
     assert "noise" not in order
-
-
-def test_features_that_keep_images_are_charged(order):
-    """They are found after the pass."""
-    door = make_door()
-
-    class Keeps:
-        last = None
-
-        def __call__(self, x, labels):
-            if (x.mean((1, 2, 3)) > 0).all() and x.shape[0] == 12:
-                self.last = x
-            return pixels(x)
-
-    with pytest.raises(UsageError, match="keep"):
-        door.noisy_sum(Keeps(), **QUERY)
-    assert [row["state"] for row in door.ledger.rows] == ["reserved"] and "noise" not in order
 
 
 class Another(Processes):

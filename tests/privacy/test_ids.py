@@ -96,16 +96,6 @@ def test_a_unit_that_is_missing_moves_no_other_unit(tmp_path, lost):
     assert lost == "of another patient" or not less[..., :2].any()
 
 
-def test_rows_in_another_order_keep_their_turns(tmp_path):
-    order = np.random.default_rng(0).permutation(COUNT)
-    keys = [f"key {i}" for i in range(COUNT)]
-    whole = turns(*read(tmp_path / "a", table(tmp_path / "a", key=keys), key_column="key"))
-    moved = table(tmp_path / "b", [contents()[i] for i in order[3:]], key=[keys[i] for i in order[3:]])
-    less = turns(*read(tmp_path / "b", moved, key_column="key"))
-    there = np.sort(order[3:])
-    assert np.array_equal(whole[:, there], less[:, there]) and not less[:, order[:3]].any()
-
-
 @pytest.mark.parametrize("kind", ["class folders", "image folder"])
 def test_a_file_that_is_missing_moves_no_other(tmp_path, kind):
     """Ids of files are their paths below the data folder, wherever that is."""
@@ -185,13 +175,6 @@ def test_two_records_of_one_key_are_refused(tmp_path):
     assert arrays.readable.sum() == COUNT - 2
 
 
-def test_keys_that_are_no_text_are_refused(tmp_path):
-    features = datasets.Features({"image": datasets.Image(), "key": datasets.Value("bool")})
-    name = save_parquet(tmp_path, {"image": image_bytes(*contents()), "key": [True] * COUNT}, features)
-    with pytest.raises(UsageError, match="--key_column 'key' holds neither integers nor text"):
-        read(tmp_path, name, key_column="key")
-
-
 def held_out(facts, arrays):
     """Numbers of the images that are not among those to train on."""
     values = arrays.images[arrays.readable][:, 0, 0, 0].astype(int)
@@ -224,17 +207,6 @@ def test_more_images_than_expected_are_no_refusal(tmp_path):
     assert min(sizes) < 30 < max(sizes)
 
 
-def test_more_units_than_expected_are_no_refusal(tmp_path):
-    flags = {"unit_column": "patient", "num_train_units": 15, "num_train_images": 30, "validation_size": 10}
-    numbers = set()
-    for start in range(8):
-        folder = tmp_path / str(start)
-        facts, arrays = read(folder, table(folder, patient=[f"set {start} {i // 2}" for i in range(COUNT)]), **flags)
-        doors(facts, arrays)
-        numbers.add(len(np.unique(arrays.units)))
-    assert max(numbers) > 15
-
-
 def image_folder(folder, names, metadata=None):
     for name, content in zip(names, contents()):
         path = folder / name
@@ -259,20 +231,6 @@ def test_a_file_beside_the_images_decides_about_none(tmp_path):
     for number in range(2 * COUNT):
         (folder / f"{number:02}.json").write_text("{}")
     assert len(read(tmp_path / "c", folder)[1].images) == COUNT
-
-
-def test_a_split_is_a_folder(tmp_path):
-    names = [f"{'test' if i < 5 else 'train'}/{i:02}.png" for i in range(COUNT)]
-    _, arrays = read(tmp_path / "c", image_folder(tmp_path / "images", names))
-    assert len(arrays.images) == COUNT - 5
-
-
-def test_one_file_that_metadata_names_twice_is_refused(tmp_path):
-    """Each of the two rows would add up to the clip norm."""
-    names = [f"{i:02}.png" for i in range(COUNT)]
-    folder = image_folder(tmp_path / "images", names, {"file_name": [*names[:-1], "./00.png"]})
-    with pytest.raises(UsageError, match="names one file in two lines"):
-        read(tmp_path / "c", folder)
 
 
 def test_ids_of_metadata_with_types(tmp_path):

@@ -12,11 +12,6 @@ from torch import nn
 from diffusers_dp.errors import UsageError
 from diffusers_dp.mechanisms import sampled
 from diffusers_dp.models.ddpm import DDPMDenoiser, DDPMLoss
-from diffusers_dp.queries.frequency import RandomFourierFeatures
-from diffusers_dp.queries.hermite import HermiteFeatures
-from diffusers_dp.queries.scattering import ScatteringFeatures
-from diffusers_dp.queries.tangent import TangentFeatures
-from diffusers_dp.queries.votes import NearestCandidates, PooledPixels
 from support.doors import SHAPE, gradient, make_door, make_ledger, put
 from support.models import unet_config
 
@@ -294,26 +289,6 @@ def test_features_that_keep_something_are_refused():
     with pytest.raises(UsageError, match="keeps something"):
         ask(make_door(kinds=255), Features(late=True), ledger)
     assert ledger.rows[0]["steps_executed"] == 0
-
-
-@pytest.mark.parametrize(
-    "features",
-    [
-        *(
-            functools.partial(lambda phi, images, labels: phi(images), phi)
-            for phi in (
-                RandomFourierFeatures(SHAPE, 20, 3.0, 0), HermiteFeatures(SHAPE, 3, 2, 0.5, 0),
-                ScatteringFeatures(SHAPE, 40, 2, 4, 3.0, 3.0, 0), TangentFeatures(SHAPE, 10, 0),
-            )
-        ),
-        NearestCandidates(PooledPixels(2), torch.rand(3, 20, 16)),
-    ],
-    ids=["frequency", "hermite", "scattering", "tangent", "votes"],
-)  # fmt: skip
-def test_the_library_s_features_pass(features):
-    ledger = make_ledger()
-    ask(make_door(), features, ledger)
-    assert len(ledger.rows) == 1
 
 
 class Encoder:

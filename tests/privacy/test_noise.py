@@ -10,7 +10,6 @@ import torch
 from scipy import stats
 from torch import nn
 
-from diffusers_dp.accounting.ledger import PrivacyLedger
 from diffusers_dp.gradients import step as dp_sgd_step
 from diffusers_dp.mechanisms import sampled
 from diffusers_dp.models.denoiser import EDMDenoiser, EDMLoss
@@ -79,18 +78,6 @@ def test_an_answer_draws_one_sample_and_one_noise_each_time_it_is_asked():
     generator = Counting()
     ask(make_door(), repeats=4, mechanism=sampled(0.5, 3.0, by_label=True), generator=generator)
     assert generator.normals == [((3, 64), 1.5)] * 4 and generator.uniforms == [NUM_IMAGES] * 4
-
-
-def test_the_ledger_says_what_a_step_did():
-    """Mechanism, rate and noise multiplier, as they were asked for."""
-    ledger = PrivacyLedger(None, target_epsilon=1e9, target_delta=1e-5, num_images=NUM_IMAGES)
-    gradient(make_door(), two_layers(), ledger=ledger)
-    gradient(make_door(), two_layers(), ledger=ledger, mechanism=sampled(0.5, 2.0))
-    keys = ("mechanism", "noise_multiplier", "sampling_probability", "steps_reserved")
-    assert [tuple(row[key] for key in keys) for row in ledger.rows] == [
-        ("gaussian", 2.0, 1.0, 1),
-        ("poisson_gaussian", 2.0, 0.5, 1),
-    ]
 
 
 def test_noise_of_the_door_is_white():

@@ -141,13 +141,6 @@ def test_features_see_the_label_of_their_own_image():
 
 
 @pytest.mark.usefixtures("watching")
-def test_images_without_labels_have_none():
-    seen = []
-    ask(make_door(class_names=None, labels=None), lambda x, y: seen.append(y) or pixels(x))
-    assert seen and all(labels is None for labels in seen)
-
-
-@pytest.mark.usefixtures("watching")
 def test_fewer_images_are_looked_at_together_where_features_are_many(monkeypatch):
     """The answer stays the same."""
     seen, wide = [], lambda x, y: seen.append(len(x)) or pixels(x).repeat(1, 10)

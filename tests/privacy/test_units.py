@@ -267,21 +267,6 @@ def test_a_record_without_an_id_changes_no_choice_among_images_of_other_units(mo
             assert all((a - b).norm() <= 1 + 1e-5 for a, b in zip(moved, without, strict=True))
 
 
-def test_a_unit_less_moves_the_others_sum_by_nothing():
-    """Features that rounding moves where the batch has another shape: the difference is the unit's own."""
-    weights = torch.randn(16, 301, generator=torch.Generator().manual_seed(0))
-
-    def features(x, labels):
-        return (x.flatten(1) @ weights * 1e3).sin()
-
-    everybody = ask(make_door(), features, clip_norm=100.0, mechanism=sampled(1.0)).double()
-    parts = [
-        everybody - ask(make_door(unit), features, clip_norm=100.0, mechanism=sampled(1.0)).double()
-        for unit in range(6)
-    ]
-    assert torch.allclose(sum(parts), everybody, atol=1e-5)
-
-
 def test_units_are_sampled_not_images():
     """A unit takes part with probability q, however many images it has, and with all of them or none."""
     door = make_door()
@@ -343,11 +328,6 @@ def test_queries_divide_by_the_number_of_units():
     FrequencyFeatures(feature_map=RandomFourierFeatures(SHAPE, 20, 2.0, 0)).answer(door, noise_multiplier=1.0)
     MeanImages(image_shape=SHAPE, sample_rate=0.5).answer(door, noise_multiplier=1.0)
     assert [row["query"]["normaliser"] for row in ledger.rows] == [NUM_UNITS, 0.5 * NUM_UNITS / 3]
-
-
-def test_an_empty_sample_is_noise_alone():
-    assert not gradient(make_door(), mechanism=sampled(1e-9)).any()
-    assert torch.equal(ask(make_door(), mechanism=sampled(1e-9, by_label=True)), torch.zeros(3, 16))
 
 
 def test_more_units_than_declared_are_refused():

@@ -134,17 +134,6 @@ def test_images_without_classes():
     assert torch.allclose(answer[0, 0] * NUM_IMAGES, histogram_by_hand(images, 4), atol=1e-2)
 
 
-def test_a_unit_of_several_images_has_one_vote_per_value_in_all():
-    images = make_images((1, 8, 8), 8)
-    units = np.array([0, 0, 0, 0, 1, 1, 2, 3])
-    arguments = {"units": units, "num_units": NUM_IMAGES}
-    nobody, row = ask(images, missing=range(8), **arguments)
-    assert row["partition"] is None and row["query"]["max_images_per_unit"] == 8
-    for missing in (range(4), [4, 5], [7]):
-        moved = (ask(images, **arguments)[0] - ask(images, missing=missing, **arguments)[0]) * NUM_IMAGES / 3
-        assert moved.sum().item() == pytest.approx(64, abs=0.1) and moved.norm() <= 8 * (1 + 1e-4)
-
-
 @pytest.mark.parametrize(("bins", "values"), [(2, [0.25, 0.75]), (5, [0.1, 0.3, 0.5, 0.7, 0.9]), (16, None)])
 def test_the_mode_is_the_middle_of_the_fullest_bin(bins, values):
     """DP-FETA Equation 7, with p_max = 1."""

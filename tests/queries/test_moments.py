@@ -9,7 +9,6 @@ import torch
 
 from diffusers_dp.models.gaussian_mixture import GaussianMixture, in_levels, shrunk, symmetric
 from diffusers_dp.queries.moments import ClassMoments, Frequencies, GreyLevels, PartCovariances, PartMeans
-from diffusers_dp.runs.moments_run import towards_all
 
 
 SHAPES = [(1, 8, 8), (3, 8, 6), (2, 5, 9)]
@@ -114,16 +113,6 @@ def test_grey_levels_are_the_values_of_the_pixels():
     assert query.finish(-rows[None], 1, 1.0).isfinite().all(), "a class of noise alone"
     moved = in_levels(torch.tensor([3.0, 1.0, 2.0, 4.0]), torch.tensor([0.5, 0.5, 0.75, 1.0]))
     assert moved.argsort().tolist() == [1, 2, 0, 3] and moved.min() >= 0 and (moved < 0.25).sum() == 2
-
-
-def test_the_grey_levels_of_few_images_are_those_of_all():
-    levels = torch.tensor([[[0.9, 1.0]], [[0.5, 1.0]], [[0.1, 1.0]]])
-    many = torch.tensor([1e6, 1e6, 1e6])
-    torch.testing.assert_close(towards_all(levels, many, 2.0), levels, atol=1e-6, rtol=0)
-    few = towards_all(levels, torch.full((3,), 150.0), 2.0)
-    assert (few - 0.5).abs()[..., 0].max() < 0.1 and (few.diff(dim=0)[..., 0] < 0).all() and (few[..., 1] == 1).all()
-    uneven = towards_all(levels, torch.tensor([1e6, 1e6, 30.0]), 2.0)[:, 0, 0]
-    assert uneven[:2].tolist() == pytest.approx([0.9, 0.5]) and abs(uneven[2] - 0.7) < 0.01
 
 
 def test_a_mixture_draws_its_moments():

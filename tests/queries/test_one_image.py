@@ -142,45 +142,6 @@ def test_one_image_moves_votes_by_one_exactly_whoever_shares_its_batch(embedding
 
 
 @pytest.mark.parametrize("embedding", EMBEDDINGS)
-def test_one_unit_moves_votes_by_one_at_most(embedding):
-    """Units of one to eight images, in no order: those of one that is gone move no other image's place."""
-    rng = np.random.default_rng(4)
-    units = rng.permutation(np.repeat(np.arange(9), [1, 2, 1, 3, 1, 1, 4, 1, 1]))
-    count, features = len(units), features_of(EMBEDDINGS[embedding](1))
-    images, labels = symmetric(count, seed=4), rng.integers(0, 3, count)
-
-    def answer(without=None):
-        return votes_of(
-            sensitive(
-                images, labels, units != without, num_images=count, image_shape=(1, SIDE, SIDE), class_names=CLASSES,
-                units=units, num_units=9, unit="patient",
-            ),
-            features,
-        )  # fmt: skip
-
-    everybody = answer()
-    assert everybody.sum().item() == pytest.approx(9)
-    for without in range(9):
-        move = everybody - answer(without)
-        assert move.sum().item() == pytest.approx(1, abs=1e-5) and move.min() > -1e-5
-        assert move.norm() <= 1 + 1e-6, without
-
-
-def test_shares_of_processes_count_as_one_does():
-    """Each asks its own share, in batches of another shape."""
-    features, images, labels = features_of(Projected()), symmetric(25), np.arange(25) % 3
-
-    def answer(share, count):
-        door = sensitive(
-            images[share], labels[share], num_images=count, image_shape=(1, SIDE, SIDE), class_names=CLASSES
-        )
-        return votes_of(door, features)
-
-    shares = [answer(slice(index, None, 2), 13) for index in range(2)]
-    assert torch.equal(sum(shares), answer(slice(None), 25))
-
-
-@pytest.mark.parametrize("embedding", EMBEDDINGS)
 @pytest.mark.parametrize("votes", [1, 3])
 def test_the_votes_of_an_image_do_not_depend_on_the_batch(embedding, votes):
     """Not on its size, its order, the other images or their classes."""

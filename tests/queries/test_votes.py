@@ -89,20 +89,6 @@ def test_the_nearest_candidates_of_a_class_get_the_votes(votes):
     assert torch.equal(shared, NearestCandidates(PIXELS, CANDIDATES[:1], votes)(images.float() / 255, labels))
 
 
-def test_a_unit_of_several_images_adds_their_mean():
-    """Four images of one patient in two classes add no more than one image does."""
-    votes, row = answer(public(4, 3).numpy(), [0, 0, 1, 1], units=[2, 2, 2, 2])
-    assert votes.sum() == pytest.approx(1.0) and votes.norm() <= 1 + 1e-6
-    assert votes[:2].sum(1).tolist() == pytest.approx([0.5, 0.5]) and row["partition"] is None
-
-
-def test_noise_is_on_every_candidate_of_every_class():
-    """Of a class without images, too; of the stated standard deviation, and new in each query."""
-    first, second = (answer(public(3).numpy(), [0, 0, 1], generator=PrivateGenerator())[0] for _ in range(2))
-    assert first.shape == (3, NUMBER) and not torch.equal(first, second)
-    assert (first - second).std().item() / math.sqrt(2) == pytest.approx(1, abs=0.35)
-
-
 def test_a_noisy_histogram_loses_its_threshold_and_never_its_parents():
     asked = query(threshold=2.0)
     votes = asked.finish(torch.tensor([[[9.0, 3.0, -4.0], [-1.0, 2.0, 5.9]]]), 100, 3.0)

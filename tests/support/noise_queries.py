@@ -3,10 +3,12 @@
 generator."""
 
 import numpy as np
+import torch
 
 from diffusers_dp.accounting.ledger import PrivacyLedger
 from diffusers_dp.accounting.ledger_row import LedgerRow
-from diffusers_dp.audit.noise import untrained_judge
+from diffusers_dp.audit.checks import noise_p_values
+from diffusers_dp.audit.targets import untrained_judge
 from diffusers_dp.data.images import ImageArrays
 from diffusers_dp.data.shares import share_of
 from diffusers_dp.distributed.shared_ledger import shared_ledger
@@ -33,6 +35,11 @@ NOISE_CELLS = (
     ("finished model", "images", "plain"),
     ("finished model", "units", "plain"),
 )
+
+
+def p_values(answers, std):
+    """See `noise_p_values`, of answers that are each named tensors."""
+    return noise_p_values({name: torch.stack([a[name] for a in answers]).double().numpy() for name in answers[0]}, std)
 
 
 def noise_of(cell, processes):
