@@ -4,8 +4,8 @@ becomes of them.
 
 A record carries its number in its pixels. Canary `i` has the loss `G w[i]`, with a vector `w` that is added to the
 model and G far above the clip norm. So the gradient of `w[i]`, summed over the steps, is exactly C for each step the
-canary took part in, plus noise: the strongest signal that any record can give (Nasr et al. 2023, Section 4). A
-second vector is never used by any loss, so its gradient is noise alone.
+canary took part in, plus noise: the strongest signal that any record can give (Nasr et al. 2023, Section 4).
+That of a canary whose coin left it out is noise alone.
 """
 
 from collections.abc import Callable
@@ -88,7 +88,7 @@ class FaultyNoise(PrivateGenerator):
 
 
 class CanaryModel(nn.Module):
-    """A model, a coordinate for each canary, and as many that nothing ever uses.
+    """A model, and a coordinate for each canary.
 
     Args:
         model (`nn.Module`): The user's model; not changed.
@@ -100,9 +100,7 @@ class CanaryModel(nn.Module):
         self.model = model
         device = next((p.device for p in model.parameters()), torch.device("cpu"))
         self.canaries = nn.Embedding(num_canaries, 1, device=device)
-        self.silent = nn.Embedding(num_canaries, 1, device=device)
         nn.init.zeros_(self.canaries.weight)
-        nn.init.zeros_(self.silent.weight)
 
 
 class Watch:
@@ -115,7 +113,7 @@ class Watch:
     Attributes:
         samples (`list[np.ndarray]`): For each step the numbers of the tagged records, in order.
         batch_sizes (`list[float]`): For each step the records of the sample, blanks included.
-        canaries, silent (`list[np.ndarray]`, each of shape `[m]`): Noisy gradients times the normaliser.
+        canaries (`list[np.ndarray]`, each of shape `[m]`): Noisy gradients times the normaliser.
         queries (`list[dict]`): The arguments of each step's query.
     """
 
@@ -124,7 +122,6 @@ class Watch:
         self.samples: list[np.ndarray] = []
         self.batch_sizes: list[float] = []
         self.canaries: list[np.ndarray] = []
-        self.silent: list[np.ndarray] = []
         self.queries: list[dict[str, Any]] = []
 
     def loss(self, row_loss: RowLoss, loudness: float, noise_multiplicity: int) -> RowLoss:
@@ -153,9 +150,7 @@ class Watch:
     def end_step(self, gradients: Gradients, normaliser: float) -> Gradients:
         """Takes the canaries' part out of an answer; returns the model's."""
         gradients = dict(gradients)
-        for name in ("canaries", "silent"):
-            part = gradients.pop(f"{name}.weight").squeeze(1).double().cpu().numpy() * normaliser
-            getattr(self, name).append(part)
+        self.canaries.append(gradients.pop("canaries.weight").squeeze(1).double().cpu().numpy() * normaliser)
         return {name.removeprefix("model."): gradient for name, gradient in gradients.items()}
 
     def inclusions(self, num_records: int) -> np.ndarray:

@@ -126,20 +126,17 @@ def worst_checks(prefix: str, p_values: dict[str, float]) -> list[Check]:
     return checks
 
 
-def noise_checks(silent: np.ndarray, others: np.ndarray, untouched: np.ndarray, std: float) -> list[Check]:
-    """The noise of coordinates that no record touches: right in size and shape, and drawn anew for every step, tensor
-    and coordinate.
+def noise_checks(untouched: np.ndarray, std: float) -> list[Check]:
+    """The noise of coordinates that no record touches: right in size and shape, and drawn anew for every step and
+    coordinate.
 
     Args:
-        silent (`np.ndarray`, shape `[T, m]`): Answers for the tensor that no loss uses.
-        others (`np.ndarray`, shape `[T, m]`): Answers for another tensor.
-        untouched (`np.ndarray` of bool, shape `[m]`): Where no record touched that one.
+        untouched (`np.ndarray`, shape `[T, n]`): Answers for them.
         std (`float`): sigma C.
     """
-    z = silent / std
-    pair = {"silent ones": silent[:, untouched], "canaries": others[:, untouched]}
+    z = untouched / std
     shape = stats.kstest(z.flatten()[:20_000], "norm")
-    checks = worst_checks("noise", noise_p_values(pair, std))
+    checks = worst_checks("noise", noise_p_values({"absent canaries": untouched}, std))
     checks.append(random_check("noise: normal shape (Kolmogorov-Smirnov)", shape.statistic, 0.0, shape.pvalue))
     return checks + ([_largest_correlation("noise: largest correlation of any two steps", z)] if len(z) > 1 else [])
 
@@ -294,7 +291,7 @@ def judge(
         taken (`np.ndarray` of bool, shape `[m]`): Whether each canary's coin let it take part.
         visible (`np.ndarray`): Numbers of all records that are there.
     """
-    canaries, silent = (np.array(part).reshape(-1, len(taken)) for part in (watch.canaries, watch.silent))
+    canaries = np.array(watch.canaries).reshape(-1, len(taken))
     mechanism, rate, size = row.mechanism, row.sampling_probability, float(row.facts["clip_norm"])
     scores, turns = turns_of(canaries, mechanism).sum(0), scored_turns(row.steps, mechanism)
     std = row.noise_multiplier * size
@@ -305,7 +302,7 @@ def judge(
     ]
     if noise_scale == 0:
         checks += contribution_checks(canaries.sum(0), watch, size)
-    checks += noise_checks(whitened(silent, mechanism), whitened(canaries, mechanism), ~taken, std)
+    checks += noise_checks(whitened(canaries, mechanism)[:, ~taken], std)
     checks += score_checks("scores", scores[taken], scores[~taken], turns=turns, rate=rate, size=size, std=std)
     fair = slice(NUM_FIXED_COINS, None)  # the theorem is about fair coins
     guesses = (len(scores[fair]), *guess_coins(scores[fair], taken[fair]))

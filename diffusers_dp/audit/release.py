@@ -8,7 +8,7 @@ and light up on a model that was over-fitted without privacy. The result is as p
 import hashlib
 import math
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +18,13 @@ from diffusers import DDIMScheduler
 from scipy import stats
 from tqdm.auto import tqdm
 
-from ..data.images import load_images, public_facts
-from ..data.source import DataSource
 from ..errors import UsageError
+from ..evaluation.images import ImageSet, Source, validation_split
 from ..files.file_modes import private_files, public_files
 from ..files.output_files import write_json
 from ..models.ddpm import DDPMImageDenoiser
 from ..models.denoiser import Denoiser, EDMDenoiser
 from ..pipelines import DPImagePipeline
-from ..randomness.keyed_hash import digests_of, is_held_out
 from ..release.loading import ModelRelease, open_model
 from ..release.plain_words import claimed
 from ..sampling.drawing import Drawing, class_names, draw, pixels_of
@@ -133,8 +131,8 @@ def _share(hits: int, trials: int) -> Interval:
 
 def audit_release(
     pipeline: DPImagePipeline,
-    members: tuple[np.ndarray, np.ndarray | None],
-    others: tuple[np.ndarray, np.ndarray | None],
+    members: ImageSet,
+    others: ImageSet,
     *,
     num_draws: int,
     num_samples: int,
@@ -152,10 +150,14 @@ def audit_release(
     else:
         denoiser = EDMDenoiser(pipeline.unet, pipeline.scheduler.config.sigma_data, pipeline.config.patch_size)
     inside, outside = (
-        membership_scores(denoiser, images, labels, num_draws=num_draws) for images, labels in (members, others)
+        membership_scores(denoiser, each.images, each.labels, num_draws=num_draws) for each in (members, others)
     )
     samples = _draw(pipeline, num_samples)
-    measures = (auc(inside, outside), true_positive_rate(inside, outside), copies(samples, members[0], others[0]))
+    measures = (
+        auc(inside, outside),
+        true_positive_rate(inside, outside),
+        copies(samples, members.images, others.images),
+    )
     return dict(zip(WITHOUT_LEAKS, measures, strict=True)), (inside, outside)
 
 
@@ -179,29 +181,28 @@ def main(args: ReleaseAudit) -> None:
     unprotected.mkdir(parents=True, exist_ok=True)
     os.chmod(unprotected, 0o700)
     print(f"This reads private data: the result stays in {unprotected}.")
-    images, labels, ids = _load(args.members, model, args, unprotected / "cache", coin)
-    if coin is not None:
-        out = is_held_out(ids, coin["images"], coin["of"])
-        members, others = (_at((images, labels), np.flatnonzero(side)) for side in (~out, out))
+    members = _load("--members", args.members, model, args, unprotected / "cache", {} if coin is None else coin)
+    if coin is None:
+        others = _load("--holdout", str(args.holdout), model, args, unprotected / "cache", {})
     else:
-        members, others = (images, labels), _load(str(args.holdout), model, args, unprotected / "cache")[:2]
-    known = set(map(_digest, members[0]))
-    common = sum(_digest(image) in known for image in others[0])
+        members, others = validation_split(members, coin["images"], coin["of"] - coin["images"])
+    known = set(map(_digest, members.images))
+    common = sum(_digest(image) in known for image in others.images)
     if common:
         raise UsageError(
-            f"{common} of the {len(others[0])} images of --holdout are in --members as well: give a --holdout without "
+            f"{common} of the {len(others)} images of --holdout are in --members as well: give a --holdout without "
             "images that were trained on, for the audit tells the two apart."
         )
     if coin is None:
-        places = [np.arange(min(len(images[0]), args.max_images)) for images in (members, others)]
+        places = [np.arange(min(len(images), args.max_images)) for images in (members, others)]
     else:
         share = coin["images"] / coin["of"]
-        places = [*fair_coins(len(members[0]), len(others[0]), share, args.max_images)]
+        places = [*fair_coins(len(members), len(others), share, args.max_images)]
         if min(map(len, places)) < 2:
             raise UsageError(
                 f"A coin of probability {share:.4g} leaves fewer than two images on a side; give --holdout."
             )
-    members, others = (_at(images, chosen) for images, chosen in zip((members, others), places, strict=True))
+    members, others = (images.subset(chosen) for images, chosen in zip((members, others), places, strict=True))
     found, scores = audit_release(
         model.pipeline, members, others, num_draws=args.num_draws, num_samples=args.num_samples
     )
@@ -213,8 +214,8 @@ def main(args: ReleaseAudit) -> None:
         "tier": "release",
         "read_private_data": True,
         "confidence": CONFIDENCE,
-        "num_members": len(members[0]),
-        "num_others": len(others[0]),
+        "num_members": len(members),
+        "num_others": len(others),
         "num_samples": args.num_samples,
         "evidence_of_leakage": leaks,
         **{name: asdict(interval) for name, interval in found.items()},
@@ -234,36 +235,25 @@ def main(args: ReleaseAudit) -> None:
 
 
 def _load(
-    name: str, model: ModelRelease, args: ReleaseAudit, cache_dir: Path, held_out: dict[str, Any] | None = None
-) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
-    """Loads the readable images of a dataset, in the model's shape, their labels if it has classes, and digests of
-    their ids: those by which the training held images out, where `held_out` says so."""
-    names, stated = class_names(model.pipeline), held_out or {}
-    is_folder = stated.get("ids") == "path"
-    data = DataSource(
-        dataset_name=None if is_folder else name, train_data_dir=name if is_folder else None,
-        key_column=stated.get("column"), train_split=args.train_split, image_column=args.image_column,
-        label_column=args.label_column, class_names=None if names is None else tuple(names),
-        image_shape=model.image_shape,
+    flag: str, name: str, model: ModelRelease, args: ReleaseAudit, cache_dir: Path, coin: dict[str, Any]
+) -> ImageSet:
+    """Loads the readable images of a dataset as training does, with the ids by which the coin held images out."""
+    names, stated = class_names(model.pipeline), (model.receipt or {}).get("public_facts", {})
+    source = Source(
+        flag, name, args.image_column, args.label_column, key_column=coin.get("column"),
+        trained_on=stated.get("reading", {}) | {"class_names": names},
+        value_range=None if stated.get("grey_range") is None else tuple(stated["grey_range"]),
     )  # fmt: skip
-    facts = public_facts(data)
-    if held_out is not None and facts.ids != held_out["ids"]:
+    found = source.load(args.train_split, model.image_shape, resize=True, cache_dir=cache_dir)
+    if coin and found.ids_are != coin["ids"]:
         raise UsageError(
-            f"--members {name} has ids by {facts.ids}, and the training held images out by {held_out['ids']}: give "
+            f"--members {name} has ids by {found.ids_are}, and the training held images out by {coin['ids']}: give "
             "the data set of the training."
         )
-    arrays = load_images(data, facts, cache_dir)
-    there = np.flatnonzero(arrays.readable)
-    if len(there) < 2:
+    if len(found) < 2:
         raise UsageError(f"'{name}' holds fewer than two images that can be read; give another dataset.")
-    labels = None if names is None or arrays.labels is None else arrays.labels[there]
-    ids = digests_of(range(len(arrays.images))) if arrays.ids is None else arrays.ids
-    return arrays.images[there], labels, ids[there]
+    return found if names is not None else replace(found, labels=None)
 
 
 def _digest(image: np.ndarray) -> bytes:
     return hashlib.sha256(image.tobytes()).digest()
-
-
-def _at(images: tuple[np.ndarray, np.ndarray | None], places: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-    return images[0][places], None if images[1] is None else images[1][places]

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
-import numpy as np
 import torch
 from accelerate import Accelerator, PartialState
 from accelerate.utils import InitProcessGroupKwargs, broadcast_object_list, is_bf16_available
@@ -250,20 +249,19 @@ class Processes:
             raise RuntimeError("A sum over all processes was requested while one process works alone.")
 
 
-def start_processes(*, precision: str, seed: int) -> Processes:
+def start_processes(*, precision: str) -> Processes:
     """Connects the processes that `torchrun`, `accelerate launch` or MPI started, or uses a single one; each gets its
     share of the cores.
 
     Args:
         precision (`str`): `"no"` or `"bf16"`.
-        seed (`int`): `--seed`, to which each process adds its index.
 
     Raises:
         UsageError: Too few processes started, the device has no bf16, or Accelerate's configuration or a flag does not
             work with several processes or DP-SGD.
     """
     asked = number_of(SIZES, 1)
-    _refuse(asked, precision, seed)
+    _refuse(asked, precision)
     options: dict[str, Any] = {}
     if asked > 1:  # without `cpu`, each process on a machine without GPUs would run as a single one
         options = {
@@ -288,7 +286,7 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _refuse(asked: int, precision: str, seed: int) -> None:
+def _refuse(asked: int, precision: str) -> None:
     environment = os.environ
     for name, title in _REWRITERS.items():
         if environment.get(f"ACCELERATE_USE_{name}", "").lower() == "true":
@@ -316,10 +314,3 @@ def _refuse(asked: int, precision: str, seed: int) -> None:
     local, gpus = number_of(LOCAL_SIZES, 1), torch.cuda.device_count()
     if 0 < gpus < local and environment.get("ACCELERATE_USE_CPU", "").lower() != "true":
         raise UsageError(f"{local} processes were started on a machine with {gpus} GPU(s): start one for each GPU.")
-    most = np.iinfo(np.uint32).max + 1 - asked  # numpy's largest seed
-    if seed > most:
-        raise UsageError(
-            f"{seed} is too large for {asked} processes, each of which adds its index to it: give an integer from 0 "
-            f"to {most}.",
-            field="seed",
-        )

@@ -82,6 +82,10 @@ class ImageSet:
         return replace(self, images=self.images[index], num_declared=None, **chosen)
 
 
+#: Flags of images that training read, or would read: as training reads them.
+OF_TRAINING = ("--real", "--members", "--holdout")
+
+
 @dataclass(frozen=True)
 class Source:
     """A data set named by flags, read split by split.
@@ -189,7 +193,7 @@ class Source:
     def _decode(self, encoded: Encoded, shape: Shape | None = None) -> np.ndarray | None:
         """As training decodes. A declared range is that of the real images, so that others may have 8 bits, too."""
         most = min(MAX_IMAGE_PIXELS, LARGEST_SIDE**2) if self.is_untrusted else MAX_IMAGE_PIXELS
-        for ends in (self.value_range,) if self.flag == "--real" else (self.value_range, None):
+        for ends in (self.value_range,) if self.flag in OF_TRAINING else (self.value_range, None):
             image = decode_as_it_is(encoded, most, ends) if shape is None else decode_image(encoded, shape, most, ends)
             if image is not None:
                 return image
@@ -204,7 +208,7 @@ class Source:
         folder = folder_of(self.flag, self.name) if self.is_untrusted else Path(os.path.expanduser(self.name))
         data = DataSource(
             dataset_name=str(folder) if self.is_untrusted else self.name, train_split=split,
-            own_files=self.flag != "--real", is_untrusted=self.is_untrusted, unit_column=self.unit_column,
+            own_files=self.flag not in OF_TRAINING, is_untrusted=self.is_untrusted, unit_column=self.unit_column,
             key_column=self.key_column,
         )  # fmt: skip
         data = replace(
@@ -215,7 +219,7 @@ class Source:
         )  # fmt: skip
         guessed = known.get("class_names") if self.class_names is None else None
         declared = data if guessed is None else replace(data, class_names=tuple(guessed))
-        root = split_folder(self.name, split, suffixes) if self.flag == "--real" else None
+        root = split_folder(self.name, split, suffixes) if self.flag in OF_TRAINING else None
         if root is not None and self.unit_column is None and self.key_column is None:
             return open_source(replace(declared, dataset_name=None, train_data_dir=str(root), image_suffixes=suffixes))
         try:

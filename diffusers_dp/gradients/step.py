@@ -112,16 +112,8 @@ def _zeros(parameter: torch.Tensor, exact: bool) -> torch.Tensor:
 
 def _check_losses(losses: torch.Tensor, num_rows: int) -> None:
     """A mean over rows, say, would make each image's part depend on how many others there are."""
-    if not isinstance(losses, torch.Tensor):
-        found = type(losses).__name__
-    elif losses.dim() != 1:
-        found = f"a tensor of {losses.dim()} dimensions"
-    else:
-        found = (
-            "" if len(losses) == num_rows else "a vector of another length"
-        )  # neither length is said: both are secret
-    if found:
-        raise UsageError(f"The loss must return one number for each row, a tensor of shape (rows,), not {found}.")
+    if not isinstance(losses, torch.Tensor) or losses.shape != (num_rows,):  # both lengths are secret
+        raise UsageError("The loss must return one number for each row, a tensor of shape (rows,).")
     if not losses.requires_grad:
         raise UnsupportedModel(
             "The loss depends on no trained layer: call each layer itself, neither its `forward` nor a function of "

@@ -129,7 +129,7 @@ def launch(main: Callable[[], None]) -> None:
 def _start(config: TrainingConfig) -> "Processes":
     from ..distributed.processes import start_processes
 
-    return start_processes(precision=config.precision, seed=config.seed)
+    return start_processes(precision=config.precision)
 
 
 def _plan(config: TrainingConfig) -> tuple[PublicFacts, Plan]:

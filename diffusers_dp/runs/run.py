@@ -87,7 +87,7 @@ class TrainingRun(Generic[Config]):
         self.opened, self.tried, self._asked = opened, tried, set[str]()
         self.stages = StageTable(folder.private if processes.is_first else None)
         # All that is not private; the door draws noise, samples and the loss's draws from its own source.
-        set_seed(config.seed, device_specific=True)
+        set_seed((config.seed + processes.index) % 2**32)  # numpy's seeds are smaller
         with folder.discarded_on_error():
             self.checkpoint = processes.on_first(
                 lambda: find_checkpoint(folder.private, config.resume_from_checkpoint)

@@ -273,7 +273,7 @@ FAULTS = {
     "noise per physical batch": (noise_per_physical_batch, STD),
     "noise reused": (noise_reused_at_every_step, "noise: correlation of answers"),
     "noise reused now and then": (noise_reused_now_and_then, "noise: largest correlation of any two steps"),
-    "one noise for all tensors": (same_noise_for_every_tensor, "noise: correlation of silent ones and canaries"),
+    "one noise for all tensors": (same_noise_for_every_tensor, "noise at the door: correlation"),
     "one noise for all coordinates": (
         noise_of(lambda t, std, generator: generator.normal((), std)), "noise: correlation of neighbours",
     ),

@@ -71,7 +71,7 @@ def halved(monkeypatch, where):
 
     def normal(self, shape, std, device="cpu"):
         frame = sys._getframe(1)
-        while frame.f_code.co_name in ("normal", "add_noise", "<dictcomp>", "answer"):
+        while frame.f_code.co_name in ("normal", "add_noise", "_covered", "answer"):
             frame = frame.f_back
         door = frame.f_locals.get("self")
         broken = frame.f_code.co_name == where and door._records.units is not None

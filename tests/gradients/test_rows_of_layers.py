@@ -155,24 +155,27 @@ def test_the_preflight_refuses_them(model, loss, layer, noise_multiplicity):
 
 
 WRONG_LOSSES = {
-    "a mean": (lambda losses: losses.mean(), "a tensor of 0 dimensions"),
-    "a column": (lambda losses: losses[:, None], "a tensor of 2 dimensions"),
-    "one for each pixel": (lambda losses: losses[:, None].expand(-1, 64), "a tensor of 2 dimensions"),
-    "one too few": (lambda losses: losses[1:], "a vector of another length"),
-    "one for all": (lambda losses: losses.sum()[None], "a vector of another length"),
-    "a number": (lambda losses: losses.sum().item(), "float"),
-}  # fmt: skip
+    "a mean": lambda losses: losses.mean(),
+    "a column": lambda losses: losses[:, None],
+    "one too few": lambda losses: losses[1:],
+    "one for all": lambda losses: losses.sum()[None],
+    "a number": lambda losses: losses.sum().item(),
+}
 
 
 @pytest.mark.parametrize("size", [1, 3])
 @pytest.mark.parametrize("wrong", WRONG_LOSSES)
 def test_a_loss_gives_one_number_for_each_row(wrong, size):
     """Of images and of units, with two draws each. No message tells how many rows there are."""
-    change, found = WRONG_LOSSES[wrong]
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 2))
     for door in doors():
-        with pytest.raises(UsageError, match=f"loss must return one number for each row.*not {found}\\.$"):
-            gradient(door, model, lambda *a: change(squares(*a)), max_physical_batch_size=size, noise_multiplicity=2)
+        with pytest.raises(
+            UsageError, match=r"loss must return one number for each row, a tensor of shape \(rows,\)\.$"
+        ):
+            gradient(
+                door, model, lambda *a: WRONG_LOSSES[wrong](squares(*a)), max_physical_batch_size=size,
+                noise_multiplicity=2,
+            )  # fmt: skip
 
 
 def test_a_rule_that_miscounts_is_refused(monkeypatch):

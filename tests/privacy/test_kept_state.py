@@ -80,24 +80,12 @@ def in_a_module_of_a_partial():
     return functools.partial(kept, Model())
 
 
-def buffer(model, rows):
-    model.mean.add_(means(rows))
-
-
 def buffer_past_its_version(model, rows):
     model.mean.data.lerp_(means(rows), 0.1)
 
 
-def buffer_by_numpy(model, rows):
-    model.mean.numpy()[:] = means(rows).numpy()
-
-
 def another_buffer(model, rows):
     model.mean = means(rows)
-
-
-def code_book(model, rows):
-    model.codes.weight.data[3] = means(rows)[:5]
 
 
 def code_book_by_one_bit(model, rows):
@@ -111,10 +99,6 @@ def trained_weights(model, rows):
 def first_batch(model, rows):
     if model.first is None or bool((rows == 1).all()):
         model.first = means(rows)
-
-
-def counter(model, rows):
-    model.seen += 1
 
 
 def new_attribute(model, rows):
@@ -137,8 +121,8 @@ KEPT = {
     **{
         keep.__name__: functools.partial(after, keep)
         for keep in (
-            buffer, buffer_past_its_version, buffer_by_numpy, another_buffer, code_book, code_book_by_one_bit,
-            trained_weights, counter, new_attribute, gradients, new_parameter,
+            buffer_past_its_version, another_buffer, code_book_by_one_bit, trained_weights, new_attribute, gradients,
+            new_parameter,
         )
     },
 }  # fmt: skip
@@ -218,21 +202,13 @@ class Lazy(nn.Module):
 
 def honest_losses():
     unet = nn.Linear(64, 64)
-    door, ledger = make_door(), make_ledger()
-
-    def with_a_door(model, rows, labels, generator):
-        assert door.num_units and not ledger.rows
-        return losses(model, rows)
-
     return {
         "lazy": (Lazy(), loss),
-        "a door and a ledger nearby": (Model(), with_a_door),
         "not finite": (Model(), lambda model, rows, labels, generator: losses(model, rows) * float("nan")),
         "ddpm": (ddpm(), DDPMLoss(0.1)),
         "frozen, with batch norm that is evaluated": (
             nn.Sequential(nn.Flatten(), nn.BatchNorm1d(64).requires_grad_(False), unet).eval(), loss
         ),
-        "compiled once": (Model(), functools.lru_cache(maxsize=None)(lambda: loss)()),
     }  # fmt: skip
 
 

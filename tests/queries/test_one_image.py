@@ -97,29 +97,6 @@ EMBEDDINGS = {
 
 
 @pytest.mark.parametrize("embedding", EMBEDDINGS)
-@pytest.mark.parametrize("channels", [1, 3])
-@pytest.mark.parametrize("lost", ["damaged", "missing"])
-def test_a_file_less_takes_one_vote_and_moves_no_other(embedding, channels, lost, tmp_path):
-    """Candidates are tied, so that rounding would choose. A damaged file is a blank of the first class, a missing one
-    moves the places of all that follow."""
-    count, features = 13, features_of(EMBEDDINGS[embedding](channels), channels)
-    labels = np.arange(count) % 3
-    images = symmetric(count, channels)
-    write(tmp_path / "images", images, labels)
-    everybody = votes_of(door_of(tmp_path / "images", tmp_path / "cache", count, channels), features)
-    assert everybody.sum() == count and everybody[3].sum() == 0, "no image of the last class"
-    for number in range(count):
-        path = tmp_path / "images" / CLASSES[labels[number]] / f"{number:03}.png"
-        content = path.read_bytes()
-        path.unlink() if lost == "missing" else path.write_bytes(b"\x89PNG\r\n\x1a\n and then nothing")
-        move = everybody - votes_of(
-            door_of(tmp_path / "images", tmp_path / f"cache-{number}", count, channels), features
-        )
-        assert move.abs().sum() == 1 and move.sum() == 1 and move[labels[number]].sum() == 1, number
-        path.write_bytes(content)
-
-
-@pytest.mark.parametrize("embedding", EMBEDDINGS)
 @pytest.mark.parametrize("count", [1, 2, 7, 12, 13, 25, 40])
 def test_one_image_moves_votes_by_one_exactly_whoever_shares_its_batch(embedding, count):
     """Groups of every size, and a class of one image."""

@@ -2,7 +2,6 @@
 """What each process of a few asks and finds, for `test_processes.py`, which compares."""
 
 import copy
-import os
 import sys
 from datetime import timedelta
 from pathlib import Path
@@ -27,8 +26,6 @@ from diffusers_dp.errors import BudgetExceeded, DiffusersDPError
 from diffusers_dp.evaluation import charged
 from diffusers_dp.mechanisms import Everyone, sampled
 from diffusers_dp.mechanisms.mechanism import STEPS
-from diffusers_dp.methods.config import load_config
-from diffusers_dp.methods.method_flags import DPDMConfig
 from diffusers_dp.models.feature_generator import frequency_matching_loss
 from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.privacy.sensitive import SensitiveImages
@@ -385,10 +382,8 @@ def measure(processes: Processes, folder: Path) -> dict:
 
 def main(folder: Path) -> None:
     library.LONGEST_WAIT = timedelta(seconds=60)  # a test that hangs, fails
-    largest = 2**32 - int(os.environ["WORLD_SIZE"])
-    config = load_config(["--accountant", "rdp", "--seed", str(largest)], DPDMConfig)
-    processes = library.start_processes(precision="no", seed=config.seed)
-    set_seed(config.seed, device_specific=True)  # as the scripts do
+    processes = library.start_processes(precision="no")
+    set_seed(processes.index)  # as a run does
     found = measure(processes, folder)
     torch.save(found, folder / f"{processes.count}-{processes.index}.pt")
     if processes.first_goes_on():
