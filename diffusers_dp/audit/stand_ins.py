@@ -125,9 +125,9 @@ def stand_in() -> AuditedModel:
     def loss(
         model: nn.Module, rows: torch.Tensor, labels: torch.Tensor | None, generator: PrivateGenerator
     ) -> torch.Tensor:
-        return 1000 * model(rows).squeeze(1) * generator.normal((len(rows),), 1.0, rows.device)
+        return 1000 * model(rows).sum(1) * generator.normal((len(rows),), 1.0, rows.device)
 
-    model = nn.Sequential(nn.Flatten(), nn.Linear(math.prod(STAND_IN_SHAPE), 1))
+    model = nn.Sequential(nn.Flatten(), nn.Linear(math.prod(STAND_IN_SHAPE), 8))
     return AuditedModel(model, loss, STAND_IN_SHAPE, None)
 
 

@@ -128,7 +128,7 @@ def test_the_row_is_on_disk_before_noise_is_drawn(tmp_path, monkeypatch):
     lines = []
 
     def noted(self, *arguments, **options):
-        lines.append(path.read_text().count('"query"'))
+        lines.append(path.read_text().count('"query":'))
         return normal(self, *arguments, **options)
 
     monkeypatch.setattr(PrivateGenerator, "normal", noted)
