@@ -176,7 +176,9 @@ def sampler_checks(watch: Watch, row: LedgerRow, num_records: int, visible: np.n
         exact_check("sampler: records out of their group's turn", strangers, 0),
     ]
     total, trials = int(counts.sum()), turns * len(visible)
-    checks.append(random_check("sampler: rate", total / trials, q, stats.binomtest(min(total, trials), trials, q).pvalue))
+    checks.append(
+        random_check("sampler: rate", total / trials, q, stats.binomtest(min(total, trials), trials, q).pvalue)
+    )
     if q == 1 or not mechanism.by_coins:
         return checks
     return [

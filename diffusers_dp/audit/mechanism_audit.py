@@ -1,16 +1,15 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Tier A as a whole: every query of a run, on stand-in records."""
 
-import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
-import torch
 from tqdm.auto import tqdm
 
 from ..accounting.ledger_row import DP_SGD, TEACHERS, LedgerRow
 from ..data.images import PublicFacts
+from ..distributed.processes import one_thread
 from ..runs.plan import Plan
 from .canary_runs import size_of_audit, stand_in_runs
 from .checks import Check, Outcome
@@ -55,7 +54,8 @@ def audit_mechanism(
     if rounds is not None and model is not None:
         probes.append(lambda: own_teacher_checks(rounds, model))
     number = (row is not None) + len(targets) + len(probes)
-    with _one_thread(), tqdm(total=number, desc="Pre-flight" if quick else "Mechanism", leave=False) as bar:
+    # Records are few and small here: several threads wait for each other, and took eight times the CPU seconds of one.
+    with one_thread(), tqdm(total=number, desc="Pre-flight" if quick else "Mechanism", leave=False) as bar:
         if row is not None:
             num_records, lengths = size_of_audit(row, quick)
             records = {"stand_in_records": num_records, "num_canaries": num_records // 2, "steps": lengths}
@@ -96,15 +96,3 @@ def _queries(facts: PublicFacts, plan: Plan) -> list[AuditTarget]:
     if "evaluation_reserve" in rows:
         targets.append(evaluation_target(rows["evaluation_reserve"], *shown))
     return targets
-
-
-@contextlib.contextmanager
-def _one_thread() -> Iterator[None]:
-    """Records are few and small here. Several threads gain nothing, and wait for each other: on a busy machine of two
-    cores they took eight times the CPU seconds of one."""
-    number = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(number)

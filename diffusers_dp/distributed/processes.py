@@ -281,6 +281,17 @@ def start_processes(*, precision: str) -> Processes:
     return processes
 
 
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Lets torch compute on one thread."""
+    number = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(number)
+
+
 def cores() -> int:
     """Returns the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

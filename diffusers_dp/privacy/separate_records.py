@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from ..distributed.processes import Processes
+from ..distributed.processes import Processes, one_thread
 from ..errors import UsageError
 from ..gradients.grid import ROWS
 from ..gradients.out_of_memory import FittingParts
@@ -164,12 +164,8 @@ def batch_invariant(
 
 def _on_one_thread(features: Features) -> Features:
     def computed(images: torch.Tensor, labels: torch.Tensor | None) -> torch.Tensor:
-        threads = torch.get_num_threads()
-        torch.set_num_threads(1)
-        try:
+        with one_thread():
             return features(images, labels)
-        finally:
-            torch.set_num_threads(threads)
 
     return computed
 

@@ -11,16 +11,11 @@ from diffusers_dp.audit.canary_runs import stand_in_runs
 from diffusers_dp.audit.probes import noise_checks_at_the_door, sensitivity_checks
 from diffusers_dp.audit.report import Audit
 from diffusers_dp.audit.stand_ins import stand_in
-from diffusers_dp.audit.training_run import audit_run
 from diffusers_dp.audit.turns import enough_steps, groups_of_rows, scored_turns, turns_of, whitened
-from diffusers_dp.data.images import public_facts
 from diffusers_dp.mechanisms import sampled
-from diffusers_dp.methods.method_flags import DPDMConfig
 from diffusers_dp.privacy import passages
 from diffusers_dp.privacy.records import PrivateRecords
 from diffusers_dp.randomness.banded_noise import BandedNoise
-from diffusers_dp.runs.diffusion_run import build
-from diffusers_dp.runs.plan import plan_run
 from support.audits import DELTA, changed
 from support.bands import bands_of, matrix
 
@@ -116,14 +111,3 @@ def test_what_breaks_the_proof_is_found(fault, monkeypatch):
     plant(monkeypatch)
     honest, *_ = stand_in_runs(STEP, DELTA, quick=True)
     assert any(caught_by in failure for failure in honest.failures), honest.failures
-
-
-def test_a_training_with_bands_is_audited_in_its_own_loop():
-    config = DPDMConfig(
-        accountant="rdp", max_train_steps=24, train_batch_size=80, noise_bands="4", noise_multiplicity=1,
-        block_out_channels="4,8",
-    )  # fmt: skip
-    facts = public_facts(config.data)
-    plan = plan_run(config, facts)
-    honest = audit_run(lambda: build(config, facts, "cpu"), "dpdm", config, facts, plan, 300, 24)
-    assert honest.verdict == "VALID", honest.reasons

@@ -1,10 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Memory: what is free, what a computation takes, and what is kept between steps."""
 
-import platform
-import subprocess
-import sys
-
 import pytest
 import torch
 
@@ -38,31 +34,3 @@ def test_peak_bytes_are_live_bytes():
             torch.zeros(1_000_000)  # freed at once: they do not add up
 
     assert memory.peak_bytes(step, CPU) == pytest.approx(4e6, rel=0.01)
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="a setting of glibc")
-def test_freed_memory_is_kept_for_the_next_step():
-    """Page faults of a step that allocates, writes and frees 160 MB, after three such steps."""
-    code = """
-import ctypes, resource, sys
-from diffusers_dp.distributed.memory import keep_freed_memory
-if sys.argv[1] == "keep":
-    assert keep_freed_memory()
-libc = ctypes.CDLL(None)
-libc.malloc.restype = ctypes.c_void_p
-faults = []
-for _ in range(4):
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    blocks = [libc.malloc(40_000_000) for _ in range(4)]
-    for block in blocks:
-        ctypes.memset(block, 1, 40_000_000)
-    for block in reversed(blocks):
-        libc.free(ctypes.c_void_p(block))
-    faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
-print(faults[-1])
-"""
-    faults = {}
-    for mode in ("leave", "keep"):
-        done = subprocess.run([sys.executable, "-c", code, mode], capture_output=True, text=True, check=True)
-        faults[mode] = int(done.stdout)
-    assert 10 * faults["keep"] < faults["leave"]

@@ -8,10 +8,9 @@ from torch import nn
 
 from diffusers_dp.errors import UsageError
 from diffusers_dp.mechanisms import sampled
-from diffusers_dp.privacy import sensitive
 from diffusers_dp.queries.votes import NearestCandidates
 from diffusers_dp.randomness.private_generator import PrivateGenerator
-from support.doors import CLASSES, KEY, SHAPE, make_door, make_ledger, put
+from support.doors import CLASSES, KEY, make_door, make_ledger, put
 
 
 def pixels(x):
@@ -138,22 +137,6 @@ def test_features_see_the_label_of_their_own_image():
     blank = ask(make_door(range(12)), lambda x, y: torch.eye(3)[y])[0]
     assert torch.allclose(answers[0] - blank, torch.diag(torch.tensor([4.0, 3.0, 4.0])), atol=1e-5)
     assert answers[1].shape == (1, 3)
-
-
-@pytest.mark.usefixtures("watching")
-def test_fewer_images_are_looked_at_together_where_features_are_many(monkeypatch):
-    """The answer stays the same."""
-    seen, wide = [], lambda x, y: seen.append(len(x)) or pixels(x).repeat(1, 10)
-    door = make_door()
-    together = ask(door, wide)
-    assert max(seen) == 12
-    monkeypatch.setattr(sensitive, "QUERY_BATCH_VALUES", 3 * 640)
-    seen.clear()
-    assert torch.allclose(ask(door, wide), together, atol=1e-5) and seen[-4:] == [3] * 4
-    monkeypatch.setattr(sensitive, "QUERY_BATCH_VALUES", 5 * SHAPE[1] * SHAPE[2])
-    seen.clear()
-    ask(door, lambda x, y: seen.append(len(x)) or x.new_ones(len(x), 1))
-    assert seen[-3:] == [5, 5, 2], "images take memory as well"
 
 
 def test_no_gradient_of_the_images_leaves_with_an_answer():
