@@ -22,8 +22,9 @@ class DatasetSource(ImageSource):
     """A dataset that `datasets` can load and whose columns have declared types: a Hub id or a local folder of Parquet,
     or a `save_to_disk` folder."""
 
-    def __init__(self, dataset_name: str, data: DataSource):
+    def __init__(self, data: DataSource):
         self.data = data
+        dataset_name = data.dataset_name or ""
         self.ids = "row" if data.id_column is None else "column"
         self.path = Path(os.path.expanduser(dataset_name))
         self.dataset_name = str(self.path) if self.path.exists() else dataset_name

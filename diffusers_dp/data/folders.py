@@ -138,14 +138,8 @@ def refuse_splits(root: Path, field: str) -> None:
         `UsageError`: All its folders are called as splits are, or folders below it are, of two splits.
         `OSError`: A folder cannot be listed.
     """
-    splits = splits_in(root)
-    if splits:
-        meant = next((path for path in splits if split_of(path.name) == "train"), splits[0])
-        raise UsageError(
-            f"{root} holds folders that look like splits ({', '.join(path.name for path in splits)}); give {meant}, "
-            "or rename those that are classes.",
-            field=field,
-        )
+    if splits := splits_in(root):
+        raise _look_like_splits(root, splits, field, "", "rename those that are classes")
     refuse_inner_splits(root, field)
 
 
@@ -154,12 +148,16 @@ def refuse_some_splits(root: Path, field: str, class_names: Iterable[str]) -> No
     would be merged, or taken for classes."""
     found = _two_splits(root)
     if found and not {in_nfc(path.name) for path in found} <= set(map(in_nfc, class_names)):
-        meant = next((path for path in found if split_of(path.name) == "train"), found[0])
-        raise UsageError(
-            f"{root} holds folders that look like splits ({', '.join(path.name for path in found)}) beside others; "
-            f"give {meant}, or declare all folders by --class_names where they are classes.",
-            field=field,
-        )
+        remedy = "declare all folders by --class_names where they are classes"
+        raise _look_like_splits(root, found, field, " beside others", remedy)
+
+
+def _look_like_splits(root: Path, found: list[Path], field: str, beside: str, remedy: str) -> UsageError:
+    meant = next((path for path in found if split_of(path.name) == "train"), found[0])
+    listed = ", ".join(path.name for path in found)
+    return UsageError(
+        f"{root} holds folders that look like splits ({listed}){beside}; give {meant}, or {remedy}.", field=field
+    )
 
 
 def _two_splits(folder: Path) -> list[Path]:

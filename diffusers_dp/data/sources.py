@@ -32,7 +32,7 @@ def open_source(data: DataSource) -> ImageSource:
                 "--delimiter for tabs, or give the folder that holds the Parquet files.",
                 field="dataset_name",
             )
-        return DatasetSource(data.dataset_name, data)
+        return DatasetSource(data)
     raise UsageError("is given but no images are; add --train_data_dir or --dataset_name.", field="class_names")
 
 
