@@ -75,6 +75,7 @@ def test_what_counts_privacy_and_reads_flags_loads_no_torch():
         for path in sorted((ROOT / "diffusers_dp" / room).glob("[!_]*.py"))
     ]
     modules += ["diffusers_dp.verify", "diffusers_dp.cli", "diffusers_dp.runs.plan", "diffusers_dp.release.receipt"]
+    modules += ["diffusers_dp.dossier.write", "diffusers_dp.evaluation.flags", "diffusers_dp.commands.dossier"]
     code = f"import sys, {', '.join(modules)}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
 

@@ -3,16 +3,15 @@
 
 import math
 import os
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..accounting.ledger_file import check_dataset_id
 from ..errors import UsageError
+from ..methods.data_flags import check_unit_column
 from ..methods.flag import flag
 from ..methods.grey_values import RANGE
-from ..words import UNIT
 from .analyses import METRICS
 
 
@@ -176,11 +175,8 @@ class EvaluationFlags(JudgedFlags, RealFlags, MeasureFlags, BudgetFlags):
         if self.validation_size < 2:
             raise UsageError(f"--validation_size {self.validation_size} is too small for a private choice; raise it.")
         check_dataset_id(self.dataset_id or "")
-        unit = self.unit_column
-        if unit is not None and (unit == "image" or not re.fullmatch(UNIT, unit, re.ASCII)):
-            raise UsageError(
-                f"--unit_column '{unit}' cannot name a unit; give the one of training, such as patient_id."
-            )
+        if self.unit_column is not None:
+            check_unit_column(self.unit_column)
         if self.classifiers and set(self.classifiers) == {"logreg"}:
             raise UsageError(
                 "--classifiers logreg has no epoch to choose; add one that has, such as cnn, or leave out --selection "

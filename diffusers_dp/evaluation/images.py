@@ -346,8 +346,8 @@ def validation_split(images: ImageSet, size: int, num_train: int | None = None) 
     capacity = count if num_train is None else num_train + size
     if count > capacity:
         raise UsageError(
-            f"--num_train_images {num_train} and --validation_size {size} are fewer than the {count} real images; "
-            "give those of training."
+            f"--num_train_images {num_train} and --validation_size {size} are fewer than the real images; give those "
+            "of training."
         )
     if size >= capacity:
         raise UsageError(f"--validation_size {size} leaves none of the real images; lower it.")
@@ -369,12 +369,10 @@ def with_classes_of(synthetic: ImageSet, real: ImageSet) -> tuple[ImageSet, list
         UsageError: The classes cannot be matched.
     """
     if synthetic.labels is None or real.labels is None:
-        missing = " and ".join(
-            name for name, each in (("synthetic", synthetic), ("real", real)) if each.labels is None
-        )
+        sets = {"synthetic": synthetic, "real": real}
+        missing = " and ".join(name for name, each in sets.items() if each.labels is None)
         return ImageSet(synthetic.images, None, None, synthetic.origin), [
-            f"The {missing} images have no labels: utility, distances of classes and features of a classifier are "
-            "left out."
+            f"The {missing} images have no labels: utility and features of a classifier are left out."
         ]
     ours, theirs = synthetic.class_names or (), real.class_names or ()
     warnings = []
@@ -391,17 +389,8 @@ def with_classes_of(synthetic: ImageSet, real: ImageSet) -> tuple[ImageSet, list
             "--class_names."
         )
     labels = places[synthetic.labels]
-    counts = np.bincount(labels, minlength=len(theirs))
-    if not counts.all():
-        never = ", ".join(name for name, count in zip(theirs, counts, strict=True) if not count)
-        warnings.append(f"No synthetic image was generated of: {never}.")
-    absent = np.bincount(real.labels, minlength=len(theirs)) == 0
-    if (absent & (counts > 0)).any():
-        names = ", ".join(name for name, missing in zip(theirs, absent & (counts > 0), strict=True) if missing)
-        warnings.append(
-            f"There is no real training image of: {names}; synthetic ones were generated, and nothing there is to "
-            "compare them with."
-        )
+    if never := [name for i, name in enumerate(theirs) if i not in labels]:
+        warnings.append(f"No synthetic image was generated of: {', '.join(never)}.")
     return ImageSet(synthetic.images, labels, theirs, synthetic.origin), warnings
 
 

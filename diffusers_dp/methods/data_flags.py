@@ -24,6 +24,14 @@ CLASSES: dict[str, Any] = {"read": distinct, "range": "each class once, comma-se
 _WRITTEN = ("private", "release", "model", NO_GUARANTEE)
 
 
+def check_unit_column(name: str) -> None:
+    """Raises `UsageError` where a column's name is not that of what a receipt can protect."""
+    if name == "image" or not re.fullmatch(UNIT, name, re.ASCII):
+        raise UsageError(
+            f"--unit_column '{name}' cannot name a unit; call the column what it tells apart, such as patient_id."
+        )
+
+
 def _one_character(text: str) -> str:
     if len(text) != 1 or not text.isascii() or text in '" \r\n\0':
         raise ValueError(text)
@@ -158,11 +166,7 @@ class DataFlags:
             return
         if self.key_column is not None:
             raise UsageError("--key_column and --unit_column exclude each other: units are ids already.")
-        if self.unit_column == "image" or not re.fullmatch(UNIT, self.unit_column, re.ASCII):
-            raise UsageError(
-                f"--unit_column '{self.unit_column}' cannot name a unit; call the column what it tells apart, such as "
-                "patient_id."
-            )
+        check_unit_column(self.unit_column)
         if (self.num_train_units or 0) > (self.num_train_images or 0):
             raise UsageError(
                 f"--num_train_units {self.num_train_units} is more than --num_train_images {self.num_train_images}, "

@@ -121,6 +121,6 @@ def test_classes_go_by_name_and_what_is_missing_is_warned_of():
         with_classes_of(make_set([0, 1], ("cat", "fox")), real)
     unlabelled = ImageSet(real.images)
     assert with_classes_of(unlabelled, real)[1] == [
-        "The synthetic images have no labels: utility, distances of classes and features of a classifier are left out."
+        "The synthetic images have no labels: utility and features of a classifier are left out."
     ]
     assert with_classes_of(real, unlabelled)[0].labels is None
