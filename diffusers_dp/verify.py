@@ -23,7 +23,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import date
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -140,13 +140,21 @@ def check_guarantee(receipt: dict[str, Any]) -> list[str]:
     """All that is checked of a receipt by itself, without the files of its release."""
     wrong = list(check_fields(receipt, FIELDS))
     wrong = wrong or [*check_statement(receipt), *check_numbers(receipt)] or list(check_method(receipt))
-    absl = logging.getLogger("absl")
-    level, quiet = absl.level, max(absl.level, logging.ERROR)
     try:
-        absl.setLevel(quiet)  # dp_accounting warns of RDP orders that it leaves out, which changes nothing
-        return wrong or list(check_claims(receipt))
+        with quiet_absl():
+            return wrong or list(check_claims(receipt))
     except (ArithmeticError, ValueError, MemoryError) as error:  # too dear, or dp_accounting has no answer
         return [f"Epsilon cannot be computed from these events: {error or 'too little memory'}."]
+
+
+@contextmanager
+def quiet_absl() -> Iterator[None]:
+    """Silences dp_accounting about RDP orders that it leaves out: a missing order only loosens the bound."""
+    absl = logging.getLogger("absl")
+    level = absl.level
+    absl.setLevel(max(level, logging.ERROR))
+    try:
+        yield
     finally:
         absl.setLevel(level)
 

@@ -9,14 +9,14 @@ arXiv 1905.02383, Section 2.3). Negative epsilons count: they give the smallest 
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from ..mechanisms import sampled
-from ..verify import Counted, counted, counted_together, slack_of
-from .epsilon import Composition, composed, merge, quiet_absl
+from ..verify import counted, counted_together, quiet_absl, slack_of
+from .epsilon import Composition, composed, merge
 
 
 #: Shares of unused units that are accused, at which a release is judged.
@@ -57,12 +57,8 @@ def attack_bounds_of(receipt: dict[str, Any], *, all_releases: bool = False) -> 
     grid = receipt["dataset"] if all_releases else receipt["claimed_epsilon"]["pld"]
     with quiet_absl():
         slack_of(receipt, events, grid["value_discretization_interval"])  # refuses what would take too long
-    return attack_bounds(composition_of(events), grid["value_discretization_interval"])
-
-
-def composition_of(events: Iterable[Counted]) -> Composition:
-    """Returns the composition of events, as `verify.counted` returns them."""
-    return merge(sampled(rate, sigma).event(turns) for sigma, rate, turns in events)
+    composition = merge(sampled(rate, sigma).event(turns) for sigma, rate, turns in events)
+    return attack_bounds(composition, grid["value_discretization_interval"])
 
 
 @lru_cache(maxsize=256)

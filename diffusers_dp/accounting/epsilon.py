@@ -7,11 +7,9 @@ on request); this file merges, caches and searches. No torch here. Functions imp
 when they need it.
 """
 
-import logging
 import math
 import warnings
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,7 +17,7 @@ import numpy as np
 
 from ..errors import UsageError
 from ..mechanisms import Mechanism
-from ..verify import epsilon_by_pld, scale, widened
+from ..verify import epsilon_by_pld, quiet_absl, scale, widened
 from ..words import MOST_BY_RDP, MOST_EPSILON, QUICK_ORDERS
 
 
@@ -111,7 +109,7 @@ def rdp(composition: Composition, orders: tuple[float, ...] = RDP_ORDERS) -> tup
     from dp_accounting.rdp import RdpAccountant
 
     accountant = RdpAccountant(orders, NeighboringRelation.REPLACE_SPECIAL)
-    with quiet_absl():  # it warns about every order that it skips; a missing order only loosens the bound
+    with quiet_absl():
         accountant.compose(to_event(composition))
     # The divergence of a real query is positive. Values at or below 0 are rounding (tiny q / sigma), and
     # compute_epsilon would turn them into epsilon 0.
@@ -387,15 +385,3 @@ def smallest_noise(
             low, cost_low, cut = middle, cost_middle, 1.0
         nudge, repeats = cut, repeats + 1 if cut == nudge else 0
     return high
-
-
-@contextmanager
-def quiet_absl() -> Iterator[None]:
-    """Keeps dp_accounting's warnings about orders that it skips from the terminal."""
-    logger = logging.getLogger("absl")
-    before = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)

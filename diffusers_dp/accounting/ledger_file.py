@@ -25,15 +25,6 @@ from .ledger_row import LedgerRow
 
 CHOICE = "classifier_selection"  # of `evaluate --selection private`: its stage, and its name among the releases
 
-_HEADER = {
-    "release_id",
-    "dataset_id",
-    "dataset_epsilon",
-    "num_images",
-    "unit_of_privacy",
-    "target_epsilon",
-    "target_delta",
-}
 _OURS = ("chain", "release_id")  # fields of the file, not of the query
 _MUTABLE = ("chain", "steps_executed", "state")
 
@@ -232,7 +223,7 @@ def _releases(lines: list[Any], path: Path, dataset_id: str | None) -> list[Rele
         if line.get("chain") != chain:
             raise IntegrityError(f"Line {number} of {path} was edited, or lines before it are gone: restore the file.")
         if line.get("kind") == "header":
-            if not _HEADER <= set(line) or line["release_id"] in releases:
+            if line["release_id"] in releases:
                 raise IntegrityError(
                     f"Line {number} of {path} is not the header of another release: restore the file."
                 )
@@ -247,18 +238,12 @@ def _releases(lines: list[Any], path: Path, dataset_id: str | None) -> list[Rele
 
 
 def _check_owner(header: dict[str, Any], path: Path, dataset_id: str | None) -> None:
-    theirs = header["dataset_id"]
-    if theirs == dataset_id:
-        return
-    if theirs is None:
+    names = header["dataset_id"], dataset_id
+    theirs, ours = ("one run alone" if name is None else f"data set {name!r}" for name in names)
+    if theirs != ours:
         raise IntegrityError(
-            f"{path} is the ledger of one run alone; give --dataset_id {dataset_id} another --ledger_dir."
+            f"{path} is the ledger of {theirs}, not of {ours}: give the right --dataset_id, or another --ledger_dir."
         )
-    if dataset_id is None:
-        raise IntegrityError(f"{path} is the ledger of data set {theirs!r}: give --dataset_id {theirs}.")
-    raise IntegrityError(
-        f"{path} is the ledger of data set {theirs!r}, not of {dataset_id!r}: a ledger keeps its name."
-    )
 
 
 def _check_units(releases: Sequence[ReleaseRows], unit: str, path: Path) -> None:

@@ -177,7 +177,7 @@ def test_each_foreign_ledger_has_its_own_sentence(path):
     open_ledger(path, "a").reserve(row(5.0))
     renamed = path.with_name("other.jsonl")
     renamed.write_bytes(path.read_bytes())
-    with pytest.raises(IntegrityError, match="ledger of data set 'scans', not of 'other'"):
+    with pytest.raises(IntegrityError, match="ledger of data set 'scans', not of data set 'other'"):
         open_ledger(renamed, "b", dataset_id="other")
     copied = path.with_name("run.jsonl")
     copied.write_bytes(path.read_bytes())

@@ -105,7 +105,7 @@ MECHANISMS = (
         KINDS,
         "                if stated.get(name) != value:\n",
         "                if False:\n",
-        (f"{STREAMS}rows_that_contradict_their_bands_are_refused",),
+        ("test_whole_mechanism.py::test_a_row_says_its_mechanism",),
     ),
     Fault(
         "a row of a file has any sensitivity",

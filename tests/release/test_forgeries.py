@@ -356,7 +356,7 @@ def placed(name, content=b"x"):
 def in_index(change):
     def edit(release):
         index = json.loads((release / "model_index.json").read_text())
-        change(index["privacy"])
+        change(index, index["privacy"])
         (release / "model_index.json").write_text(verify._canonical(index).decode())
 
     return edit
@@ -372,7 +372,12 @@ FILES = {
     "a file in the card's place, elsewhere": placed("unet/README.md"),
     "another card's folder": lambda release: ((release / "README.md").unlink(), placed("README.md/x")(release)),
     "weights that are not there": lambda release: (release / WEIGHTS).unlink(),
-    "more said in the index": in_index(lambda privacy: privacy.update(note="epsilon 0.1")),
+    "more said in the index": in_index(lambda _, privacy: privacy.update(note="epsilon 0.1")),
+    "a smaller epsilon in the index": in_index(lambda _, privacy: privacy.update(epsilon=0.1)),
+    "a smaller delta in the index": in_index(lambda _, privacy: privacy.update(delta=1e-9)),
+    "a better status in the index": in_index(lambda _, privacy: privacy.update(status="proven")),
+    "another receipt in the index": in_index(lambda _, privacy: privacy.update(receipt_sha256="0" * 64)),
+    "another class in the index": in_index(lambda index, _: index.update(_class_name="StableDiffusionPipeline")),
     "the receipt in another hand": lambda release: (release / RECEIPT).write_text(
         json.dumps(json.loads((release / RECEIPT).read_text()))
     ),

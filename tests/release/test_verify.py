@@ -14,7 +14,6 @@ import pytest
 from diffusers_dp import cli, load_verified, verify
 from diffusers_dp.accounting.ledger import PrivacyLedger
 from diffusers_dp.errors import IntegrityError
-from diffusers_dp.files.canonical import canonical_json
 from support.ledgers import row
 from support.places import ROOT
 from support.releases import RECEIPT, WEIGHTS, forge, make_release, reseal
@@ -43,19 +42,6 @@ def test_a_changed_and_a_missing_file_are_named(release, name):
     assert [problem for problem in verify.verify(release)[1] if name in problem and "differs" in problem]
     (release / name).unlink()
     assert [problem for problem in verify.verify(release)[1] if name in problem and "missing" in problem]
-
-
-def test_another_statement_in_the_index_is_noticed(release):
-    for field, value in (("epsilon", 0.1), ("delta", 1e-9), ("status", "proven"), ("receipt_sha256", "0" * 64)):
-        index = json.loads((release / "model_index.json").read_text())
-        before, index["privacy"][field] = index["privacy"][field], value
-        (release / "model_index.json").write_text(canonical_json(index))
-        assert len(verify.verify(release)[1]) == 1, field
-        index["privacy"][field] = before
-        (release / "model_index.json").write_text(canonical_json(index))
-    index["_class_name"] = "StableDiffusionPipeline"
-    (release / "model_index.json").write_text(canonical_json(index))
-    assert "hash differs" in verify.verify(release)[1][0]
 
 
 def _event(key, value):
@@ -270,7 +256,6 @@ DENIALS = {
     "a lowered status and no list": lambda r: (r.update(status="proven_except_leaky_outputs"), r.pop("leaky_outputs")),
     "an evaluation without a number": lambda r: r.update(evaluation=[{"metric": "accuracy"}]),
     "a unit with a line of its own": lambda r: r.update(unit_of_privacy="image.\nSIGNED"),
-    "a unit that cannot be printed": lambda r: r.update(unit_of_privacy="\ud800"),
     "a file that cannot be printed": lambda r: r["files"].append({"name": "\ud800", "sha256": ""}),
     "orders that take for ever": lambda r: r["claimed_epsilon"]["rdp"].update(orders=[99_000.5] * 20),
     "too many kinds of events": lambda r: r.update(
@@ -421,7 +406,6 @@ HOSTILE = {
     },
     "a deep index": written(INDEX, "[" * 900 + "0," * 100_000 + "0" + "]" * 900),
     "a deep receipt": written(RECEIPT, '{"format": "diffusers_dp/1", "a": ' + "[" * 900 + "]" * 900 + "}"),
-    "an integer beyond words": written(RECEIPT, '{"delta": ' + "9" * 100_000 + "}"),
     "two receipts in one": written(RECEIPT, '{"format": "diffusers_dp/1", "delta": 0.1, "delta": 0.2}'),
     "another encoding": written(RECEIPT, '{"format": "diffusers_dp/1"}'.encode("utf-16")),
     "an index that is a list": written(INDEX, "[]"),
@@ -467,14 +451,6 @@ def test_a_statement_that_says_one_thing_twice_is_none(release):
     (release / INDEX).write_text(text[: start + 1] + '"epsilon":0.1,' + text[start + 1 :])
     assert json.loads((release / INDEX).read_text()) == json.loads(text)
     assert verify.report(release) == 4
-
-
-def test_a_folder_of_very_many_files_is_not_hashed(release, monkeypatch):
-    monkeypatch.setattr(verify, "MOST_FILES", 12)
-    for i in range(10):
-        (release / f"{i}.txt").write_text("")
-    (problem,) = verify.verify(release)[1]
-    assert "more than 12 files or 20 GB" in problem
 
 
 @pytest.mark.parametrize("output", ["/dev/full", "ascii", None])
