@@ -24,12 +24,10 @@ from support.images import write_dataset
 from support.latent_releases import seal_again
 from support.releases import made_up, make_ledger
 from support.untrusted_images import (
-    MANY,
     SHARD,
     honest_rows,
     png,
     with_pipe,
-    write_index,
     write_repeated,
     write_rows,
 )
@@ -84,31 +82,25 @@ def test_what_is_honest_is_read(request, kind, tmp_path):
     assert len(found) == 4 and found.class_names == ("left", "right") and found.labels.tolist() == [0, 1, 0, 1]
 
 
-@pytest.mark.parametrize("kind", ["release", "plain"])
-def test_a_row_that_names_a_file_of_the_host_brings_no_image(request, kind, tmp_path, secret):
-    folder = request.getfixturevalue(kind)
-    write_rows(folder, [*honest_rows(3), (None, str(secret / "secret.png"), 1)])
-    found = load(folder, tmp_path / "cache")
+def test_a_row_that_names_a_file_of_the_host_brings_no_image(plain, tmp_path, secret):
+    write_rows(plain, [*honest_rows(3), (None, str(secret / "secret.png"), 1)])
+    found = load(plain, tmp_path / "cache")
     assert len(found) == 3 and found.origin["unreadable"] == 1 and not (found.images == SECRET).any()
 
 
-@pytest.mark.parametrize("kind", ["release", "plain"])
 @pytest.mark.parametrize(
     "where", ["{secret}/data/*.parquet", "../host/data/*.parquet", "http://127.0.0.1:9/a.parquet"]
 )
-def test_a_card_that_names_other_files_is_not_followed(request, kind, where, tmp_path, secret):
-    folder = request.getfixturevalue(kind)
+def test_a_card_that_names_other_files_is_not_followed(plain, where, tmp_path, secret):
     configs = [{"config_name": "default", "data_files": [{"split": "train", "path": where.format(secret=secret)}]}]
-    (folder / "README.md").write_text(f"---\nconfigs: {json.dumps(configs)}\n---\n")
-    refused(folder, tmp_path / "cache", "names files outside of it", UsageError)
+    (plain / "README.md").write_text(f"---\nconfigs: {json.dumps(configs)}\n---\n")
+    refused(plain, tmp_path / "cache", "names files outside of it", UsageError)
 
 
-@pytest.mark.parametrize("kind", ["release", "plain"])
-def test_a_link_to_the_host_is_not_followed(request, kind, tmp_path, secret):
-    folder = request.getfixturevalue(kind)
-    (folder / SHARD).unlink()
-    (folder / SHARD).symlink_to(secret / SHARD)
-    refused(folder, tmp_path / "cache")
+def test_a_link_to_the_host_is_not_followed(plain, tmp_path, secret):
+    (plain / SHARD).unlink()
+    (plain / SHARD).symlink_to(secret / SHARD)
+    refused(plain, tmp_path / "cache")
 
 
 def test_pictures_are_those_of_the_folder_alone(tmp_path, secret):
@@ -142,24 +134,19 @@ def test_a_pipe_hangs_nobody(request, kind, place, tmp_path, secret, monkeypatch
     assert ended.value.code in (2, 4) and capsys.readouterr().err.count("error: ") == 1
 
 
-@pytest.mark.parametrize("kind", ["release", "plain"])
-def test_a_row_that_is_repeated_a_million_times_is_not_unpacked(request, kind, tmp_path):
-    folder = write_repeated(request.getfixturevalue(kind), png(value=7) + bytes(600))
-    assert (folder / SHARD).stat().st_size < 400_000
-    if kind == "release":
-        write_index(folder, num_images=MANY)
-    refused(folder, tmp_path / "cache")
+def test_a_row_that_is_repeated_a_million_times_is_not_unpacked(plain, tmp_path):
+    write_repeated(plain, png(value=7) + bytes(600))
+    assert (plain / SHARD).stat().st_size < 400_000
+    refused(plain, tmp_path / "cache")
 
 
-@pytest.mark.parametrize("kind", ["release", "plain"])
 @pytest.mark.parametrize("codec", ["zstd", "gzip"])
-def test_what_is_packed_a_thousandfold_is_not_unpacked(request, kind, codec, tmp_path):
+def test_what_is_packed_a_thousandfold_is_not_unpacked(plain, codec, tmp_path):
     rows = [(png(value=7) + bytes(10**8), None, 0)] * 2
-    folder = write_rows(request.getfixturevalue(kind), rows, compression=codec, use_dictionary=False)
+    write_rows(plain, rows, compression=codec, use_dictionary=False)
     del rows
-    shard = folder / SHARD
-    assert shard.stat().st_size < 10**6
-    refused(folder, tmp_path / "cache")
+    assert (plain / SHARD).stat().st_size < 10**6
+    refused(plain, tmp_path / "cache")
 
 
 def test_a_release_that_is_not_what_its_receipt_says_is_not_judged(release, tmp_path, capsys):
