@@ -21,7 +21,7 @@ def check_model(model: nn.Module) -> None:
     Raises:
         UnsupportedModel: A trained parameter belongs to no layer with a rule; a layer mixes examples (BatchNorm in
             training), works in place, computes its weight from others (spectral or weight norm), changes its weight
-            when it is asked (`max_norm`), belongs to DoRA, or uses weights past their layers, as
+            when it is asked (`max_norm`), or uses weights past their layers, as
             `nn.MultiheadAttention` and LoRA of a single parameter do; or its gradient per image would be another than
             autograd's (a hook on a weight, `scale_grad_by_freq`). Others show in the pre-flight alone.
     """
@@ -39,8 +39,6 @@ def _reason_against(module: nn.Module) -> str | None:
         )
     if getattr(module, "inplace", False) is True:
         return "overwrites what gradients per image are formed from; make it with inplace=False"
-    if "dora" in type(module).__name__.lower():
-        return "is DoRA's, which also uses weights past their layers; train LoRA without it (use_dora=False)"
     holds_trained = any(p.requires_grad for p in module.parameters())
     if isinstance(module, nn.MultiheadAttention) and holds_trained:  # peft's own wrapper of it holds it, too
         return (

@@ -309,13 +309,6 @@ ENGINE_FAULTS = (
         ("gradients/test_supported.py::test_refused_by_name_before_anything_is_spent",),
     ),
     Fault(
-        "DoRA is accepted",
-        SUPPORTED,
-        'if "dora" in type(module).__name__.lower():',
-        "if False:",
-        ("gradients/test_diffusers_models.py::test_dora_is_refused",),
-    ),
-    Fault(
         "LoRA of torch's own attention is accepted, whose layers are never called",
         SUPPORTED,
         "    if isinstance(module, nn.MultiheadAttention) and holds_trained:",
