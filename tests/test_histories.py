@@ -129,16 +129,3 @@ def test_patients_of_whom_some_choose(house):
     receipt = check(second, rows)
     assert [prior["num_images"] for prior in receipt["prior_releases"]] == [10, 6]
     assert {prior["unit_of_privacy"] for prior in receipt["prior_releases"]} == {"patient"}
-
-
-def test_a_model_of_a_release_costs_once(house, capsys):
-    """What was derived, and what began with what was derived."""
-    first = house.evolve("first")
-    derived = first.parent / "model" / "release"
-    assert check(derived, house.rows())["derived_from"] == verify.receipt_digest(first / "privacy_receipt.json")
-    second = house.train("dp_diffusion", "second", *TRAIN[:-2], "--pretrained_model_name_or_path", str(derived))
-    receipt = check(second, house.rows())
-    assert [row["stage"] for row in house.rows()].count("votes_1") == 1 == len(receipt["prior_releases"])
-    capsys.readouterr()
-    assert verify.report(second) == 0
-    assert "it is of data set scans, whose sum should count it" in capsys.readouterr().out

@@ -54,7 +54,7 @@ def test_hashed_requirements_hold_all_that_the_library_and_its_extras_for_users_
     extras = config["options.extras_require"]
     wanted = [
         config["options"]["install_requires"],
-        *(extras[name] for name in ("app", "plot", "tensorboard", "wandb")),
+        *(extras[name] for name in ("app", "plot")),
     ]
     lines = [line for text in wanted for line in text.splitlines() if line and not line.startswith("#")]
     found = hashed(machine)

@@ -63,7 +63,7 @@ def adversaries(config: Any, facts: Any, generator: Any, processes: Any) -> "Tra
     from diffusers_dp.models.adversary import AdversarialStep, Adversaries, Discriminator
     from diffusers_dp.runs.dp_sgd import Trained
 
-    classes = None if facts.class_names is None else len(facts.class_names)
+    classes = facts.num_classes
     discriminator = Discriminator(facts.image_shape, classes, config.discriminator_channels)
     network = getattr(generator, "unet", generator)
     gan = Adversaries(network, discriminator, config.discriminator_steps).to(processes.device)

@@ -37,15 +37,17 @@ if TYPE_CHECKING:
 
 
 def train(run: "LatentRun[LatentConfig]") -> None:
+    from diffusers_dp.models.saliency import Saliency
+
     # 1. What a new network learns from public images alone.
     run.pretrain()
 
     # 2. Which layers get low-rank matrices: those of a flag, or of a noisy answer.
     config, targets = run.config, run.config.targets
     for query in config.queries:
-        saliency = run.saliency(SALIENCY_TIMES, config.seed)
+        saliency = Saliency(run.denoiser, SALIENCY_TIMES, config.seed, at_once=config.encoding_batch_size)
         query = replace(query, base_sha256=run.base.origin["files_sha256"])
-        chosen = run.ask_latents(query, saliency)
+        chosen = run.ask(query, saliency, images=run.latents)
         targets = tuple(saliency.names[number] for number in chosen.tolist())
 
     # 3. DP-SGD on the latents, and the release.

@@ -122,14 +122,14 @@ def auxiliary_images(run: "Run", features: "Embedding", embedding: "torch.Tensor
     """Images of a one-step generator, or of another diffusion model, fitted to the noisy frequency features."""
     from diffusers_dp.models.ddim import DDIMGenerator
     from diffusers_dp.models.feature_generator import FeatureGenerator
-    from diffusers_dp.runs.diffusion_run import build_denoiser
+    from diffusers_dp.runs.diffusion_run import build
     from diffusers_dp.runs.warm_up import fit_generator
     from diffusers_dp.runs.warm_up_images import AuxiliaryImages
 
     config = run.config
     if config.auxiliary == "diffusion":
         from_nothing = replace(config, pretrained_model_name_or_path=None)
-        denoiser, _ = build_denoiser(from_nothing, run.facts, embedding.device)
+        denoiser = build(from_nothing, run.facts, embedding.device).model
         generator = DDIMGenerator(denoiser, run.facts.image_shape, AUXILIARY_INFERENCE_STEPS)
     else:
         generator = FeatureGenerator(run.facts.image_shape, len(embedding), config.generator_channels)

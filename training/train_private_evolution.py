@@ -41,15 +41,17 @@ PURPOSE = "They are variations of what is public, chosen by noisy votes of the s
 
 
 def train(run: "Run") -> None:
+    from diffusers_dp.queries.votes import PooledPixels
     from diffusers_dp.release.dataset_release import DatasetArtefact
-    from diffusers_dp.runs.evolution import embedding_of, proposer_of
+    from diffusers_dp.runs.evolution import proposer_of
     from diffusers_dp.runs.result_model import model_of_release
 
     config, names = run.config, run.facts.class_names
 
     # 1. Who proposes candidates, and where they are compared with images.
-    proposer, (embed, origins) = proposer_of(run), embedding_of(run)
-    run.note_public_inputs([*proposer.public_inputs, *origins])
+    proposer, network = proposer_of(run), config.perceptual
+    embed = PooledPixels(config.embedding_pool) if network is None else network
+    run.note_public_inputs([*proposer.public_inputs, *([] if network is None else network.public_inputs)])
 
     # 2. Generations.
     images, labels = evolve(run, proposer, embed)

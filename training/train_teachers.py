@@ -52,7 +52,7 @@ def student_of(config: Any, facts: Any, generator: Any, processes: Any) -> "Trai
     from diffusers_dp.models.student import Critic, Student, teaching_of
     from diffusers_dp.runs.dp_sgd import Trained
 
-    classes = None if facts.class_names is None else len(facts.class_names)
+    classes = facts.num_classes
     teaching, follow = teaching_of(config, facts.image_shape, classes)
     critic = None
     if config.aggregation == "votes":

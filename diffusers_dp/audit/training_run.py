@@ -63,7 +63,7 @@ def audit_run(
         with tempfile.TemporaryDirectory() as temporary:
             run_dp_sgd(
                 door, build(), row, own, private=Path(temporary),
-                largest_batch_size=sampling.largest_batch_size, expected_batch_size=sampling.expected_batch_size,
+                largest_batch_size=sampling.largest_batch_size,
             )  # fmt: skip
 
     model = AuditedModel.of(build(), facts.image_shape, facts.class_names)

@@ -22,8 +22,7 @@ from ..methods.flags import TrainingConfig
 from ..runs.launch import how_long, planned_model
 from ..runs.plan import Plan, plan_run
 from ..runs.plan_picture import check_picture, draw_plan
-from ..runs.plan_table import aligned
-from ..runs.query_slack import AGAIN
+from ..runs.plan_table import AGAIN, aligned
 from ..runs.recommendation import DeclaredFacts, names_facts_alone, recommendation
 
 

@@ -50,6 +50,16 @@ class PublicFacts:
     ids: str = "row"
 
     @property
+    def num_classes(self) -> int | None:
+        """`None` for unlabelled images."""
+        return None if self.class_names is None else len(self.class_names)
+
+    @property
+    def id2label(self) -> dict[int, str] | None:
+        """The classes by their numbers; `None` for unlabelled images."""
+        return None if self.class_names is None else dict(enumerate(self.class_names))
+
+    @property
     def capacity(self) -> int:
         """The most images that there can be to train on."""
         return self.num_images + self.held_out

@@ -1,7 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """The flags of DP-SGD: its steps, samples, noise and weights, and what it leaves behind on its way."""
 
-import importlib.util
 import os
 from dataclasses import dataclass
 
@@ -23,19 +22,6 @@ class CheckpointFlags:
         None, "DP-SGD steps between two checkpoints, reserved together; unset: a tenth of --max_train_steps."
     )
     checkpoints_total_limit: int = flag(2, "Checkpoints of DP-SGD that stay in private/.")
-    report_to: str | None = flag(
-        None,
-        "Tracker that is told step, learning rate and epsilon at each checkpoint, no loss or gradient norm; unset: "
-        "none.",
-        choices=("tensorboard", "wandb"),
-    )  # fmt: skip
-
-    def check(self) -> None:
-        if self.report_to is not None and importlib.util.find_spec(self.report_to) is None:
-            raise UsageError(
-                f"--report_to {self.report_to} needs a package: pip install diffusers_dp[{self.report_to}], or leave "
-                "it out."
-            )
 
 
 @dataclass

@@ -303,11 +303,6 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
     # What a method without DP-SGD has in the place of flags.
 
     @property
-    def report_to(self) -> str | None:
-        """Tracker of DP-SGD."""
-        return None
-
-    @property
     def precision(self) -> str:
         """Precision of what is computed for the door."""
         return "no"
@@ -370,12 +365,16 @@ class DPSGDConfig(LoopFlags, TrainingConfig):
             return None if self.has_guarantee else 1
         return int(self.noise_bands)
 
-    def mechanisms(self, sample_rate: float, workload: Workload, ids: str) -> tuple[Mechanism, ...]:
+    @property
+    def workload(self) -> Workload:
+        """The sums into which the noise of DP-SGD goes."""
+        return Workload(self.max_train_steps, self.lr_scheduler, self.lr_warmup_steps, self.ema_decay)
+
+    def mechanisms(self, sample_rate: float, ids: str) -> tuple[Mechanism, ...]:
         """What a step can be, without its noise: of several, independent noise comes first. Groups have a fresh key.
 
         Args:
             sample_rate (`float`): q, of all units.
-            workload (`Workload`): The sums into which the noise goes.
             ids (`str`): What the id of an image is, see `mechanisms.groups.Grouped`.
         """
         grouped = {"noise_multiplier": 1.0, "group_key": new_key(), "ids": ids, **self.of_door}
@@ -383,9 +382,9 @@ class DPSGDConfig(LoopFlags, TrainingConfig):
             return (Shares(number=self.num_shares, votes=self.num_votes, **grouped),)
         tried = TRIED if self.bands is None else (self.bands,) if self.bands > 1 else ()
         correlated = (
-            Banded(rate=sample_rate, coefficients=best_coefficients(number, workload), **grouped)
+            Banded(rate=sample_rate, coefficients=best_coefficients(number, self.workload), **grouped)
             for number in tried
-            if number <= workload.steps and number * sample_rate <= 1
+            if number <= self.max_train_steps and number * sample_rate <= 1
         )
         return (sampled(sample_rate, **self.of_door), *correlated)
 

@@ -51,13 +51,11 @@ def save_checkpoint(
         step (`int`): Number of training steps taken.
         unet, ema, optimizer: What is in training. The optimiser is Adam, or another one whose state is tensors only.
         ledger_position (`dict[str, int]`): How long the ledger is, `{"rows": ..., "steps_reserved": ...}`.
-        keep (`int`, defaults to 2): Number of checkpoints that stay, at least 1 (`ValueError`).
+        keep (`int`, defaults to 2): Number of checkpoints that stay, at least 1.
 
     Returns:
         `Path`: The checkpoint.
     """
-    if keep < 1:
-        raise ValueError(f"`keep` must be at least 1, got {keep}.")
     folder = Path(folder)
     ema_state, optimizer_state = ema.state_dict(), optimizer.state_dict()
     shadows = {str(index): shadow for index, shadow in enumerate(ema_state.pop("shadow_params"))}
@@ -69,9 +67,9 @@ def save_checkpoint(
     _clear_leftovers(folder)
     seal(checkpoint, tensors, state, replace=True)
     _clear_leftovers(folder)
-    kept = [past for past in _steps(folder) if past <= step][-keep:]
-    for needless in set(_steps(folder)) - set(kept):
-        shutil.rmtree(folder / f"{CHECKPOINT_PREFIX}{needless}")
+    there = checkpoints(folder)
+    for needless in set(there) - set([past for past in there if past <= step][-keep:]):
+        shutil.rmtree(there[needless])
     return checkpoint
 
 
@@ -102,8 +100,7 @@ def find_checkpoint(folder: str | Path, which: str | None) -> Path | None:
         open_sealed(checkpoint)
         return checkpoint
     damage = None
-    for step in reversed(_steps(folder)):
-        checkpoint = folder / f"{CHECKPOINT_PREFIX}{step}"
+    for checkpoint in reversed(checkpoints(folder).values()):
         try:
             open_sealed(checkpoint)
             return checkpoint
@@ -117,7 +114,9 @@ def find_checkpoint(folder: str | Path, which: str | None) -> Path | None:
 
 def checkpoints(folder: str | Path) -> dict[int, Path]:
     """The checkpoints in the private folder of a run, by training step, ascending; they are not looked into."""
-    return {step: Path(folder) / f"{CHECKPOINT_PREFIX}{step}" for step in _steps(Path(folder))}
+    names = [path.name.removeprefix(CHECKPOINT_PREFIX) for path in Path(folder).glob(f"{CHECKPOINT_PREFIX}*")]
+    steps = sorted(int(name) for name in names if name.isascii() and name.isdigit())
+    return {step: Path(folder) / f"{CHECKPOINT_PREFIX}{step}" for step in steps}
 
 
 def load_averaged_weights(checkpoint: str | Path, unet: torch.nn.Module) -> None:
@@ -197,12 +196,6 @@ def _open_checkpoint(
     if found != expected:
         raise UsageError(f"{checkpoint} was made by a model of another shape: resume with the flags of that run.")
     return state, tensors
-
-
-def _steps(folder: Path) -> list[int]:
-    """Steps of the checkpoints in `folder`, ascending."""
-    names = (path.name.removeprefix(CHECKPOINT_PREFIX) for path in folder.glob(f"{CHECKPOINT_PREFIX}*"))
-    return sorted(int(name) for name in names if name.isascii() and name.isdigit())
 
 
 def _clear_leftovers(folder: Path) -> None:

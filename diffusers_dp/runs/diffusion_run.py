@@ -22,9 +22,15 @@ from ..privacy.teachers import Teachers
 from ..queries.semantic import semantic_classes
 from ..randomness.timestep_mixture import TimestepMixture
 from .dp_sgd import Trained
-from .pretrained import FLAG, StartingModel, fit_class_table, load_pretrained, new_model
-from .prior_release import refuse_the_same_images
-from .public_pretraining import keep_pretrained, learned_or_public
+from .pretrained import (
+    FLAG,
+    StartingModel,
+    fit_class_table,
+    keep_pretrained,
+    learned_or_public,
+    load_pretrained,
+    new_model,
+)
 from .run import TrainingRun
 from .warm_up import warm_up
 from .warm_up_images import MixedImages
@@ -51,7 +57,6 @@ class DiffusionRun(TrainingRun[Config]):
         self.model, learned, self.public = self.processes.on_first(begin)
         self.model.unet.to(self.processes.device)
         origin = self.model.origin if config.public_training is None else learned
-        origin = origin if self.public is None else self.public.origin
         return [*([] if origin is None else [origin]), *super()._begin()]
 
     @cached_property
@@ -108,7 +113,7 @@ class DiffusionRun(TrainingRun[Config]):
             learning_rate=public.learning_rate, lr_warmup_steps=public.lr_warmup_steps, ema_decay=config.ema_decay,
             processes=self.processes, title="Public pre-training",
         )  # fmt: skip
-        fit_class_table(unet, None if self.facts.class_names is None else len(self.facts.class_names))
+        fit_class_table(unet, self.facts.num_classes)
 
     def warm_up(self, stage: str, batch: Callable[[], Any], *, num_steps: int, learning_rate: float) -> None:
         """Ordinary training on images made from noisy answers, once, see `warm_up.warm_up` and `learn`."""
@@ -143,19 +148,14 @@ def starting_model(config: DiffusionConfig, facts: PublicFacts) -> StartingModel
         facts (`PublicFacts`): Public facts of the sensitive images.
 
     Raises:
-        UsageError: As `load_pretrained` and `refuse_the_same_images`; or `--objective` or `--expert auxiliary`
+        UsageError: As `load_pretrained`; or `--objective` or `--expert auxiliary`
             contradicts the pre-trained model.
     """
-    image_shape, num_classes = facts.image_shape, None if facts.class_names is None else len(facts.class_names)
     name, revision = config.starts_from
     if name is None:
         objective = config.objective or config.default_objective
-        return new_model(
-            image_shape, num_classes, config.network, objective=objective, sigma_min=config.sigma_min,
-        )  # fmt: skip
-    model = load_pretrained(name, image_shape=image_shape, num_classes=num_classes, revision=revision)
-    if model.receipt is not None:
-        refuse_the_same_images(model.receipt, facts, f"{FLAG} {name}", **config.ledger_options)
+        return new_model(facts, config.network, objective=objective, sigma_min=config.sigma_min)
+    model = load_pretrained(name, facts, revision=revision, **config.ledger_options)
     if config.objective not in (None, model.objective):
         raise UsageError(
             f"--objective {config.objective} contradicts {FLAG} {name}, which was trained for {model.objective}; "
@@ -182,15 +182,6 @@ def starting_model(config: DiffusionConfig, facts: PublicFacts) -> StartingModel
     return model
 
 
-def build_denoiser(
-    config: DiffusionConfig, facts: PublicFacts, device: torch.device | str = "cpu"
-) -> tuple[Denoiser, TrainingLoss]:
-    """The model that a run with these flags begins with, and the loss of its training rows."""
-    model = starting_model(config, facts)
-    model.unet.to(device)
-    return objective_of(model, config, config.mixture, bf16=config.precision == "bf16")
-
-
 def objective_of(
     model: StartingModel, settings: ModelFlags, mixture: TimestepMixture | None, *, bf16: bool
 ) -> tuple[Denoiser, TrainingLoss]:
@@ -202,13 +193,14 @@ def objective_of(
 
 
 def build_pipeline(model: StartingModel, facts: PublicFacts) -> DPImagePipeline:
-    id2label = None if facts.class_names is None else dict(enumerate(facts.class_names))
-    pipeline = DPImagePipeline(model.unet, model.scheduler, id2label=id2label, patch_size=model.patch_size)
+    pipeline = DPImagePipeline(model.unet, model.scheduler, id2label=facts.id2label, patch_size=model.patch_size)
     pipeline.set_progress_bar_config(disable=True)
     return pipeline
 
 
 def build(config: DiffusionConfig, facts: PublicFacts, device: torch.device | str) -> Trained:
     """The diffusion model that DP-SGD will train, see `Method`."""
-    denoiser, loss = build_denoiser(config, facts, device)
+    model = starting_model(config, facts)
+    model.unet.to(device)
+    denoiser, loss = objective_of(model, config, config.mixture, bf16=config.precision == "bf16")
     return Trained(denoiser.unet, denoiser, loss)

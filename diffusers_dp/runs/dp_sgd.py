@@ -24,7 +24,6 @@ from ..privacy.sensitive import SensitiveImages
 from ..privacy.teachers import Teachers
 from .checkpoints import load_checkpoint, position_of, save_checkpoint
 from .rest_of_plan import NO_STEP
-from .trackers import Tracker
 
 
 #: What a person calls the steps of the loop.
@@ -83,9 +82,7 @@ def run_dp_sgd(
     *,
     private: Path,
     largest_batch_size: int,
-    expected_batch_size: float,
     checkpoint: Path | None = None,
-    tracker: Tracker | None = None,
 ) -> None:
     """DP-SGD: Adam on noisy sums of clipped gradients, over Poisson samples of the sensitive images (Abadi et al.
     2016, Algorithm 1), or on what teachers say. The averaged weights go on.
@@ -96,9 +93,7 @@ def run_dp_sgd(
         row (`LedgerRow`): One step, see `gradient_row`: mechanism, clip norm, divisor, K.
         private (`Path`): The run's private folder, where checkpoints lie.
         largest_batch_size (`int`): Images of a step, which it hardly ever exceeds.
-        expected_batch_size (`float`): qN, for the tracker.
         checkpoint (`Path`, *optional*): Where an earlier start came to.
-        tracker (`Tracker`, *optional*): Is told step, learning rate and epsilon at each checkpoint.
 
     Raises:
         BudgetExceeded: No step is left.
@@ -159,13 +154,8 @@ def run_dp_sgd(
                     private, step, unet=module, ema=ema, optimizer=optimizer, ledger_position=position_of(ledger),
                     keep=settings.checkpoints_total_limit,
                 ))  # fmt: skip
-                if tracker is not None:
-                    rate = lr_scheduler.get_last_lr()[0]
-                    processes.on_first(lambda: tracker.log(step, learning_rate=rate, ledger=ledger))
                 if stopping:
                     stop_now(is_told=not processes.is_first)
-    if tracker is not None:
-        tracker.finish(step, expected_batch_size=expected_batch_size)
     ema.copy_to(module.parameters())
 
 

@@ -2,12 +2,12 @@
 """Early stopping of a generator by noisy answers alone (DP-MEPF, Section 4): which of those on the way is released."""
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
 
 from ..distributed.processes import Processes
 from ..models.feature_generator import FeatureGenerator
@@ -15,7 +15,7 @@ from ..models.one_step import OneStepGenerator
 from ..queries.mean_features import FeatureMap, moments
 
 
-SNAPSHOT, PROXIES = "snapshot.safetensors", "snapshots.jsonl"
+PROXIES = "snapshots.jsonl"
 
 
 @dataclass
@@ -24,7 +24,7 @@ class EarlyStopping:
     Compares a generator with the noisy stopping answers every few steps, and keeps the nearest. The real images are
     not looked at: their answers got their noise at the door, and all that happens here is post-processing.
 
-    The weights of the nearest generator and the distances of all lie in `private/`.
+    The distances of all lie in `private/`.
 
     Args:
         generator (`OneStepGenerator` or `FeatureGenerator`): The generator that is being fitted.
@@ -65,9 +65,8 @@ class EarlyStopping:
         self._module.train()
         mean = self.processes.mean_of_all(total / len(self._labels), len(self._labels))
         distance = (self._target - mean).square().sum().item()
-        if distance < min(self.distances.values(), default=float("inf")):
+        if distance < min(self.distances.values(), default=math.inf):
             self._best = {name: tensor.cpu().clone() for name, tensor in self._module.state_dict().items()}
-            self.processes.on_first(lambda: save_file(self._best, self.private / SNAPSHOT))
         self.distances[step] = distance
         lines = [json.dumps({"step": step, "distance": value}) for step, value in self.distances.items()]
         path = self.private / PROXIES

@@ -9,22 +9,20 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from ..data.public_images import PublicImages, load_public_images
+from ..data.public_images import PublicImages
 from ..errors import UsageError
 from ..methods.flag import split_list
 from ..models.font_candidates import FontCandidates, find_fonts
 from ..models.pipeline_candidates import PipelineCandidates
 from ..models.variations import CandidateGenerator, PublicImageCandidates
-from ..queries.votes import PooledPixels, draw_parents, embed_all, hash_tensor
+from ..queries.votes import draw_parents, embed_all, hash_tensor
 from .diffusion_run import build_pipeline
-from .pretrained import FLAG, load_pretrained
-from .prior_release import cost_of_public_images, refuse_the_same_images
+from .pretrained import load_pretrained, priced_images
 
 
 if TYPE_CHECKING:
     from ..methods.private_evolution import PrivateEvolutionConfig
     from ..queries.mean_features import Embedding
-    from ..queries.perceptual import PerceptualFeatures
     from .run import TrainingRun
 
     Run = TrainingRun[PrivateEvolutionConfig]
@@ -139,7 +137,8 @@ def proposer_of(run: "Run") -> CandidateGenerator:
     """What `--generator` names.
 
     Raises:
-        UsageError: It is not there, or has nothing for one of the classes.
+        UsageError: It is not there, or has nothing for one of the classes; or see `load_pretrained` and
+            `priced_images`.
     """
     config, facts = run.config, run.facts
     names = facts.class_names
@@ -150,42 +149,21 @@ def proposer_of(run: "Run") -> CandidateGenerator:
         origin = {"kind": "fonts", "name": ", ".join(called), "licence": "not stated"}
         return FontCandidates(facts.image_shape, names, fonts, facts={}, public_inputs=[origin])
     if config.proposer == "pipeline":
-        return pipeline_candidates(run)
+        name, revision = str(config.pretrained_model_name_or_path), config.pretrained_model_revision
+        model = load_pretrained(name, facts, revision=revision, **config.ledger_options)
+        pipeline = build_pipeline(model, facts).to(run.processes.device)
+        pipeline.unet.eval()
+        return PipelineCandidates(
+            pipeline, facts.image_shape, GENERATOR_INFERENCE_STEPS, public_inputs=[model.origin or {}],
+            facts={"generator_inference_steps": GENERATOR_INFERENCE_STEPS},
+        )  # fmt: skip
     source = config.public_images
     assert source is not None
-
-    def read() -> PublicImages:
-        cost = cost_of_public_images(source, facts, **config.ledger_options)
-        return load_public_images(source, config.data, run.folder.private / "cache", training=cost)
-
-    public = run.processes.on_first(read)
+    public = run.processes.on_first(lambda: priced_images(run, source, {}))
     operations = split_list(config.variations)
     said = {"variations": list(operations), "public_margin": config.public_margin}
     by_class = images_by_class(public, names, config.public_margin)
     return PublicImageCandidates(by_class, operations, facts=said, public_inputs=[public.origin])
-
-
-def pipeline_candidates(run: "Run") -> PipelineCandidates:
-    """Those of `--pretrained_model_name_or_path`.
-
-    Raises:
-        UsageError: As `load_pretrained` and `refuse_the_same_images`.
-    """
-    config, facts = run.config, run.facts
-    name = str(config.pretrained_model_name_or_path)
-    model = load_pretrained(
-        name, image_shape=facts.image_shape, num_classes=None if facts.class_names is None else len(facts.class_names),
-        revision=config.pretrained_model_revision,
-    )  # fmt: skip
-    if model.receipt is not None:
-        refuse_the_same_images(model.receipt, facts, f"{FLAG} {name}", **config.ledger_options)
-    pipeline = build_pipeline(model, facts).to(run.processes.device)
-    pipeline.unet.eval()
-    said = {"generator_inference_steps": GENERATOR_INFERENCE_STEPS}
-    return PipelineCandidates(
-        pipeline, facts.image_shape, GENERATOR_INFERENCE_STEPS, facts=said,
-        public_inputs=[model.origin] if model.origin else [],
-    )  # fmt: skip
 
 
 def images_by_class(public: PublicImages, class_names: Any, margin: int) -> list[torch.Tensor]:
@@ -216,11 +194,3 @@ def images_by_class(public: PublicImages, class_names: Any, margin: int) -> list
                 "classes otherwise with --public_class_names, and all images stand for each."
             )
     return found
-
-
-def embedding_of(run: "Run") -> "tuple[PerceptualFeatures | PooledPixels, list[dict[str, Any]]]":
-    """What `--embedding` names, and the origins of its weights."""
-    network = run.config.perceptual
-    if network is None:
-        return PooledPixels(run.config.embedding_pool), []
-    return network, network.public_inputs

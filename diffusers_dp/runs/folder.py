@@ -60,21 +60,18 @@ class RunFolder:
             UsageError: The folder holds another run, or something of somebody else's where a run puts its result.
             IntegrityError: It holds a result, and nothing of the run that made it: going on would spend a new budget.
         """
-        for folder, file in ((self.release, RECEIPT_NAME), (self.output_dir / FOLDER, "model_index.json")):
-            if (
-                folder.exists()
-                and not (folder / file).is_file()
-                and not (folder.is_dir() and not any(folder.iterdir()))
-            ):
+        derived = self.output_dir / DERIVED / self.release.name
+        results = {self.release: RECEIPT_NAME, derived: RECEIPT_NAME, self.output_dir / FOLDER: "model_index.json"}
+        found = [folder for folder in results if folder.is_file() or folder.is_dir() and any(folder.iterdir())]
+        for folder in found:
+            if not (folder / results[folder]).is_file():
                 raise UsageError(
                     f"--output_dir {self.output_dir} holds {folder.name}, which no run made and this one would "
                     "replace: choose another folder."
                 )
-        results = (self.release, self.output_dir / DERIVED / self.release.name, self.output_dir / FOLDER)
-        result = next((folder for folder in results if folder.is_dir() and any(folder.iterdir())), None)
-        if resume and result is not None and not (self.private / IDENTITY_NAME).exists():
+        if resume and found and not (self.private / IDENTITY_NAME).exists():
             raise IntegrityError(
-                f"{result} shows that a run has spent its budget here, and {self.private.name}/{IDENTITY_NAME} is "
+                f"{found[0]} shows that a run has spent its budget here, and {self.private.name}/{IDENTITY_NAME} is "
                 "missing: restore private/ from a backup, or choose another folder."
             )
         made = not self.private.exists() or [path.name for path in self.private.iterdir()] == [AUDIT_FILE]
@@ -131,36 +128,32 @@ class RunFolder:
             )
 
     @contextmanager
-    def discarded_on_error(self) -> Iterator[None]:
-        """Leave nothing half-written: whatever ends the run in here, before a query was asked, removes `private/`,
-        provided that this run's `create` made it, and the folders that it made on the way there; an audit that was
-        there stays."""
-        try:
-            yield
-        except BaseException:  # also Ctrl-C while images are read
-            if self._made:
-                self._discard()
-            raise
-
-    @contextmanager
-    def discarded_on_refusal(self, has_asked: Callable[[], bool]) -> Iterator[None]:
-        """The same for a flag that is refused later, where no query was asked yet. What was interrupted stays, and
-        can be resumed.
+    def discarded_on(
+        self, error: type[BaseException], has_asked: Callable[[], bool] = lambda: False
+    ) -> Iterator[None]:
+        """Leave nothing half-written: an error of this type, before a query was asked, removes `private/`, provided
+        that this run's `create` made it, and the folders that it made on the way there; an audit that was there stays.
 
         Args:
+            error (`type`): Of a start, any; of a run, one that refuses a flag, because what was interrupted can be
+                resumed.
             has_asked (`Callable`): Whether the ledger holds a row.
         """
         try:
             yield
-        except UsageError:
+        except error:
             if self._made and not has_asked():
-                self._discard()
+                self.close()
+                kept = self.private / AUDIT_FILE
+                for path in self.private.iterdir():
+                    if path.is_dir():
+                        shutil.rmtree(path)
+                    elif path != kept:
+                        path.unlink()
+                if not kept.exists():
+                    self.private.rmdir()
+                self._remove_made_folders()
             raise
-
-    def _discard(self) -> None:
-        self.close()
-        _remove_all_but_an_audit(self.private)
-        self._remove_made_folders()
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
@@ -226,13 +219,3 @@ class RunFolder:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
-
-
-def _remove_all_but_an_audit(private: Path) -> None:
-    for path in private.iterdir():
-        if path.is_dir():
-            shutil.rmtree(path)
-        elif path.name != AUDIT_FILE:
-            path.unlink()
-    if not (private / AUDIT_FILE).exists():
-        private.rmdir()

@@ -1,20 +1,15 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """How long a run takes on this machine, and how much memory and disk: measured on blank images in a few seconds."""
 
-import contextlib
-import copy
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
-from torch import nn
 
-from ..accounting.ledger import PrivacyLedger
 from ..accounting.ledger_row import LedgerRow
 from ..data.images import PublicFacts
 from ..distributed.memory import peak_bytes
@@ -23,98 +18,94 @@ from ..gradients.step import add_noise
 from ..methods.dp_sgd_flags import LoopFlags
 from ..methods.flags import OrdinaryTraining
 from ..models.feature_generator import FeatureGenerator
-from ..privacy.sensitive import SensitiveImages
-from ..privacy.teachers import Teachers
-from ..queries.query import Query
 from ..randomness.private_generator import PrivateGenerator
 from .dp_sgd import Trained
 from .plan import Plan
-from .plan_table import AT_ONCE, VALUES_AT_ONCE, memory_of_queries
 from .result_model import new_image_model
 
 
 REPEATS = 3
 FOLLOWING = 5  # calls of what follows a noisy gradient, which are timed together: not all of them do the same
 LONG_ENOUGH = 0.3  # seconds of one call, from which on more images at once tell nothing new
+#: Images and values that a query computes at once, float64 copies of its answer, and float32 ones of its features.
+AT_ONCE, VALUES_AT_ONCE, ANSWERS, COPIES_OF_FEATURES = 500, 2**24, 3, 3
 COPIES = 6  # of the trained weights in memory: themselves, gradient, noise, Adam's two moments, their average
 STORED_COPIES = 4  # in a checkpoint: weights, average, two moments
-A_DAY = 24 * 3600
-LONG = "\nwarning: that is more than a day; take a GPU, more processes, a smaller network, or fewer --max_train_steps."
-FEW_TEACHERS, WEIGHTS_OF_ADAM = 100, 3  # weights, and two moments of each
-
-
-@dataclass(frozen=True)
-class Forecast:
-    """What a run will take, but for reading images and drawing samples.
-
-    Args:
-        where (`str`): The machine, in words.
-        step_seconds (`float`), steps (`int`): Seconds and number of steps of DP-SGD, or of all queries together.
-        other_seconds (`float`): Seconds of ordinary training before and after it.
-        memory_bytes (`int`): Bytes of the weights and of the images that are computed at once.
-        disk_bytes (`int`): Bytes of decoded images, checkpoints and release.
-        title (`str`): What a person calls the steps; empty if there are only queries.
-    """
-
-    where: str
-    step_seconds: float
-    steps: int
-    other_seconds: float
-    memory_bytes: int
-    disk_bytes: int
-    title: str = ""
-
-    @property
-    def seconds(self) -> float:
-        return self.step_seconds * self.steps + self.other_seconds
-
-    def __str__(self) -> str:
-        others = f" and {in_words(self.other_seconds)} of ordinary training" if self.other_seconds else ""
-        steps = f"{self.title} {self.steps:,} steps of {self.step_seconds:.3g} s"
-        what = steps if self.title else f"the queries {in_words(self.step_seconds)}"
-        return (
-            f"how long, measured here ({self.where}): {in_words(self.seconds)} in all, of which {what}{others}; "
-            "reading images and drawing samples come on top\n"
-            f"memory: about {self.memory_bytes / 1e9:.2g} GB beside the libraries; disk: about "
-            f"{self.disk_bytes / 1e9:.2g} GB for decoded images, checkpoints and release"
-        ) + (LONG if self.seconds > A_DAY else "")
 
 
 def forecast(
-    facts: PublicFacts, plan: Plan, trained: Trained, device: torch.device | str, settings: LoopFlags,
-    stages: Sequence[OrdinaryTraining], *, count: int = 1,
-) -> Forecast:  # fmt: skip
+    facts: PublicFacts, plan: Plan, trained: Trained | None, loop: LoopFlags | None,
+    stages: Sequence[OrdinaryTraining], num_made: int, device: torch.device | str, *, count: int = 1,
+) -> str:  # fmt: skip
     """
+    What a run will take, in words, but for reading images and drawing samples.
+
     Args:
-        trained (`Trained`): New; it keeps its weights.
-        settings (`LoopFlags`): Those of DP-SGD.
-        stages (sequence of `OrdinaryTraining`): What comes before and after DP-SGD.
+        trained (`Trained`, *optional*): What DP-SGD trains, new; it keeps its weights.
+        loop (`LoopFlags`, *optional*): Settings of DP-SGD.
+        stages (sequence of `OrdinaryTraining`): What else is trained.
+        num_made (`int`): Images that are made of the answers.
         count (`int`, defaults to 1): Processes that share the work.
     """
-    device, row = torch.device(device), plan.step
-    assert row is not None  # where there is DP-SGD
-    pixels, weights = facts.num_images * math.prod(facts.image_shape), _bytes(trained.module)
-    with _unchanged(device, trained.module, trained.model):
-        if not row.mechanism.has_teachers:
-            step, memory = _step(facts, plan, row, trained, device, settings, count)
-            disk = 4 * facts.num_images * math.prod(trained.row_shape) if trained.row_shape else 0
-            before, title = 0.0, "DP-SGD"
+    if plan.step is not None and plan.step.mechanism.has_teachers:
+        return "how long: not measured for teachers."
+    device, other = torch.device(device), 0.0
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        if trained is None or loop is None or plan.step is None:
+            seconds, memory = _queries(facts, plan, num_made, device)
+            disk, steps, what = num_made * math.prod(facts.image_shape), 1, f"the queries {_in_words(seconds)}"
         else:
-            step, before = _round(facts, trained, row, device, count)
-            teaching: Any = trained.loss
-            memory = disk = WEIGHTS_OF_ADAM * _bytes(teaching.new()) * row.mechanism.num_groups
-            title = "rounds of teachers,"
-        other, _ = _ordinary(stages, facts, trained, device, count)
-    return Forecast(
-        _machine(device, count), step, row.steps, other + before, COPIES * weights + memory,
-        pixels + disk + (STORED_COPIES * (settings.checkpoints_total_limit + 1) + 1) * weights, title,
-    )  # fmt: skip
+            weights = 4 * sum(parameter.numel() for parameter in trained.module.parameters())
+            seconds, memory = _step(facts, plan, plan.step, trained, device, loop, count)
+            memory += COPIES * weights
+            disk = (STORED_COPIES * (loop.checkpoints_total_limit + 1) + 1) * weights
+            disk += 4 * facts.num_images * math.prod(trained.row_shape) if trained.row_shape else 0
+            steps, what = plan.step.steps, f"DP-SGD {plan.step.steps:,} steps of {seconds:.3g} s"
+        for stage in stages:
+            batch = max(1, math.ceil(stage.batch_size / count))
+            of_step, most = _measured(_ordinary_step(stage, facts, trained, device), batch, batch, device)
+            other, memory = other + stage.num_steps * of_step, max(memory, most)
+    if trained is not None:
+        trained.module.zero_grad()
+        trained.model.zero_grad()
+    disk += facts.num_images * math.prod(facts.image_shape)
+    others = f" and {_in_words(other)} of ordinary training" if other else ""
+    threads = f"{torch.get_num_threads()} threads" if device.type == "cpu" else torch.cuda.get_device_name(device)
+    where = f"{device.type}, {threads}, {count} process{'' if count == 1 else 'es'}"
+    return (
+        f"how long, measured here ({where}): {_in_words(seconds * steps + other)} in all, of which {what}{others}; "
+        "reading images and drawing samples come on top\n"
+        f"memory: about {memory / 1e9:.2g} GB beside the libraries; disk: about {disk / 1e9:.2g} GB for decoded "
+        "images, checkpoints and release"
+    )
+
+
+def _queries(facts: PublicFacts, plan: Plan, num_made: int, device: torch.device) -> tuple[float, int]:
+    """Seconds of all queries. Bytes of the largest answer, of the images and features that are computed at once, and
+    of the images that are made of the answers."""
+    shape, labelled, pixels = facts.image_shape, facts.class_names is not None, math.prod(facts.image_shape)
+    if plan.exact:  # such queries are computed on the CPU
+        device = torch.device("cpu")
+    seconds, most = 0.0, 0
+    for query in plan.queries:
+
+        def ask(number: int, features: Any = query.timed()) -> None:
+            images, labels, _ = blank_images(number, shape, labelled, device)
+            with torch.no_grad():
+                features(images, labels).double().sum(0)
+
+        values = (query.num_values or 0) * (shape[0] if query.by_channel else 1)
+        at_once = min(AT_ONCE, max(1, VALUES_AT_ONCE // max(values, pixels)))
+        seconds += query.repeats * _measured(ask, math.ceil(query.sample_rate * facts.num_images), at_once, device)[0]
+        classes = len(facts.class_names or ("",)) if query.by_label else 1
+        answer = 8 * (ANSWERS + query.repeats - 1) * values * classes
+        most = max(most, answer + 4 * at_once * (COPIES_OF_FEATURES * values + pixels))
+    return seconds, most + num_made * pixels * 5  # of whole numbers, and of real ones before
 
 
 def _step(
-    facts: PublicFacts, plan: Plan, row: LedgerRow, trained: Trained, device: torch.device, settings: LoopFlags,
-    count: int,
-) -> tuple[float, int]:  # fmt: skip
+    facts: PublicFacts, plan: Plan, row: LedgerRow, trained: Trained, device: torch.device, loop: LoopFlags, count: int
+) -> tuple[float, int]:
     """Seconds of a noisy gradient and of what follows, and bytes of the images that are computed at once."""
     assert plan.sampling is not None
     images = max(1, math.ceil(plan.sampling.expected_batch_size * plan.sampling.images_per_unit / count))
@@ -127,106 +118,14 @@ def _step(
         total = blank_step(trained.model, trained.loss, number, **blank)
         return add_noise(total, std=1.0, normaliser=1.0, generator=PrivateGenerator())
 
-    at_once = settings.physical_batch_size or largest_physical_batch(
+    at_once = loop.physical_batch_size or largest_physical_batch(
         trained.model, trained.loss, at_most=images, processes_here=count, **blank
     )
     seconds, memory = _measured(step, images, min(at_once, images), device)
-    return seconds + _following(trained, step(1), FOLLOWING, device), memory
-
-
-def _round(
-    facts: PublicFacts, trained: Trained, row: LedgerRow, device: torch.device, count: int
-) -> tuple[float, float]:
-    """Seconds of a round, and of the teachers' first steps: a round of a few teachers on blank images, as many times
-    as there are more of them."""
-    teaching: Any = trained.loss
-    number = row.mechanism.num_groups
-    few = min(number, FEW_TEACHERS)
-    ledger = PrivacyLedger(None, target_epsilon=1e9, target_delta=1e-5, num_images=few, accountant="rdp")
-    door = SensitiveImages(
-        np.zeros((few, *facts.image_shape), dtype=np.uint8),
-        None if facts.class_names is None else np.zeros(few, dtype=np.int64), num_images=few,
-        image_shape=facts.image_shape, ledger=ledger, class_names=facts.class_names, device=device,
-    )  # fmt: skip
-    shares = row.mechanism.at(noise_multiplier=1.0, number=few, max_images_per_unit=None)
-    teachers = Teachers(door, replace(teaching, first_steps=0), shares)
-    ask = partial(
-        teachers.noisy_gradient, trained.model, teachers.teaching, shares, max_grad_norm=row.facts["clip_norm"],
-        normaliser=few,
-    )  # fmt: skip
-    seconds = _timed(lambda number: ask(), 1, device) * number / few / count
-    # Once, because a student may take many steps.
-    return seconds + _following(trained, ask(), 1, device), seconds * teaching.first_steps / max(1, teaching.steps)
-
-
-def _following(trained: Trained, gradients: dict[str, torch.Tensor], calls: int, device: torch.device) -> float:
-    """Seconds of what follows from a noisy gradient, on average over some calls."""
-    backward = trained.backward
-    return 0.0 if backward is None else _once(lambda: [backward(gradients) for _ in range(calls)], device) / calls
-
-
-def forecast_of_queries(
-    facts: PublicFacts, queries: Sequence[Query], stages: Sequence[OrdinaryTraining], device: torch.device,
-    num_made: int, *, exact: bool = False,
-) -> Forecast:  # fmt: skip
-    """
-    What a method without DP-SGD takes.
-
-    Args:
-        queries (sequence of `Query`): What is asked.
-        stages (sequence of `OrdinaryTraining`): What is trained on the answers.
-        num_made (`int`): Images that are made of the answers.
-        exact (`bool`, defaults to `False`): `--noise exact`, whose queries are computed on the CPU.
-    """
-    labelled, classes, pixels = facts.class_names is not None, len(facts.class_names or ("",)), facts.image_shape
-    seconds, asking = 0.0, torch.device("cpu") if exact else device
-    for query in queries:
-
-        def ask(number: int, features: Any = query.timed()) -> None:
-            images, labels, _ = blank_images(number, pixels, labelled, asking)
-            with torch.no_grad():
-                features(images, labels).double().sum(0)
-
-        at_once = min(AT_ONCE, max(1, VALUES_AT_ONCE // max(query.num_values or 1, math.prod(pixels))))
-        seconds += query.repeats * _measured(ask, math.ceil(query.sample_rate * facts.num_images), at_once, asking)[0]
-    with _unchanged(device):
-        other, most = _ordinary(stages, facts, None, device, 1)
-    memory = max(most, memory_of_queries(queries, pixels, classes, num_made))
-    return Forecast(_machine(device, 1), seconds, 1, other, memory, (facts.num_images + num_made) * math.prod(pixels))
-
-
-def _bytes(module: nn.Module) -> int:
-    """Bytes of a module's float32 weights."""
-    return 4 * sum(parameter.numel() for parameter in module.parameters())
-
-
-def _machine(device: torch.device, count: int) -> str:
-    """The device in words."""
-    threads = f"{torch.get_num_threads()} threads" if device.type == "cpu" else torch.cuda.get_device_name(device)
-    return f"{device.type}, {threads}, {count} process{'' if count == 1 else 'es'}"
-
-
-@contextlib.contextmanager
-def _unchanged(device: torch.device, *modules: nn.Module) -> Iterator[None]:
-    """Puts back the public random stream, the states of modules, and that they have no gradients."""
-    states = [copy.deepcopy(module.state_dict()) for module in modules]
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        yield
-    for module, state in zip(modules, states, strict=True):
-        module.load_state_dict(state)
-        module.zero_grad()
-
-
-def _ordinary(
-    stages: Sequence[OrdinaryTraining], facts: PublicFacts, trained: Trained | None, device: torch.device, count: int
-) -> tuple[float, int]:
-    """Seconds of training that reads nothing private, and bytes of the largest of its steps."""
-    seconds, most = 0.0, 0
-    for stage in stages:
-        batch = max(1, math.ceil(stage.batch_size / count))
-        of_step, memory = _measured(_ordinary_step(stage, facts, trained, device), batch, batch, device)
-        seconds, most = seconds + stage.num_steps * of_step, max(most, memory)
-    return seconds, most
+    if (backward := trained.backward) is not None:
+        gradients = step(1)
+        seconds += _once(lambda: [backward(gradients) for _ in range(FOLLOWING)], device) / FOLLOWING
+    return seconds, memory
 
 
 def _ordinary_step(
@@ -245,15 +144,13 @@ def _ordinary_step(
 
     def step(number: int) -> None:
         rows, labels, _ = blank_images(number, shape, facts.class_names is not None, device)
-        total = torch.zeros((), device=device)
         if generator is not None:
             rows = generator.draw(torch.zeros(number, dtype=torch.long, device=device))
-        if loss is not None:
-            total = loss(model, rows, labels, PrivateGenerator()).mean()
+        losses = [] if loss is None else [loss(model, rows, labels, PrivateGenerator()).mean()]
         if loss is None or stage.query is not None:
             rows.requires_grad_()
-            total = total + (rows if stage.query is None else stage.query.features(rows, None)).square().mean()
-        total.backward()
+            losses.append((rows if stage.query is None else stage.query.features(rows, None)).square().mean())
+        torch.stack(losses).sum().backward()
 
     return step
 
@@ -285,9 +182,5 @@ def _once(call: Callable[[], object], device: torch.device) -> float:
     return time.perf_counter() - start
 
 
-def in_words(seconds: float) -> str:
-    """A span of time in the unit that a person would take."""
-    for unit, size in (("days", A_DAY), ("hours", 3600.0), ("minutes", 60.0)):
-        if seconds >= 1.5 * size:
-            return f"{seconds / size:.1f} {unit}"
-    return f"{seconds:.1f} seconds"
+def _in_words(seconds: float) -> str:
+    return str(timedelta(seconds=max(1, round(seconds))))

@@ -33,7 +33,7 @@ class RunIdentity:
         asked (`bool`): Whether its ledger holds a row.
         listing (`str`): `data.images.listing_of` its images, where `--noise_bands` keeps them in the groups of their
             places; else empty, and not written.
-        noise (`dict`): Noise multipliers of its first start, see `kept_noise`.
+        noise (`dict`): Noise multipliers of its first start, see `noise_of`.
         training_facts (`dict`): Facts of its flags at its start, for its receipt. Not written where empty.
     """
 

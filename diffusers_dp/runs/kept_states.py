@@ -16,11 +16,12 @@ import numpy as np
 
 from ..data.decoding import decode_as_it_is
 from ..distributed.worker_pool import WorkerPool
-from ..errors import IntegrityError, UsageError
+from ..errors import UsageError
 from ..evaluation.images import Shape, fit_to_shape
 from ..queries.perceptual import hash_weights
 from ..sampling.shards import Drawer
 from .checkpoints import checkpoints, load_averaged_weights
+from .pretrained import load_saved
 
 
 WARMED_UP_PREFIX = "warmed_up_"
@@ -79,25 +80,13 @@ def load_state(state: EarlierState, unet: Any) -> None:
     """Puts the averaged weights of a state into a `UNet2DModel` of the run.
 
     Raises:
-        IntegrityError: A file is damaged or missing.
-        UsageError: The weights are of another model.
+        IntegrityError: A file is damaged or missing, or of another model.
+        UsageError: A checkpoint is of another model.
     """
-    if not state.folder.name.startswith(WARMED_UP_PREFIX):
+    if state.folder.name.startswith(WARMED_UP_PREFIX):
+        load_saved(state.folder, unet)
+    else:
         load_averaged_weights(state.folder, unet)
-        return
-    from diffusers import UNet2DModel
-    from safetensors import SafetensorError
-
-    try:
-        weights = UNet2DModel.from_pretrained(state.folder / "unet", use_safetensors=True).state_dict()
-    except (OSError, ValueError, SafetensorError) as error:
-        raise IntegrityError(f"{state.folder} is damaged ({type(error).__name__}).") from None
-    try:
-        unet.load_state_dict(weights)
-    except RuntimeError:
-        raise UsageError(
-            f"{state.folder} is a model of another shape than the release: it is of another run."
-        ) from None
 
 
 def curve_of(release: str | Path) -> Callable[..., Iterator[tuple[dict[str, Any], Callable[[], np.ndarray]]]]:
@@ -131,7 +120,7 @@ def curve_points(
 
 @dataclass(frozen=True)
 class StateImages:
-    """Draws images of a state whose weights are in the pipeline, which another process puts there itself."""
+    """Draws images of a state, whose weights it puts into the pipeline, also that of another process."""
 
     drawer: Drawer
     state: EarlierState
@@ -139,16 +128,9 @@ class StateImages:
 
     def __call__(self, indices: range) -> np.ndarray:
         """Draws images, uint8, shape `[n, C, H, W]`."""
+        load_state(self.state, self.drawer.release.pipeline.unet)
         arrays = [decode_as_it_is(image) for image in self.drawer.images(indices)]
         return np.stack([fit_to_shape(each, self.shape) for each in arrays if each is not None])
-
-    def __reduce__(self) -> Any:
-        return _images_of_state, (self.drawer, self.state, self.shape)
-
-
-def _images_of_state(drawer: Drawer, state: EarlierState, shape: Shape) -> StateImages:
-    load_state(state, drawer.release.pipeline.unet)
-    return StateImages(drawer, state, shape)
 
 
 def _images_of(work: StateImages, pool: WorkerPool) -> np.ndarray:

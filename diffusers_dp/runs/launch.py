@@ -66,10 +66,9 @@ def run_method(method: Method, preflight: "Preflight", argv: list[str] | None = 
                 )
             opened = None if trained is None else trained.opened
             preflight(facts, plan, trained, bf16=config.precision == "bf16")
-            if config.dp_sgd is not None and trained is not None:
-                settings, stages = config.dp_sgd, config.dp_sgd.ordinary_training
-                found = forecast(facts, plan, trained, processes.device, settings, stages, count=processes.count)
-                print(found, flush=True)
+            if (loop := config.dp_sgd) is not None:
+                stages, count = loop.ordinary_training, processes.count
+                print(forecast(facts, plan, trained, loop, stages, 0, processes.device, count=count), flush=True)
             return None if trained is None else trained.kind
 
         tried = processes.on_first(check)
@@ -77,7 +76,7 @@ def run_method(method: Method, preflight: "Preflight", argv: list[str] | None = 
     processes.on_first(lambda: folder.create(resume=config.resume_from_checkpoint is not None))
     with folder.at_work():
         run = load(method.run_class)(method, config, facts, plan, processes, folder, opened, tried)
-        with folder.discarded_on_refusal(lambda: bool(run.ledger.rows)):
+        with folder.discarded_on(UsageError, lambda: bool(run.ledger.rows)):
             load(method.train)(run)
 
 
@@ -101,14 +100,11 @@ def how_long(config: TrainingConfig, facts: PublicFacts, plan: Plan, trained: "T
         return "how long: not measured without --pretrained_model_name_or_path."
     if config.dp_sgd is None and any(query.num_values is None for query in config.queries):
         return "how long: not measured, because the public network is not here."
-    from .forecast import forecast, forecast_of_queries
+    from .forecast import forecast
 
-    if config.dp_sgd is None or trained is None:
-        made = config.num_made(len(facts.class_names or ("",)))
-        stages, exact = config.ordinary_training, config.is_exact
-        return str(forecast_of_queries(facts, config.queries, stages, _device(), made, exact=exact))
-    device = next(trained.model.parameters()).device
-    return str(forecast(facts, plan, trained, device, config.dp_sgd, config.dp_sgd.ordinary_training))
+    device = _device() if trained is None else next(trained.model.parameters()).device
+    made = config.num_made(facts.num_classes or 1)
+    return forecast(facts, plan, trained, config.dp_sgd, config.ordinary_training, made, device)
 
 
 def launch(main: Callable[[], None]) -> None:

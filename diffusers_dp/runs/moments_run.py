@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..distributed.processes import Processes
-from ..methods.moments import MOMENT_CLIP
+from ..methods.moments import MATCHED_IMAGES, MATCHING_STEPS, MOMENT_CLIP
 from ..models.denoiser import Denoiser
+from ..models.feature_matching import Matching
 from ..models.gaussian_mixture import GaussianMixture, in_levels, shrunk, symmetric
 from ..models.mixture_denoiser import DistillationLoss, MixtureDenoiser
 from ..models.objective import TrainingLoss
@@ -17,7 +18,6 @@ from ..queries.class_counts import ENOUGH
 from ..queries.moments import COUNT, Frequencies, MomentQuery, PartQuery
 from ..queries.votes import hash_tensor
 from ..sampling.class_balance import balanced_labels
-from .matching import Matching, ask_for_matching
 from .warm_up import warm_up
 
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     Run = TrainingRun[Any]
 
+#: Of Adam, on pixels. On training images of CIFAR-10, 0.01 and 0.05 were worse (docs/moments.md).
+MATCHING_RATE = 0.02
 FIRST_SPREAD = 0.7  # of centres around the mean of their class, in standard deviations of an image
 LEAST_ENERGY = 0.1  # of an image about its centre, as a share of what is left without the parts
 RARE = 2  # a class with fewer images than a mean class, divided by this, is rare
@@ -73,6 +75,21 @@ class NoisyMoments:
                 drawn[:, channel] = in_levels(drawn[:, channel], found)
             images[labels == label] = drawn.mul(255).round().byte()
         return images if self.matching is None else self.matching.move(images, labels, seed), labels
+
+
+def ask_for_matching(run: "Run") -> Matching | None:
+    """Asks the query of `MatchingFlags`, if there is one."""
+    query = getattr(run.config, "network_means", None)
+    if query is None:
+        return None
+    sums, number = run.ask(query), query.feature_map.num_networks
+    noise = run.plan.rows[query.name].noise_multiplier * math.hypot(1, COUNT)
+    counts = sums[:, 0].clamp_min(max(1.0, ENOUGH * noise / COUNT))
+    means = (sums[:, 1:] / counts[:, None]).unflatten(1, (number, -1)) * math.sqrt(number)
+    return Matching(
+        query.feature_map, means, noise * math.sqrt(number) / counts, MATCHING_STEPS, MATCHED_IMAGES, MATCHING_RATE,
+        run.processes,
+    )  # fmt: skip
 
 
 def ask_for_moments(run: "Run") -> NoisyMoments:

@@ -21,15 +21,12 @@ from ..queries.query import Query
 from ..verify import delta_in_words, publishes_records
 from ..words import ACCOUNTANTS
 from .identity import read_identity
-from .kept_noise import Noise, kept_row, kept_step, refuse_the_other_kind
-from .noise_of_steps import chosen_mechanism, describe_noise, resumed_step, step_of
-from .plan_table import bound_in_words, limits_in_words, others_in_words, signals_in_words, table_of_rows
-from .query_slack import AGAIN, dearest, refuse_slack, slack_in_words
+from .noise import Noise, chosen_mechanism, kept_row, kept_step, refuse_the_other_kind, resumed_step, step_of
+from .plan_table import AGAIN, bound_in_words, lines_of, others_in_words
 from .run_ledger import new_ledger
 from .verifiable import refuse_unverifiable
 
 
-EXACT_IN_WORDS = "noise: whole numbers, see --noise exact"
 LEAST_SHARE = 0.1  # of --target_epsilon that the other releases of a data set must leave
 
 
@@ -76,13 +73,7 @@ class Plan:
     @property
     def table(self) -> str:
         """All of it for a person to read."""
-        about_delta = [self.about_delta] if self.about_delta else []
-        chosen = describe_noise(self.rows, self.noise_errors, self.unit) if self.noise_errors else []
-        signals = signals_in_words(self.ledger, self.rows, self.queries)
-        noise = [EXACT_IN_WORDS] if self.exact else []
-        slack = slack_in_words(self.ledger, self.rows) if self.ledger.has_guarantee else []
-        asked = [*table_of_rows(self.ledger, self.rows), *slack, *noise, *chosen]
-        return "\n".join([*asked, *about_delta, *limits_in_words(self.ledger), *signals])
+        return "\n".join(lines_of(self))
 
     @property
     def about_delta(self) -> str:
@@ -112,11 +103,7 @@ class Plan:
         Raises:
             UsageError: The accountant cannot count the plan's sampling.
         """
-        budget = self.ledger
-        empty = PrivacyLedger(
-            None, target_epsilon=budget.target_epsilon, target_delta=budget.target_delta, num_images=budget.num_images
-        )
-        step = self.step
+        step, empty = self.step, self.ledger.without_rows()
         assert step is not None
         asked = [row for name, row in self.rows.items() if name not in (step.name, "restart_slack")]
         return [empty.epsilon(accountant, extra=asked + ([replace(step, steps=n)] if n else [])) for n in steps]
@@ -162,42 +149,37 @@ def plan_run(config: TrainingConfig, facts: PublicFacts) -> Plan:
         _refuse_large_delta(target_delta(config, facts.num_units), facts.num_units, config.unit_of_privacy)
     identity = read_identity(Path(config.output_dir, "private"), config.dataset_id, config.ledger_path)
     ledger = new_ledger(None, config, facts, identity)
-    kept = identity.noise if identity.asked and config.resume_from_checkpoint is not None else None
-    left = _left_of_dataset(config, ledger, sampling) if kept is None else config.target_epsilon
-    if kept is not None:
-        refuse_the_other_kind(kept, config.has_guarantee, config.is_exact)
-    rows = {}
     if not config.dry_run and config.resume_from_checkpoint is None:  # a plan may leave out what a run needs
         config.check_facts(facts.class_names)
-    _refuse_fewer_than_classes(config, len(facts.class_names or ("",)))
-    _refuse_too_many_images(config, facts)
-    rest = _queries_of_the_rest(config)
-    for asked in config.queries:
-        if kept is not None:
-            rows[asked.name] = kept_row(kept, asked, config.of_door)
-        elif asked.name not in {query.name for query in rest}:
-            rows[asked.name] = _query_row(config, asked, ledger)
+    _refuse_numbers_of_images(config, facts)
+    kept = identity.noise if identity.asked and config.resume_from_checkpoint is not None else None
     if kept is not None:
-        return _resumed(config, facts, ledger, sampling, rows, kept)
+        return _resumed(config, facts, ledger, sampling, kept)
+    rest = _queries_of_the_rest(config)
+    _refuse_next_to_nothing(config, ledger, sampling, rest)
+    shares_rest = {query.name for query in rest}
+    rows = {query.name: _query_row(config, query, ledger) for query in config.queries if query.name not in shares_rest}
     spent = ledger.epsilon(extra=[*rows.values(), *ledger.set_aside])
     takes_rest = sampling is not None or bool(rest)
     if ledger.has_guarantee and (spent >= config.target_epsilon if takes_rest else spent > config.target_epsilon):
-        fixed = [rows[asked.name] for asked in config.queries if asked.noise_multiplier is not None]
-        raise UsageError(_over_budget(config, spent, ledger.epsilon(extra=fixed)))
+        raise UsageError(_over_budget(config, spent))
     slack = _slack(config, rows, rest, ledger)
-    of_rest = {AGAIN + query.name for query in rest}  # they get what the slack leaves
-    aside = [row for row in slack if row.name not in of_rest]
-    refuse_slack(config.query_slack, aside, ledger, [*rows.values(), *ledger.set_aside])
+    shared = [row for row in slack if row.name.removeprefix(AGAIN) in shares_rest]
+    ledger.set_aside += [row for row in slack if row not in shared]
+    if slack and ledger.epsilon(extra=[*rows.values(), *ledger.set_aside]) >= config.target_epsilon:
+        raise UsageError(
+            f"--query_slack {config.query_slack} keeps budget to ask "
+            f"{', '.join(row.name.removeprefix(AGAIN) for row in slack)} once more, which leaves nothing of "
+            f"--target_epsilon {config.target_epsilon:g}: lower it, or lower the budget shares or raise the noise "
+            "multipliers of the queries."
+        )
     for row in rows.values():
         try:
             ledger.reserve(row)
         except BudgetExceeded as error:  # of the data set: this release's was checked above
-            raise UsageError(
-                f"{error} Lower --target_epsilon towards {left:.4g}, which is left, or raise the noise multipliers of "
-                "the queries."
-            ) from None
-    later = _rows_of_the_rest(config, rest, slack, ledger)
-    ledger.set_aside += [_as_planned(row, later) for row in slack]
+            raise UsageError(f"{error} Lower --target_epsilon, or raise the noise of the queries.") from None
+    later = _rows_of_the_rest(config, rest, sum(row.steps for row in shared), ledger)
+    ledger.set_aside += [replace(row, mechanism=later[row.name.removeprefix(AGAIN)].mechanism) for row in shared]
     later |= {row.name: row for row in ledger.set_aside}
     errors: dict[int, float] = {}
     if (steps := config.dp_sgd) is not None and sampling is not None:
@@ -205,22 +187,18 @@ def plan_run(config: TrainingConfig, facts: PublicFacts) -> Plan:
         later |= _dp_sgd_rows(steps, step_of(steps, sampling, mechanism))
     for row in later.values():
         ledger.reserve(row)
-    rows |= later
     if ledger.has_guarantee:
         refuse_unverifiable(ledger, config.queries)
-    return Plan(sampling, rows, ledger, config.queries, errors, config.is_exact)
+    return Plan(sampling, rows | later, ledger, config.queries, errors, config.is_exact)
 
 
 def _resumed(
-    config: TrainingConfig,
-    facts: PublicFacts,
-    ledger: PrivacyLedger,
-    sampling: SamplingFacts | None,
-    rows: dict[str, LedgerRow],
-    kept: Noise,
+    config: TrainingConfig, facts: PublicFacts, ledger: PrivacyLedger, sampling: SamplingFacts | None, kept: Noise
 ) -> Plan:
     """The plan of a run that goes on, with the noise of its first start. `rest_of_plan` prices what is left of it from
     the run's own ledger."""
+    refuse_the_other_kind(kept, config.has_guarantee, config.is_exact)
+    rows = {query.name: kept_row(kept, query, config.of_door) for query in config.queries}
     rows |= {row.name: row for row in ledger.set_aside}
     ledger.set_aside = []
     if (steps := config.dp_sgd) is not None and sampling is not None:
@@ -230,29 +208,6 @@ def _resumed(
         if number := ledger.affordable_steps(row, row.steps):
             ledger.reserve(replace(row, steps=number))
     return Plan(sampling, rows, ledger, config.queries, exact=config.is_exact)
-
-
-def _slack(
-    config: TrainingConfig, rows: dict[str, LedgerRow], rest: Sequence[Query], ledger: PrivacyLedger
-) -> list[LedgerRow]:
-    """What `--query_slack` keeps budget for; of queries that get the rest with the noise that they would have
-    without it."""
-    if not config.query_slack or not ledger.has_guarantee:
-        return []
-    known = {**rows, **{row.name: row for row in ledger.set_aside}}
-    if rest:
-        fixed = PrivacyLedger(
-            None, target_epsilon=ledger.target_epsilon, target_delta=ledger.target_delta, num_images=ledger.num_images
-        )
-        fixed.set_aside = list(known.values())
-        known |= _rows_of_the_rest(config, rest, (), fixed)
-    return dearest(config.query_slack, known.values(), ledger)
-
-
-def _as_planned(again: LedgerRow, rows: dict[str, LedgerRow]) -> LedgerRow:
-    """A repeated query with the noise multiplier that it has in the plan."""
-    row = rows.get(again.name.removeprefix(AGAIN), again)
-    return replace(again, mechanism=row.mechanism)
 
 
 def _refuse_one_name(config: TrainingConfig) -> None:
@@ -273,31 +228,48 @@ def _queries_of_the_rest(config: TrainingConfig) -> list[Query]:
 
 
 def _rows_of_the_rest(
-    config: TrainingConfig, rest: Sequence[Query], slack: Sequence[LedgerRow], ledger: PrivacyLedger
+    config: TrainingConfig, rest: Sequence[Query], again: int, ledger: PrivacyLedger
 ) -> dict[str, LedgerRow]:
-    """With the one noise multiplier with which all of them together, and their slack, use up what the ledger has
-    left."""
+    """With the one noise multiplier with which all of them together, `again` of them once more, use up what the ledger
+    has left."""
     if not rest:
         return {}
-    names = {AGAIN + query.name for query in rest}
-    again = sum(row.steps for row in slack if row.name in names)
-    aside, others = ledger.set_aside, [row for row in slack if row.name not in names]
-    ledger.set_aside = [*aside, *others]
     mechanism = rest[0].mechanism(**config.of_door)
     sigma = ledger.calibrate(mechanism, sum(query.repeats for query in rest) + again)
-    ledger.set_aside = aside
     return {query.name: query.row(sigma, **config.of_door) for query in rest}
 
 
 def _query_row(config: TrainingConfig, query: Query, ledger: PrivacyLedger) -> LedgerRow:
-    """With the given noise multiplier, or that of the share."""
-    share, sigma = query.budget_share, query.noise_multiplier if ledger.has_guarantee else None
-    mechanism = query.mechanism(**config.of_door)
-    if sigma is None and share is not None:
-        sigma = ledger.calibrate_gaussian(share, mechanism, query.repeats)
+    """With the given noise multiplier, or that of the share; without a guarantee with none."""
+    sigma = query.noise_multiplier if ledger.has_guarantee else 0.0
     if sigma is None:
-        sigma = ledger.calibrate(mechanism, query.repeats)
+        share = query.budget_share
+        assert share is not None  # others get the rest
+        sigma = ledger.calibrate_gaussian(share, query.mechanism(**config.of_door), query.repeats)
     return query.row(sigma, **config.of_door)
+
+
+def _slack(
+    config: TrainingConfig, rows: dict[str, LedgerRow], rest: Sequence[Query], ledger: PrivacyLedger
+) -> list[LedgerRow]:
+    """`--query_slack`: the queries that cost most by themselves, once more. Those that get the rest are compared
+    by the noise that they would have without it.
+
+    Raises:
+        UsageError: There are fewer queries.
+    """
+    number, known = config.query_slack, [*rows.values(), *ledger.set_aside]
+    if not number or not ledger.has_guarantee:
+        return []
+    alone, empty = ledger.without_rows(), ledger.without_rows()
+    alone.set_aside = known
+    known = [*known, *_rows_of_the_rest(config, rest, 0, alone).values()]
+    if number > len(known):
+        raise UsageError(
+            f"--query_slack {number} is more than the {len(known)} queries of the plan: give at most that."
+        )
+    known.sort(key=lambda row: empty.epsilon("rdp", extra=[row]), reverse=True)
+    return [replace(row, name=AGAIN + row.name) for row in known[:number]]
 
 
 def _dp_sgd_rows(config: DPSGDConfig, step: LedgerRow) -> dict[str, LedgerRow]:
@@ -317,8 +289,7 @@ def dp_sgd_row(config: DPSGDConfig, plan: Plan, ledger: PrivacyLedger) -> Ledger
     """
     assert plan.step is not None and plan.sampling is not None  # of a `DPSGDConfig`
     row = replace(plan.step, steps=1)
-    earlier = [asked for asked in ledger.asked if asked.name == row.name]
-    if earlier:
+    if earlier := [asked for asked in ledger.asked if asked.name == row.name]:
         ids = row.mechanism.facts.get("ids", "row")
         return resumed_step(config, plan.sampling, replace(earlier[-1], steps=1), ids)
     return row
@@ -333,84 +304,57 @@ def _refuse_large_delta(delta: float, number: int, unit: str) -> None:
         )
 
 
-def _left_of_dataset(config: TrainingConfig, ledger: PrivacyLedger, sampling: SamplingFacts | None) -> float:
-    """Epsilon that a release can spend at most: what DP-SGD alone, or the queries that get the rest, would get under
-    both bounds.
-
-    Raises:
-        UsageError: It is less than a tenth of what is asked for: the release would be noise. One that is resumed has
-            spent some of it already, and goes on.
-    """
-    rest = _queries_of_the_rest(config)
-    if not ledger.dataset_bounds:
-        return config.target_epsilon
+def _refuse_next_to_nothing(
+    config: TrainingConfig, ledger: PrivacyLedger, sampling: SamplingFacts | None, rest: Sequence[Query]
+) -> None:
+    """Raises `UsageError` where the data set's bounds leave less than a tenth of what is asked for to DP-SGD alone, or
+    to the queries that get the rest: the release would be noise. One that is resumed has spent some of it already."""
+    if not ledger.dataset_bounds or config.resume_from_checkpoint is not None:
+        return
+    alone = list(_rows_of_the_rest(config, rest, 0, ledger).values())
     if config.dp_sgd is not None and sampling is not None:
-        steps = config.dp_sgd.counted_steps
-        mechanism = sampled(sampling.sample_rate)
+        steps, mechanism = config.dp_sgd.counted_steps, sampled(sampling.sample_rate)
         alone = [LedgerRow(DP_SGD, mechanism.with_noise(ledger.calibrate(mechanism, steps)), steps)]
-    elif rest:
-        alone = list(_rows_of_the_rest(config, rest, (), ledger).values())
-    else:  # what is asked is given, and fits or does not
-        return config.target_epsilon
     left = ledger.epsilon(extra=alone)
-    if left < LEAST_SHARE * config.target_epsilon and config.resume_from_checkpoint is None:
+    if alone and left < LEAST_SHARE * config.target_epsilon:
         raise UsageError(
             f"{others_in_words(ledger)} {'leaves' if len(ledger.prior_releases) == 1 else 'leave'} epsilon {left:.4g} "
             f"of {bound_in_words(ledger.tightest_bound(extra=alone), ledger)}, less than a tenth of --target_epsilon "
             f"{config.target_epsilon:g}; lower --target_epsilon to that, or use other data."
         )
-    return left
 
 
-def _refuse_fewer_than_classes(config: TrainingConfig, classes: int) -> None:
-    for name in config.drawn_by_class:
-        if getattr(config, name) < classes:
-            raise UsageError(
-                f"--{name} is {getattr(config, name)}: give at least {classes}, one image for each class."
-            )
-    if config.evaluation_reserve is not None and config.num_evaluation_images < 2 * classes:
-        raise UsageError(
-            f"--num_evaluation_images is {config.num_evaluation_images}: give at least {2 * classes}, two of each "
-            "class."
-        )
-
-
-def _refuse_too_many_images(config: TrainingConfig, facts: PublicFacts) -> None:
-    """Before the first query: what comes of the answers is made after it."""
-    free = None if config.dry_run else psutil.virtual_memory().available
+def _refuse_numbers_of_images(config: TrainingConfig, facts: PublicFacts) -> None:
+    """Before the first query, because the images are made after it. Raises `UsageError`."""
     classes, values = len(facts.class_names or ("",)), math.prod(facts.image_shape)
+    least = dict.fromkeys(config.drawn_by_class, classes)
+    if config.evaluation_reserve is not None:
+        least["num_evaluation_images"] = 2 * classes
+    for name, number in least.items():
+        if getattr(config, name) < number:
+            each = "one image for each class" if number == classes else "two of each class"
+            raise UsageError(f"--{name} is {getattr(config, name)}: give at least {number}, {each}.")
+    free = None if config.dry_run else psutil.virtual_memory().available
     for names, number in ((config.made_by_class, classes), (config.drawn_by_class, 1)):
         for name in names:
             if getattr(config, name) is not None:
                 check_images(name, getattr(config, name), number, values, free)
 
 
-def _over_budget(config: TrainingConfig, spent: float, fixed: float) -> str:
-    """What to do about queries that leave nothing. A higher target helps only where some of their noise is absolute,
-    for noise that comes from a share scales with the target; a smaller share helps only where those of absolute noise,
-    which cost epsilon `fixed`, leave anything."""
-    absolute = dict.fromkeys(asked.called for asked in config.queries if asked.noise_multiplier is not None)
-    raised = " and ".join(f"--noise_multiplier {called}" for called in absolute)
-    shares = config.asked_shares
-    lowered = " or ".join(shares)
-    target = f"--target_epsilon {config.target_epsilon:g}"
-    if not absolute:
-        given = " and ".join(f"{flag} ({share:g})" for flag, share in shares.items())
-        together = "are too large together" if len(shares) > 1 else "is too large"
-        return f"{given} {together}, they leave nothing of {target} to {config.takes_rest}: lower {lowered}."
-    if lowered and fixed >= config.target_epsilon:
-        if not math.isfinite(fixed):
-            return f"The query of {raised} alone costs more than any epsilon, let alone {target}: raise {raised}."
-        return (
-            f"The query of {raised} alone costs epsilon {fixed:.4g}, {fixed - config.target_epsilon:.4g} more than "
-            f"{target}: raise it well above {fixed:.4g}, or raise {raised}."
-        )
-    if not math.isfinite(spent):
-        cost = f"The queries alone cost more than any epsilon, let alone {target}"
-    else:
-        cost = f"The queries alone cost epsilon {spent:.4g}, {spent - config.target_epsilon:.4g} more than {target}"
-    if lowered:
-        return f"{cost}: raise {raised} or lower {lowered}."
-    if not math.isfinite(spent):
-        return f"{cost}: raise {raised}."
-    return f"{cost}: raise it above {spent:.4g}, the smallest that these queries can reach, or raise {raised}."
+def _over_budget(config: TrainingConfig, spent: float) -> str:
+    """What to do about queries that leave nothing. A higher target helps only those of absolute noise, because noise
+    that comes from a share scales with the target."""
+    absolute = dict.fromkeys(query.called for query in config.queries if query.noise_multiplier is not None)
+    shares = [f"{flag} ({share:g})" for flag, share in config.asked_shares.items()]
+    remedies = [f"raise {' and '.join(f'--noise_multiplier {called}' for called in absolute)}"] if absolute else []
+    if shares:
+        remedies.append(f"lower {' or '.join(shares)}")
+    elif math.isfinite(spent):
+        remedies.insert(0, f"raise it above {spent:.4g}, the smallest that these queries can reach")
+    cost = "more than any epsilon, let alone"
+    if math.isfinite(spent):
+        cost = f"epsilon {spent:.4g}, {spent - config.target_epsilon:.4g} more than"
+    return (
+        f"The queries alone cost {cost} --target_epsilon {config.target_epsilon:g}, which leaves nothing to "
+        f"{config.takes_rest}: {', or '.join(remedies)}."
+    )

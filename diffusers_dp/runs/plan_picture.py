@@ -45,9 +45,8 @@ def draw_plan(plan: Plan, path: Path) -> None:
     Raises:
         UsageError: The file cannot be written.
     """
-    picture = picture_of(plan)
     try:
-        path.write_bytes(picture)
+        path.write_bytes(picture_of(plan))
     except OSError as error:
         raise UsageError(f"--picture {path} cannot be written ({error.strerror}); give another file.") from None
 
@@ -57,12 +56,10 @@ def picture_of(plan: Plan) -> bytes:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 4), dpi=150, layout="constrained")
-    if plan.step is not None:
-        shares, curve = figure.subplots(1, 2, width_ratios=(1, 1.1))
-        _draw_curve(curve, plan)
-    else:
-        shares = figure.subplots()
+    shares, *curve = figure.subplots(1, 1 if plan.step is None else 2, squeeze=False)[0]
     _draw_shares(shares, plan)
+    for axes in curve:
+        _draw_curve(axes, plan)
     budget = plan.ledger
     figure.suptitle(
         f"Total epsilon {plan.epsilon:.4g} by {budget.accountant.upper()} at delta {budget.target_delta:.2e}, "
@@ -84,14 +81,12 @@ def _draw_shares(axes: "Axes", plan: Plan) -> None:
         steps = "1 step" if row.steps == 1 else f"{row.steps:,} steps"
         title = titles.get(name, name.replace("_", " "))  # of a plan that is read from a receipt
         labels.append(f"{title}\nnoise multiplier {row.noise_multiplier:.4g}, {steps}")
-    bars = axes.barh(range(len(labels)), list(shares.values()), height=0.8 * len(labels) / _MOST_STAGES)
-    for bar, name, colour in zip(bars, shares, itertools.cycle(_OF_QUERIES), strict=False):
-        bar.set_color(_COLOURS.get(name, colour))
+    colours = [_COLOURS.get(name, colour) for name, colour in zip(shares, itertools.cycle(_OF_QUERIES), strict=False)]
+    height = 0.8 * len(labels) / _MOST_STAGES  # bars as thick however many there are
+    bars = axes.barh(range(len(labels)), list(shares.values()), height=height, color=colours)
     axes.bar_label(bars, [f"{share:.1%}" for share in shares.values()], padding=4)
     axes.set_yticks(range(len(labels)), labels)
-    axes.set_ylim(len(labels) - 0.5, -0.5)  # the first on top, and bars as thick however many there are
-    axes.set_xlim(0, 1.15)
-    axes.set_xticks([0, 0.25, 0.5, 0.75, 1])
+    axes.set(ylim=(len(labels) - 0.5, -0.5), xlim=(0, 1.15), xticks=[0, 0.25, 0.5, 0.75, 1])  # the first on top
     axes.xaxis.set_major_formatter("{x:.0%}")
     axes.set_xlabel("share of the composed RDP")
     axes.set_title("Budget by stage", fontsize=10)
@@ -112,10 +107,8 @@ def _draw_curve(axes: "Axes", plan: Plan) -> None:
         [planned.steps + slack], [plan.epsilon], "o", color="black",
         label=f"planned: {planned.steps + slack:,} steps, by {plan.ledger.accountant.upper()}",
     )  # fmt: skip
-    axes.set_xlim(0, None)
-    axes.set_ylim(0, None)
-    axes.set_xlabel(f"steps (noise multiplier {planned.noise_multiplier:.4g})")
-    axes.set_ylabel("total epsilon")
+    label = f"steps (noise multiplier {planned.noise_multiplier:.4g})"
+    axes.set(xlim=(0, None), ylim=(0, None), xlabel=label, ylabel="total epsilon")
     axes.set_title("Epsilon against steps", fontsize=10)
     axes.legend(fontsize=8, loc="lower right")
     axes.grid(alpha=0.3)

@@ -3,17 +3,35 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from ..accounting.ledger import PrivacyLedger
 from ..accounting.ledger_file import Bound
-from ..accounting.ledger_row import LedgerRow
+from ..accounting.ledger_row import DP_SGD, TEACHERS, LedgerRow
 from ..queries.query import Query
 
 
+if TYPE_CHECKING:
+    from .plan import Plan
+
+
 DROWNED = 3  # signal to noise, if a mean feature had norm 1, below which the answer is called noise
-#: Images and values that a query computes at once, float64 copies of its answer, and float32 ones of its features.
-AT_ONCE, VALUES_AT_ONCE, ANSWERS, COPIES = 500, 2**24, 3, 3
+AGAIN = "again_"  # first word of a query in a plan for which `--query_slack` keeps budget
 NEARLY = 0.99  # of --target_epsilon, which calibrated noise reaches where nothing else bounds it
+
+
+def lines_of(plan: "Plan") -> list[str]:
+    """All of a plan for a person to read."""
+    ledger, rows = plan.ledger, plan.rows
+    return [
+        *_table_of_rows(ledger, rows),
+        *(_slack_in_words(ledger, rows) if ledger.has_guarantee else []),
+        *(["noise: whole numbers, see --noise exact"] if plan.exact else []),
+        *(_describe_noise(plan) if plan.noise_errors else []),
+        *filter(None, [plan.about_delta]),
+        *_limits_in_words(ledger),
+        *_signals_in_words(ledger, rows, plan.queries),
+    ]
 
 
 def bound_in_words(bound: Bound, ledger: PrivacyLedger) -> str:
@@ -27,7 +45,7 @@ def others_in_words(ledger: PrivacyLedger) -> str:
     return f"{number} other release{'' if number == 1 else 's'} of {ledger.header['dataset_id']}"
 
 
-def table_of_rows(ledger: PrivacyLedger, rows: Mapping[str, LedgerRow]) -> list[str]:
+def _table_of_rows(ledger: PrivacyLedger, rows: Mapping[str, LedgerRow]) -> list[str]:
     shares = ledger.budget_shares()
     lines = [
         f"{'stage':<20} {'noise multiplier':>16} {'sample rate':>12} {'steps':>7} {'RDP spent':>9} "
@@ -66,7 +84,41 @@ def table_of_rows(ledger: PrivacyLedger, rows: Mapping[str, LedgerRow]) -> list[
     return lines
 
 
-def signals_in_words(ledger: PrivacyLedger, rows: Mapping[str, LedgerRow], queries: Sequence[Query]) -> list[str]:
+def _slack_in_words(ledger: PrivacyLedger, rows: Mapping[str, LedgerRow]) -> list[str]:
+    """Which queries a plan can repeat once, at their planned noise: each that fits in the place of the slack."""
+    kept = [row for name, row in rows.items() if not name.startswith(AGAIN)]
+    number, planned = len(rows) - len(kept), ledger.without_rows()
+    if not number:
+        return []
+    names = [
+        row.name
+        for row in kept
+        if row.name not in (DP_SGD, TEACHERS, "restart_slack") and not planned.over_budget([*kept, row])
+    ]
+    return [f"query_slack: {number} of these can be asked once more, at the same noise: {', '.join(names)}"]
+
+
+def _describe_noise(plan: "Plan") -> list[str]:
+    """The error of each mechanism against that of independent noise, and what the one that was chosen means."""
+    rows, errors, unit = plan.rows, plan.noise_errors, plan.unit
+    compared = ", ".join(f"{number}: {error / errors[1]:.1%}" for number, error in errors.items())
+    lines = [f"noise that reaches the weights, by number of groups, against independent noise: {compared}"]
+    row = rows[DP_SGD]
+    mechanism = row.mechanism
+    if mechanism.num_groups == 1:
+        return [*lines, "dp_sgd: independent noise has the least error here"]
+    counted = sum(each.steps for each in rows.values() if each.mechanism == mechanism)  # with those that may be lost
+    turns = mechanism.turns(counted)
+    lines.append(
+        f"dp_sgd: {mechanism.num_groups} groups of {unit}s take turns, {turns} at most to a group; "
+        f"{mechanism.remembered} vectors like the model stay in memory"
+    )
+    if (longest := turns * mechanism.num_groups) > counted:
+        lines.append(f"--max_train_steps {row.steps + longest - counted} would cost no more than {row.steps}")
+    return lines
+
+
+def _signals_in_words(ledger: PrivacyLedger, rows: Mapping[str, LedgerRow], queries: Sequence[Query]) -> list[str]:
     """Signal to noise of one answer of each query: `r q N / (sigma K sqrt(D))`, for K classes of one size and a
     mean feature of r clip norms. Only r is unknown before the images are asked: at most 1, and smaller the more images
     differ."""
@@ -90,26 +142,7 @@ def signals_in_words(ledger: PrivacyLedger, rows: Mapping[str, LedgerRow], queri
     return lines
 
 
-def memory_of_queries(queries: Sequence[Query], image_shape: Sequence[int], num_classes: int, num_made: int) -> int:
-    """
-    Bytes of the largest answer, of the images and features that are computed at once, and of the images that are made.
-
-    Args:
-        queries (`Sequence[Query]`): What is asked.
-        image_shape (`tuple[int, int, int]`): (C, H, W).
-        num_classes (`int`): 1 without classes.
-        num_made (`int`): Images that are made of the answers.
-    """
-    pixels, most = math.prod(image_shape), 0
-    for query in queries:
-        values = (query.num_values or 0) * (image_shape[0] if query.by_channel else 1)
-        at_once = min(AT_ONCE, max(1, VALUES_AT_ONCE // max(values, pixels)))
-        answer = 8 * (ANSWERS + query.repeats - 1) * values * (num_classes if query.by_label else 1)
-        most = max(most, answer + 4 * at_once * (COPIES * values + pixels))
-    return most + num_made * pixels * 5  # of whole numbers, and of real ones before
-
-
-def limits_in_words(ledger: PrivacyLedger) -> list[str]:
+def _limits_in_words(ledger: PrivacyLedger) -> list[str]:
     """Where the data set's bound is not what this run asked for, or leaves less than it asked for."""
     lines, bound, asked = [], ledger.dataset_epsilon, ledger.header["dataset_epsilon"]
     if bound is not None and asked is not None and bound < asked:

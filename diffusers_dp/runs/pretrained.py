@@ -1,51 +1,51 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""A public, pre-trained `UNet2DModel` pipeline as the start of DP-SGD, from a folder or the Hub.
+"""The model that DP-SGD starts from: from nothing, from a public `UNet2DModel` pipeline in a folder or on the Hub, or
+from what public images taught it, which is learned once, kept in private/, and found by a later start.
 
-Nothing of it is run: weights are safetensors, its pipeline class is not loaded, and its scheduler is one that this
-library knows.
+Nothing of a pipeline is run: weights are safetensors, its pipeline class is not loaded, and its scheduler is one that
+this library knows.
 """
 
 import hashlib
+import json
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import diffusers
 import torch
-from diffusers import DDIMScheduler, EDMDPMSolverMultistepScheduler, UNet2DModel
+from diffusers import DiffusionPipeline, UNet2DModel
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import nn
 
-from ..data.public_images import licence_of
-from ..errors import UsageError, first_line
+from ..data.images import PublicFacts
+from ..data.public_images import PublicImages, licence_of, load_public_images
+from ..data.source import DataSource
+from ..errors import IntegrityError, UsageError, first_line
+from ..files.canonical import canonical_json
 from ..files.file_modes import public_files
+from ..files.journal import put_in_place
 from ..gradients import per_example_gradients
 from ..models.ddpm import linear_schedule
 from ..models.denoiser import SIGMA_DATA
 from ..models.objective import Scheduler
 from ..models.unet import unet_config
-from ..release.components import (
-    DDIM,
-    EDM_SCHEDULERS,
-    UNET,
-    WRONG,
-    WrongModel,
-    check_class_name,
-    check_schedule,
-    component,
-    empty_unet,
-    load_whole,
-    quiet,
-    read_json,
-    read_shapes,
-    these_alone,
-    whole,
-)  # fmt: skip
+from ..release import components
+from ..release.components import DDIM, EDM_SCHEDULERS, UNET, WRONG, WrongModel, read_json
 from ..release.hub import fetch_release
+from ..release.unreleased import UNRELEASED_PRIVACY
 from ..words import RECEIPT_NAME
-from .prior_release import facts_of_release, receipt_of_start
+from .prior_release import cost_of_public_images, cost_of_start
+
+
+if TYPE_CHECKING:
+    from .run import TrainingRun
 
 
 FLAG = "--pretrained_model_name_or_path"
-ORIGIN_NAME = "origin.json"
+ORIGIN_NAME, KEPT_NAME = "origin.json", "pretrained"  # in the folder of a model that public images taught; its name
 WEIGHTS = "diffusion_pytorch_model.safetensors"
 #: All that is fetched from the Hub: a pickle beside the weights never comes here.
 FILES = ("model_index.json", "README.md", RECEIPT_NAME, "*config.json", f"unet/{WEIGHTS}", WEIGHTS)
@@ -65,7 +65,6 @@ class StartingModel:
         patch_size (`int`): Patch size of a pipeline that folds patches into channels.
         origin (`dict`, *optional*): Id or "local folder", revision, hash of the weights and licence, and what a
             release cost, for the receipt; `None` of a model that begins from nothing.
-        receipt (`dict`, *optional*): Receipt of a release of this library.
     """
 
     unet: UNet2DModel
@@ -73,57 +72,49 @@ class StartingModel:
     objective: str
     patch_size: int
     origin: dict[str, Any] | None
-    receipt: dict[str, Any] | None = None
 
 
-def new_model(
-    image_shape: tuple[int, int, int],
-    num_classes: int | None,
-    network: dict[str, Any],
-    *,
-    objective: str,
-    sigma_min: float,
-) -> StartingModel:
-    """A model that begins from nothing.
+def new_model(facts: PublicFacts, network: dict[str, Any], *, objective: str, sigma_min: float) -> StartingModel:
+    """A model of such images that begins from nothing.
 
     Args:
-        image_shape (`tuple[int, int, int]`), num_classes (`int`, *optional*): As for `load_pretrained`.
         network (`dict`): As `models.unet_config` takes it.
         objective (`str`), sigma_min (`float`): See the flags; `ddpm` has no lowest noise level.
     """
-    edm = EDMDPMSolverMultistepScheduler(sigma_min=sigma_min, sigma_data=SIGMA_DATA)
-    scheduler = linear_schedule() if objective == "ddpm" else edm
-    unet = UNet2DModel(**unet_config(image_shape, num_classes, **network))
+    scheduler: Scheduler = linear_schedule()
+    if objective != "ddpm":
+        scheduler = diffusers.EDMDPMSolverMultistepScheduler(sigma_min=sigma_min, sigma_data=SIGMA_DATA)
+    unet = UNet2DModel(**unet_config(facts.image_shape, facts.num_classes, **network))
     return StartingModel(unet, scheduler, objective, network["patch_size"], None)
 
 
 @public_files()  # what is downloaded is shared by all who use that cache
 def load_pretrained(
-    name: str, *, image_shape: tuple[int, int, int], num_classes: int | None, revision: str | None = None
+    name: str, facts: PublicFacts, *, revision: str | None = None, **ledger_options: Any
 ) -> StartingModel:
     """Loads a pipeline of a `UNet2DModel` and gives it a class table that fits.
 
     Args:
         name (`str`): Folder of a saved pipeline, or Hub id.
-        image_shape (`tuple[int, int, int]`): (C, H, W) of the sensitive images.
-        num_classes (`int`, *optional*): Size of their label set; `None` for unlabelled images.
+        facts (`PublicFacts`): Public facts of the sensitive images.
         revision (`str`, *optional*): Branch, tag or commit on the Hub.
+        ledger_options: Where the run's queries are counted, see `cost_of_release`.
 
     Raises:
         UsageError: There is none, or it is of another kind, size or number of channels. Its weights are not
-            safetensors, are incomplete, or are no numbers. It mixes the images of a batch. Or it learned from
-            sensitive images and is no whole release.
+            safetensors, are incomplete, or are no numbers. It mixes the images of a batch. It learned from sensitive
+            images and is no whole release, or is one of probably the same images.
     """
     folder = fetch_release(name, revision, kind="a saved pipeline", files=FILES, flag=FLAG)
     try:
         index = read_json(folder / "model_index.json")
-        receipt = receipt_of_start(folder, index, FLAG, name)
+        cost = cost_of_start(folder, index, FLAG, name, facts, **ledger_options)
         objective, scheduler = _scheduler(folder, index)
         unet, weights = _unet(folder, index)
         patch_size = index.get("patch_size", 1)
-        if not whole(patch_size):
+        if not components.whole(patch_size):
             raise WrongModel(f"it has the patch size {patch_size!r}, which is none")
-        check_size(unet, image_shape, patch_size)
+        check_size(unet, facts.image_shape, patch_size)
         check_layers(unet)
         origin = _origin(name, folder, weights)
     except (*WRONG, WrongModel) as error:
@@ -132,9 +123,8 @@ def load_pretrained(
         if isinstance(layer, nn.Dropout):  # its masks would come from a seeded source, and draws must be secret
             layer.p = 0.0
     unet.register_to_config(dropout=0.0)
-    fit_class_table(unet, num_classes, name)
-    origin |= {} if receipt is None else facts_of_release(receipt)
-    return StartingModel(unet, scheduler, objective, patch_size, origin, receipt)
+    fit_class_table(unet, facts.num_classes, name)
+    return StartingModel(unet, scheduler, objective, patch_size, origin | cost)
 
 
 def check_size(unet: UNet2DModel, image_shape: tuple[int, int, int], patch_size: int) -> None:
@@ -195,35 +185,35 @@ def fit_class_table(unet: UNet2DModel, num_classes: int | None, name: str = "") 
 
 
 def _scheduler(folder: Path, index: dict[str, Any]) -> tuple[str, Scheduler]:
-    kind, known = component(index, "scheduler"), DDPM_SCHEDULERS + EDM_SCHEDULERS
+    kind, known = components.component(index, "scheduler"), DDPM_SCHEDULERS + EDM_SCHEDULERS
     if kind not in known:
         raise WrongModel(f"it has the scheduler {kind}, which is none of {', '.join(known)}")
     path = folder / "scheduler" / "scheduler_config.json"
     config = read_json(path if path.exists() else folder / "scheduler_config.json")
-    check_class_name(config, known, path.name)
-    check_schedule(config)
+    components.check_class_name(config, known, path.name)
+    components.check_schedule(config)
     objective = "ddpm" if kind in DDPM_SCHEDULERS else "edm"
     if objective == "ddpm" and config.get("num_train_timesteps") == 1:
         raise WrongModel("it makes images in one step and is no diffusion model")
     if config.get("prediction_type", "epsilon") not in PREDICTIONS[objective]:
         raise WrongModel(f"it predicts {config['prediction_type']!r}, which is none of {PREDICTIONS[objective]}")
     if objective == "edm":
-        return objective, EDMDPMSolverMultistepScheduler.from_config(config)
+        return objective, diffusers.EDMDPMSolverMultistepScheduler.from_config(config)
     # Few steps are taken from the last one on, where images are noise, as the sampler starts.
-    return objective, DDIMScheduler.from_config(config, timestep_spacing="trailing")
+    return objective, diffusers.DDIMScheduler.from_config(config, timestep_spacing="trailing")
 
 
 def _unet(folder: Path, index: dict[str, Any]) -> tuple[UNet2DModel, Path]:
-    if component(index, "unet") != UNET:
+    if components.component(index, "unet") != UNET:
         raise WrongModel("it is no pipeline of a UNet2DModel, such as a DDPMPipeline")
     place = folder / "unet" if (folder / "unet").is_dir() else folder
     if not (place / WEIGHTS).is_file():
         raise WrongModel(f"it has no {WEIGHTS}, and pickles are not loaded: save it again with safetensors")
-    config, shapes = read_json(place / "config.json"), read_shapes(place / WEIGHTS)
-    check_class_name(config, (UNET,), "its config.json")
-    empty_unet(config, shapes)
-    with these_alone(place, ("config.json", WEIGHTS)) as alone, quiet():
-        return load_whole(UNet2DModel, alone).float(), place / WEIGHTS
+    config, shapes = read_json(place / "config.json"), components.read_shapes(place / WEIGHTS)
+    components.check_class_name(config, (UNET,), "its config.json")
+    components.empty_unet(config, shapes)
+    with components.these_alone(place, ("config.json", WEIGHTS)) as alone, components.quiet():
+        return components.load_whole(UNet2DModel, alone).float(), place / WEIGHTS
 
 
 def _origin(name: str, folder: Path, weights: Path) -> dict[str, Any]:
@@ -231,12 +221,100 @@ def _origin(name: str, folder: Path, weights: Path) -> dict[str, Any]:
     from huggingface_hub import ModelCard
 
     local = Path(name).exists()
-    kept = folder / ORIGIN_NAME  # of a model that an earlier run of `train_dp_diffusion.py` kept
     return {
         "kind": "pre-trained model",
         "name": "local folder" if local else name,
         "revision": None if local else folder.name,
         "weights_sha256": hashlib.sha256(weights.read_bytes()).hexdigest(),
         "licence": licence_of(ModelCard, folder / "README.md"),
-        **({"trained_on": read_json(kept)} if kept.exists() else {}),
+        **origin_kept_in(folder),
     }
+
+
+def origin_kept_in(folder: Path) -> dict[str, Any]:
+    """What public images an earlier run taught a model that it kept; empty of other models."""
+    return {"trained_on": read_json(folder / ORIGIN_NAME)} if (folder / ORIGIN_NAME).exists() else {}
+
+
+def learned_or_public(
+    run: "TrainingRun[Any]", unet: nn.Module, *, mixes: bool = False
+) -> tuple[dict[str, Any] | None, PublicImages | None]:
+    """The origin of what public images taught a network at an earlier start, which it gets; or their origin and the
+    images that are to teach it.
+
+    Args:
+        run (`TrainingRun`): Run whose flags have `public_training`.
+        unet (`nn.Module`): The network.
+        mixes (`bool`): Whether the network learns from public images and from central images together.
+
+    Raises:
+        UsageError: See `priced_images`; or an earlier start without
+            `--mix_public_images` has taught the model public images alone.
+    """
+    private, public = run.folder.private, run.config.public_training
+    origin = None if public is None else kept_pretrained(private, unet)
+    if mixes and run.checkpoint is None and origin is not None:
+        raise UsageError(
+            "--mix_public_images was not given at this run's first start, which has taught its model public images "
+            "already; leave it out, or start anew."
+        )
+    if public is None or origin is not None or run.checkpoint is not None:
+        return origin, None
+    images = priced_images(run, public.images, public.facts)
+    return images.origin, images
+
+
+def keep_pretrained(private: Path, pipeline: DiffusionPipeline, origin: dict[str, Any], *, chosen: bool) -> None:
+    """Saves what public images taught a model in `private/pretrained`, whole or not at all: a run that is interrupted
+    later goes on from there. Other runs may take it as their `--pretrained_model_name_or_path`, unless it depends on
+    sensitive images: then it says so of itself.
+
+    Args:
+        private (`Path`): The run's private folder.
+        pipeline (`DiffusionPipeline`): The model.
+        origin (`dict`): Origin of the images; those of a release have an epsilon.
+        chosen (`bool`): Whether a noisy answer chose among the images.
+    """
+    folder = private / f".{KEPT_NAME}"
+    shutil.rmtree(folder, ignore_errors=True)  # of a start that was interrupted here
+    pipeline.save_pretrained(folder)
+    if chosen or "epsilon" in origin:
+        index = json.loads((folder / "model_index.json").read_bytes())
+        (folder / "model_index.json").write_text(canonical_json({**index, "privacy": UNRELEASED_PRIVACY}))
+    (folder / ORIGIN_NAME).write_text(canonical_json(origin), encoding="utf-8")
+    put_in_place(folder, private / KEPT_NAME)
+
+
+def kept_pretrained(private: Path, unet: nn.Module) -> dict[str, Any] | None:
+    """Loads what `keep_pretrained` saved into a model of the run, and returns the origin; `None` where nothing was
+    saved yet.
+
+    Raises:
+        IntegrityError: It is damaged, or of another model.
+    """
+    folder = private / KEPT_NAME
+    if not folder.is_dir():
+        return None
+    load_saved(folder, unet)
+    try:
+        return dict(json.loads((folder / ORIGIN_NAME).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        raise IntegrityError(f"{folder / ORIGIN_NAME} is damaged: restore it, or start anew.") from None
+
+
+def load_saved(folder: Path, unet: nn.Module) -> None:
+    """Puts the weights of a saved pipeline into a network of the run. Raises `IntegrityError`."""
+    try:
+        unet.load_state_dict(load_file(folder / "unet" / WEIGHTS))
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        raise IntegrityError(
+            f"{folder} is damaged or of another model ({type(error).__name__}): resume with the flags of the first "
+            "start, or start anew."
+        ) from None
+
+
+def priced_images(run: "TrainingRun[Any]", source: DataSource, training: dict[str, Any]) -> PublicImages:
+    """Public images, with what a release cost that they are, and with these facts of their training, in their origin.
+    Raises `UsageError`, see `load_public_images` and `cost_of_public_images`."""
+    facts = {**training, **cost_of_public_images(source, run.facts, **run.config.ledger_options)}
+    return load_public_images(source, run.config.data, run.folder.private / "cache", training=facts)

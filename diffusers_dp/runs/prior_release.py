@@ -4,7 +4,7 @@ both were probably trained on the same images, the one is refused unless one led
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -51,15 +51,23 @@ def receipt_of(folder: Path, index: dict[str, Any], what: str) -> dict[str, Any]
     return receipt
 
 
-def receipt_of_start(folder: Path, index: dict[str, Any], flag: str, name: str) -> dict[str, Any] | None:
-    """The receipt of a saved pipeline that a run is to begin with, see `receipt_of`.
+def cost_of_start(
+    folder: Path, index: dict[str, Any], flag: str, name: str, facts: PublicFacts, **ledger_options: Any
+) -> dict[str, Any]:
+    """What the release cost that a run is to begin with, for its origin; empty where the pipeline is no release.
+
+    Args:
+        folder (`Path`), index (`dict`): As for `receipt_of`.
+        flag, name (`str`): The flag and its value, for the message.
+        facts, ledger_options: As `cost_of_release` takes them.
 
     Raises:
-        UsageError: It learned from sensitive images, and is no whole release.
+        UsageError: It learned from sensitive images, and is no whole release; or see `cost_of_release`.
     """
     refuse_without_guarantee(folder, flag, OTHER_START)
     refuse_unreleased(index, name, flag, f"begin with that run's release, or {OTHER_START.removeprefix('begin ')}")
-    return receipt_of(folder, index, f"{flag} {name}")
+    receipt = receipt_of(folder, index, f"{flag} {name}")
+    return {} if receipt is None else cost_of_release(receipt, facts, f"{flag} {name}", **ledger_options)
 
 
 def facts_of_release(receipt: dict[str, Any]) -> dict[str, Any]:
@@ -82,7 +90,7 @@ def facts_of_release(receipt: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def cost_of_public_images(data: DataSource, facts: PublicFacts, **books: Any) -> dict[str, Any]:
+def cost_of_public_images(data: DataSource, facts: PublicFacts, **ledger_options: Any) -> dict[str, Any]:
     """What a release cost that public images are, or were drawn from, for their origin; empty where they are none.
 
     The receipt is looked for in the folders of the data files and above them, and on the Hub in the repository. Copies
@@ -91,10 +99,10 @@ def cost_of_public_images(data: DataSource, facts: PublicFacts, **books: Any) ->
     Args:
         data (`DataSource`): The public images.
         facts (`PublicFacts`): Public facts of this run's images.
-        books: As `refuse_the_same_images` takes them.
+        ledger_options: As `cost_of_release` takes them.
 
     Raises:
-        UsageError: They are of several releases, or the receipt is damaged; or see `refuse_the_same_images`.
+        UsageError: They are of several releases, or the receipt is damaged; or see `cost_of_release`.
     """
     what = f"--{public_field(data)} {data.train_data_dir or data.dataset_name}"
     folders = _folders_with_receipts(data)
@@ -104,8 +112,7 @@ def cost_of_public_images(data: DataSource, facts: PublicFacts, **books: Any) ->
     if len(receipts) > 1:
         raise UsageError(f"{what} holds images of {len(receipts)} releases; name one of them.")
     (receipt,) = receipts.values()
-    refuse_the_same_images(receipt, facts, what, **books)
-    return facts_of_release(receipt)
+    return cost_of_release(receipt, facts, what, **ledger_options)
 
 
 def _folders_with_receipts(data: DataSource) -> list[Path]:
@@ -126,19 +133,15 @@ def _folders_with_receipts(data: DataSource) -> list[Path]:
     return sorted(folder for folder in found if (folder / RECEIPT_NAME).exists())
 
 
-def refuse_the_same_images(
-    receipt: dict[str, Any],
-    facts: PublicFacts,
-    what: str,
-    *,
-    private: Path,
-    ledger_path: Path,
-    dataset_id: str | None,
-    unit_of_privacy: str,
-) -> None:
-    """Refuses a release that has the number of units and the classes of this run, so that both were probably trained
-    on the same images: the epsilon of an image in both is the sum, and this run's receipt would state its own part
-    alone. So is one that began with such a release, as far as its receipt tells.
+def cost_of_release(
+    receipt: dict[str, Any], facts: PublicFacts, what: str, *, private: Path, ledger_path: Path,
+    dataset_id: str | None, unit_of_privacy: str,
+) -> dict[str, Any]:  # fmt: skip
+    """What a release cost that a run begins with, see `facts_of_release`.
+
+    Refuses a release that has the number of units and the classes of this run, so that both were probably trained on
+    the same images: the epsilon of an image in both is the sum, and this run's receipt would state its own part alone.
+    So is one that began with such a release, as far as its receipt tells.
 
     Under one `--dataset_id` the ledger of that data set adds the two up, and nothing is refused, if the ledger in
     `--ledger_dir` holds the release and those before it. Images in common in another number, or under other
@@ -179,6 +182,7 @@ def refuse_the_same_images(
                 "not be counted; begin with something else, or make both releases under one --dataset_id, which adds "
                 "them up."
             )
+    return release
 
 
 def _hold(releases: Sequence[ReleaseRows], receipt: dict[str, Any]) -> bool:
@@ -188,17 +192,15 @@ def _hold(releases: Sequence[ReleaseRows], receipt: dict[str, Any]) -> bool:
     """
     if receipt["dataset"]["release_id"] not in [release.header["release_id"] for release in releases]:
         return False
+    steps: Counter[str] = Counter()  # of each query, however they were reserved
     try:
-        lists = [receipt["events"], *(prior["events"] for prior in receipt.get("prior_releases", []))]
-        return _steps(chain(*lists)) <= _steps(facts_of(row) for release in releases for row in release.rows)
+        for sign, events in (
+            (1, [facts_of(row) for release in releases for row in release.rows]),
+            (-1, chain(receipt["events"], *(prior["events"] for prior in receipt.get("prior_releases", [])))),
+        ):
+            for event in events:
+                facts = {key: value for key, value in event.items() if key not in _OF_RESERVATIONS}
+                steps[json.dumps(facts, sort_keys=True)] += sign * event["steps_reserved"]
+        return min(steps.values()) >= 0
     except (KeyError, TypeError, AttributeError):  # no receipt that this library wrote
         return False
-
-
-def _steps(events: Iterable[dict[str, Any]]) -> Counter[str]:
-    """Steps of each query, however they were reserved."""
-    steps: Counter[str] = Counter()
-    for event in events:
-        facts = {key: value for key, value in event.items() if key not in _OF_RESERVATIONS}
-        steps[json.dumps(facts, sort_keys=True)] += event["steps_reserved"]
-    return steps

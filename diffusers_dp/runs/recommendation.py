@@ -102,7 +102,15 @@ def recommendation(facts: DeclaredFacts, rows: Sequence[MeasuredRow]) -> tuple[s
     situation = facts.situation
     ranked = rank(rows, situation, facts.given)
     in_time = [each for each in ranked if facts.minutes is None or each.minutes <= facts.minutes]
-    chosen, plan, refused = _first_that_plans(facts, in_time)
+    refused: dict[str, str] = {}
+    plan, chosen = None, None
+    for chosen in in_time:  # the first whose plan can be made
+        try:
+            config = load_config([*_flags(facts, chosen), "--dry_run"], METHODS[chosen.row.method])
+            plan = plan_run(config, public_facts(config.data))
+            break
+        except UsageError as error:
+            refused[chosen.row.method] = str(error)
     if refused and len(refused) == len(in_time):
         raise UsageError(next(iter(refused.values())))
     per_class = situation.num_units / situation.num_classes
@@ -123,7 +131,12 @@ def recommendation(facts: DeclaredFacts, rows: Sequence[MeasuredRow]) -> tuple[s
     lines += [f"{name}: {reason}" for name, reason in refused.items()]
     lines += [*_left_out_methods(rows, facts.given, ranked), ""]
     if chosen is None or plan is None or chosen.word == "hopeless":
-        lines.append(_nothing(facts, rows, bool(ranked) and not in_time))
+        if ranked and not in_time:
+            lines.append(f"Nothing is done within {facts.minutes:g} minutes: raise --minutes.")
+        else:
+            word, changes = what_would(rows, situation, facts.given)
+            would = f"{word.capitalize()} would be: {'; or '.join(changes)}" if changes else "No single change helps"
+            lines.append(f"hopeless: nothing will do with these facts. {would}.")
         return "\n".join(lines), None
     lines += [
         f"{chosen.word}: {METHODS[chosen.row.method].title}, about {chosen.minutes:.1f} minutes of one core (this "
@@ -143,7 +156,11 @@ def _table(facts: DeclaredFacts, ranked: Sequence[Advice], refused: Collection[s
         minutes = f"{each.minutes:.1f}{' (too long)' if too_long else ''}"
         word = "refused" if each.row.method in refused else each.word
         lines.append([each.row.method, word, f"{each.skill:.2f}", minutes])
-    named = ["nearest row", *(_named(each.row) for each in ranked)]
+    named = ["nearest row"] + [
+        f"{row.case}, {row.data} ({row.num_units:,}) at epsilon {row.epsilon:g}: {100 * row.accuracy:.1f} %, real "
+        f"images {100 * row.accuracy_of_real:.1f} %"
+        for row in (each.row for each in ranked)
+    ]
     return [f"{line}  {name}" for line, name in zip(aligned(lines), named, strict=True)]
 
 
@@ -160,14 +177,6 @@ def _source(ranked: Sequence[Advice], num_classes: int) -> list[str]:
     return lines
 
 
-def _named(row: MeasuredRow) -> str:
-    """A row in words, by which `benchmarks/results/rows.jsonl` has it."""
-    return (
-        f"{row.case}, {row.data} ({row.num_units:,}) at epsilon {row.epsilon:g}: {100 * row.accuracy:.1f} %, "
-        f"real images {100 * row.accuracy_of_real:.1f} %"
-    )
-
-
 def _left_out_methods(rows: Sequence[MeasuredRow], given: Collection[str], ranked: Sequence[Advice]) -> list[str]:
     """Methods with rows that need what is not there, and those without a row."""
     known, shown = {row.method for row in rows}, {each.row.method for each in ranked}
@@ -181,46 +190,22 @@ def _left_out_methods(rows: Sequence[MeasuredRow], given: Collection[str], ranke
     return [*lines, f"without a measured row of settings for any folder: {', '.join(others)}"] if others else lines
 
 
-def _nothing(facts: DeclaredFacts, rows: Sequence[MeasuredRow], too_slow: bool) -> str:
-    if too_slow:
-        return f"Nothing is done within {facts.minutes:g} minutes: raise --minutes."
-    word, changes = what_would(rows, facts.situation, facts.given)
-    would = f"{word.capitalize()} would be: {'; or '.join(changes)}." if changes else "No single change would help."
-    return f"hopeless: nothing will do with these facts. {would}"
-
-
-def _first_that_plans(
-    facts: DeclaredFacts, ranked: Sequence[Advice]
-) -> tuple[Advice | None, Plan | None, dict[str, str]]:
-    """The first whose plan can be made, that plan, and the reasons of those before it."""
-    refused: dict[str, str] = {}
-    for each in ranked:
-        method = METHODS[each.row.method]
-        try:
-            config = load_config([*_flags(facts, each), "--dry_run"], method)
-            return each, plan_run(config, public_facts(config.data)), refused
-        except UsageError as error:
-            refused[method.name] = str(error)
-    return None, None, refused
-
-
 def _flags(facts: DeclaredFacts, advice: Advice) -> list[str]:
     """Flags of the training script: settings by rules, what the row has beside them, and the facts."""
-    row = advice.row
-    names = {each.name for each in fields(CONFIGS[row.method])}
-    situation = facts.situation
+    row, situation = advice.row, facts.situation
     stated: dict[str, Any] = {
         "num_train_images": facts.num_train_images, "resolution": situation.image_shape[1],
         "num_channels": situation.image_shape[0], "target_epsilon": facts.target_epsilon,
     }  # fmt: skip
     if facts.names:
         stated["class_names"] = ",".join(facts.names)
-    groups = [DataFlags, PublicDataFlags] if "public_dataset_name" in row.needs else [DataFlags]
-    passed = [each for group in groups for each in fields(group)]
-    passed += [each for each in fields(AdviceFlags) if each.name in row.needs or each.name == "target_delta"]
-    for each in passed:
-        if each.name not in stated and each.name in names and getattr(facts, each.name) != each.default:
-            stated[each.name] = getattr(facts, each.name)
+    known = {each.name for each in fields(CONFIGS[row.method])}
+    own = {"target_delta", *row.needs, *(each.name for each in fields(DataFlags))}
+    if "public_dataset_name" in row.needs:
+        own |= {each.name for each in fields(PublicDataFlags)}
+    for each in fields(facts):
+        if each.name in known & own and (value := getattr(facts, each.name)) != each.default:
+            stated.setdefault(each.name, value)
     if facts.train_data_dir is None and facts.dataset_name is None:
         stated["train_data_dir" if facts.names else "dataset_name"] = "FOLDER"
     shown = [word for name, value in stated.items()

@@ -3,10 +3,10 @@
 generator as a release can hold it."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
-from diffusers import UNet2DModel
 
 from ..data.images import PublicFacts
 from ..methods.flag_groups import ModelFlags
@@ -15,7 +15,6 @@ from ..models.denoiser import Denoiser
 from ..models.feature_generator import FeatureGenerator
 from ..models.objective import TrainingLoss
 from ..models.one_step import OneStepGenerator, one_step_scheduler
-from ..models.unet import unet_config
 from ..pipelines import DPImagePipeline
 from .diffusion_run import build_pipeline, objective_of
 from .moments_run import NoisyMoments, distil
@@ -42,10 +41,8 @@ def new_image_model(
     facts: PublicFacts, network: dict[str, Any], device: torch.device | str
 ) -> tuple[StartingModel, Denoiser, TrainingLoss]:
     """An untrained model of such images, its denoiser, and EDM's loss. `network` as `models.unet_config` takes it."""
-    edm, names = ModelFlags(), facts.class_names
-    model = new_model(
-        facts.image_shape, None if names is None else len(names), network, objective="edm", sigma_min=edm.sigma_min,
-    )  # fmt: skip
+    edm = ModelFlags()
+    model = new_model(facts, network, objective="edm", sigma_min=edm.sigma_min)
     model.unet.to(device)
     return model, *objective_of(model, edm, None, bf16=False)
 
@@ -115,11 +112,8 @@ def new_generator(
         facts (`PublicFacts`): The shape and the classes of the images.
     """
     if config.generator == "residual":
-        classes = len(facts.class_names or ("",))
-        return None, FeatureGenerator(facts.image_shape, classes, config.generator_channels).to(device)
-    names = facts.class_names
-    unet = UNet2DModel(**unet_config(facts.image_shape, None if names is None else len(names), **config.network))
-    labels, patch_size = None if names is None else dict(enumerate(names)), config.network["patch_size"]
-    pipeline = DPImagePipeline(unet.to(device), one_step_scheduler(), patch_size=patch_size, id2label=labels)
-    pipeline.set_progress_bar_config(disable=True)
-    return pipeline, OneStepGenerator(unet, patch_size)
+        channels = config.generator_channels
+        return None, FeatureGenerator(facts.image_shape, facts.num_classes or 1, channels).to(device)
+    model = new_model(facts, config.network, objective="ddpm", sigma_min=0.0)
+    model = replace(model, scheduler=one_step_scheduler())
+    return build_pipeline(model, facts), OneStepGenerator(model.unet.to(device), model.patch_size)

@@ -40,13 +40,11 @@ from .checkpoints import find_checkpoint
 from .dp_sgd import WORDS, Trained, run_dp_sgd
 from .folder import DERIVED, RunFolder
 from .identity import read_identity, save_identity
-from .kept_noise import noise_of
-from .noise_of_steps import refuse_another_listing
+from .noise import noise_of, refuse_another_listing
 from .plan import Plan, dp_sgd_row, plan_run
 from .rest_of_plan import refuse_what_cannot_be_finished
 from .run_ledger import new_ledger
 from .stages import StageTable
-from .trackers import Tracker
 
 
 if TYPE_CHECKING:
@@ -54,6 +52,7 @@ if TYPE_CHECKING:
 
 ANSWERS = "answers"  # folder of the stored answers, in `private/`
 LEARNED = "learned"  # folder of the finished stages of a warm-up
+OTHER_FLAGS = "{} was made with other flags: resume with those of its run, or start another --output_dir."
 Config = TypeVar("Config", bound=TrainingConfig)
 AnyDoor = TypeVar("AnyDoor", bound=SensitiveImages | Teachers)
 
@@ -88,7 +87,7 @@ class TrainingRun(Generic[Config]):
         self.stages = StageTable(folder.private if processes.is_first else None)
         # All that is not private; the door draws noise, samples and the loss's draws from its own source.
         set_seed((config.seed + processes.index) % 2**32)  # numpy's seeds are smaller
-        with folder.discarded_on_error():
+        with folder.discarded_on(BaseException):
             self.checkpoint = processes.on_first(
                 lambda: find_checkpoint(folder.private, config.resume_from_checkpoint)
             )
@@ -123,8 +122,6 @@ class TrainingRun(Generic[Config]):
         else:
             self.identity.refuse_other_inputs(public_inputs)
         processes.on_first(lambda: save_identity(private, self.identity))
-        self.tracker = Tracker(config.report_to, private)
-        processes.on_first(self.tracker.start)
         self.answers = NoisyAnswers(private / ANSWERS, processes)
         self.images = SensitiveImages(
             arrays.images, arrays.labels, arrays.readable,
@@ -248,12 +245,7 @@ class TrainingRun(Generic[Config]):
         def read_or_make() -> torch.Tensor:
             if not folder.exists():
                 seal(folder, {"kept": {"kept": make()}}, {"meaning": meaning})
-            state, tensors = open_sealed(folder)
-            if state["meaning"] != meaning:
-                raise UsageError(
-                    f"{folder} was made with other flags: resume with those of its run, or start another --output_dir."
-                )
-            return tensors["kept"]["kept"]
+            return _reopened(folder, meaning)["kept"]["kept"]
 
         return self.processes.on_first(read_or_make)
 
@@ -283,13 +275,10 @@ class TrainingRun(Generic[Config]):
             return
 
         def read() -> None:
-            state, tensors = open_sealed(folder)
-            shapes = {name: value.shape for name, value in module.state_dict().items()}
-            if state["meaning"] != meaning or shapes != {k: v.shape for k, v in tensors["module"].items()}:
-                raise UsageError(
-                    f"{folder} was made with other flags: resume with those of its run, or start another --output_dir."
-                )
-            module.load_state_dict(tensors["module"])
+            try:
+                module.load_state_dict(_reopened(folder, meaning)["module"])
+            except RuntimeError:  # of a network of another shape
+                raise UsageError(OTHER_FLAGS.format(folder)) from None
 
         self.processes.on_first(read)
         self.processes.same_weights(module)
@@ -337,8 +326,7 @@ class TrainingRun(Generic[Config]):
         row = self.processes.on_first(lambda: dp_sgd_row(config, self.plan, self.ledger))
         run_dp_sgd(
             door, trained, row, config, private=self.folder.private,
-            largest_batch_size=sampling.largest_batch_size, expected_batch_size=sampling.expected_batch_size,
-            checkpoint=self.checkpoint, tracker=self.tracker,
+            largest_batch_size=sampling.largest_batch_size, checkpoint=self.checkpoint,
         )  # fmt: skip
         self.done(WORDS[row.name])
 
@@ -358,14 +346,11 @@ class TrainingRun(Generic[Config]):
             return
         if not self.ledger.has_guarantee:
             saved = save_without_guarantee(self.folder.output_dir, pipeline, self.method)
-            saying = f"Saved {saved}, trained WITHOUT any privacy guarantee."
-            print(self.stages, saying, self._last_sentence, sep="\n")
+            self._say_last(f"Saved {saved}, trained WITHOUT any privacy guarantee.")
             return
-        artefact = PipelineArtefact(
-            pipeline, samples=sample_grid(pipeline, config.seed, config.num_inference_steps, solver=solver)
-        )
+        samples = sample_grid(pipeline, config.seed, config.num_inference_steps, solver=solver)
         pipeline.unet.to("cpu")
-        self._publish(artefact, curriculum, evaluation)
+        self._publish(PipelineArtefact(pipeline, samples=samples), curriculum, evaluation)
 
     def evaluate(self, pipeline: DPImagePipeline) -> Sequence[dict[str, Any]]:
         """Asks what `--evaluation_reserve` set aside, about a finished model, for the receipt; nothing without it.
@@ -406,17 +391,16 @@ class TrainingRun(Generic[Config]):
             return None
         if self.ledger.has_guarantee:
             return self._publish(artefact, curriculum, evaluation)
-        saying = "Nothing is released: this was trained WITHOUT any privacy guarantee."
-        print(self.stages, saying, self._last_sentence, sep="\n")
+        self._say_last("Nothing is released: this was trained WITHOUT any privacy guarantee.")
         return None
 
-    @property
-    def _last_sentence(self) -> str:
-        """The same words, whatever could not be read."""
+    def _say_last(self, saying: str) -> None:
+        """After the table of stages; the same words, whatever could not be read."""
         path = self.folder.private / "cache" / READING
-        return (
-            f"Private: `diffusers-dp data` says which images cannot be read, and why; {path} counts those of this run."
-        )
+        print(
+            self.stages, saying, "Private: `diffusers-dp data` says which images cannot be read, and why; "
+            f"{path} counts those of this run.", sep="\n",
+        )  # fmt: skip
 
     def release_derived(
         self, parent: Path, pipeline: DPImagePipeline, curriculum: dict[str, Any] | None = None
@@ -444,15 +428,17 @@ class TrainingRun(Generic[Config]):
         config, ledger = self.config, self.ledger
         release = build_release(self.folder.output_dir, artefact, self._record(curriculum, evaluation))
         self.done("samples and release")
-        print(self.stages)
-        print(f"Released {release} with epsilon {ledger.epsilon():.4f} at delta {ledger.target_delta:.3e}.")
-        print(f"next: diffusers-dp verify {shlex.quote(str(release))}")
+        lines = [
+            f"Released {release} with epsilon {ledger.epsilon():.4f} at delta {ledger.target_delta:.3e}.",
+            f"next: diffusers-dp verify {shlex.quote(str(release))}",
+        ]
         if isinstance(artefact, PipelineArtefact):
-            print(f"      diffusers-dp sample {release} --num_images 1000 --output_dir {release.with_name('images')}")
+            images = release.with_name("images")
+            lines.append(f"      diffusers-dp sample {release} --num_images 1000 --output_dir {images}")
         if config.push_to_hub:
             address = push_finished(release, config.hub_name, private=config.hub_private_repo, files=artefact.files)
-            print(f"Pushed to {address}")
-        print(self._last_sentence)
+            lines.append(f"Pushed to {address}")
+        self._say_last("\n".join(lines))
         return release
 
     def _record(
@@ -470,3 +456,11 @@ class TrainingRun(Generic[Config]):
             public_inputs=self.identity.public_inputs,
             derived_from=derived_from,
         )
+
+
+def _reopened(folder: Path, meaning: dict[str, Any]) -> dict[str, dict[str, torch.Tensor]]:
+    """What an earlier start, or this one, sealed. Raises `UsageError` where it follows from something else."""
+    state, tensors = open_sealed(folder)
+    if state["meaning"] != meaning:
+        raise UsageError(OTHER_FLAGS.format(folder))
+    return tensors

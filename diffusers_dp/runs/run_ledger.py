@@ -27,52 +27,28 @@ def new_ledger(
         IntegrityError: The ledger at `path` is for another budget or other public facts, or holds no row of a run that
             has asked.
     """
-    sampling = sampling_of(config, facts.num_units)
-    delta = target_delta(config, facts.num_units)
-    release_id = None if identity is None else identity.release_id
+    dataset_id, release_id = config.dataset_id, None if identity is None else identity.release_id
     others: list[ReleaseRows] = []
-    if path is None and config.dataset_id is not None and release_id is not None:
+    if path is None and dataset_id is not None and release_id is not None:
         others = other_releases(
-            config.ledger_path,
-            dataset_id=config.dataset_id,
-            release_id=release_id,
-            unit_of_privacy=config.unit_of_privacy,
-        )
-    public_facts: dict[str, Any] = {
-        "image_shape": list(facts.image_shape),
-        "class_names": None if facts.class_names is None else list(facts.class_names),
-        "value_range": [0, 1],
-    }
-    if config.data.value_range is not None:
-        public_facts["grey_range"] = list(config.data.value_range)  # what became black and white
-    given = {
-        name: getattr(config.data, name) for name in ("image_column", "label_column", "image_suffixes", "delimiter")
-    }
-    if reading := {name: value for name, value in given.items() if value not in (None, "image", ",")}:
-        public_facts["reading"] = reading  # evaluation reads the real images so
-    if sampling is not None and config.dp_sgd is not None and config.dp_sgd.num_shares is None:
-        public_facts["normaliser"] = sampling.normaliser
-    if config.unit_column is not None:
-        public_facts |= {"num_images": facts.num_images, "max_images_per_unit": config.images_per_unit}
-    if facts.held_out:  # evaluation holds out the same images
-        public_facts["held_out"] = {"images": facts.held_out, "ids": facts.ids, "column": config.data.id_column}
-    if config.evaluation_reserve is not None:
-        public_facts["evaluation_reserve"] = config.evaluation_reserve
+            config.ledger_path, dataset_id=dataset_id, release_id=release_id, unit_of_privacy=config.unit_of_privacy,
+        )  # fmt: skip
     ledger = PrivacyLedger(
-        path,
-        target_epsilon=config.target_epsilon,
-        target_delta=delta,
-        num_images=facts.num_units,
-        accountant=config.accountant,
-        public_facts=public_facts,
-        unit_of_privacy=config.unit_of_privacy,
-        dataset_id=config.dataset_id,
-        dataset_epsilon=config.dataset_epsilon,
-        release_id=release_id,
-        others=others,
+        path, target_epsilon=config.target_epsilon, target_delta=target_delta(config, facts.num_units),
+        num_images=facts.num_units, accountant=config.accountant, public_facts=_public_facts(config, facts),
+        unit_of_privacy=config.unit_of_privacy, dataset_id=dataset_id, dataset_epsilon=config.dataset_epsilon,
+        release_id=release_id, others=others,
         has_guarantee=config.has_guarantee,  # False with --target_epsilon inf, and with nothing else
-    )
-    _bind(ledger, config, identity)
+    )  # fmt: skip
+    if path is not None and identity is not None:  # in memory nothing is lost
+        if identity.asked and not ledger.rows:
+            ledger.close()
+            raise IntegrityError(
+                f"{path} holds no row of this run, which has asked the images: restore the file, for what was spent "
+                "stays spent."
+            )
+        private = Path(config.output_dir, "private")
+        ledger.after_first_row = lambda: note_asked(private, identity)
     if config.evaluation_reserve is not None and all(row["stage"] != "evaluation_reserve" for row in ledger.rows):
         query = JudgesQuery(
             num_classes=len(facts.class_names or ()), synthetic_images=config.num_evaluation_images
@@ -82,16 +58,25 @@ def new_ledger(
     return ledger
 
 
-def _bind(ledger: PrivacyLedger, config: TrainingConfig, identity: RunIdentity | None) -> None:
-    """Tells the run's identity of the ledger's first row, and refuses a ledger that has lost it. In memory nothing is
-    lost."""
-    if ledger.path is None or identity is None:
-        return
-    if identity.asked and not ledger.rows:
-        ledger.close()
-        raise IntegrityError(
-            f"{ledger.path} holds no row of this run, which has asked the images: restore the file, for what was "
-            "spent stays spent."
-        )
-    private = Path(config.output_dir, "private")
-    ledger.after_first_row = lambda: note_asked(private, identity)
+def _public_facts(config: TrainingConfig, facts: PublicFacts) -> dict[str, Any]:
+    """What the header of the ledger says of the images, and the receipt repeats."""
+    data, sampling = config.data, sampling_of(config, facts.num_units)
+    found: dict[str, Any] = {
+        "image_shape": list(facts.image_shape),
+        "class_names": None if facts.class_names is None else list(facts.class_names),
+        "value_range": [0, 1],
+    }
+    if data.value_range is not None:
+        found["grey_range"] = list(data.value_range)  # what became black and white
+    given = {name: getattr(data, name) for name in ("image_column", "label_column", "image_suffixes", "delimiter")}
+    if reading := {name: value for name, value in given.items() if value not in (None, "image", ",")}:
+        found["reading"] = reading  # evaluation reads the real images so
+    if sampling is not None and config.dp_sgd is not None and config.dp_sgd.num_shares is None:
+        found["normaliser"] = sampling.normaliser
+    if config.unit_column is not None:
+        found |= {"num_images": facts.num_images, "max_images_per_unit": config.images_per_unit}
+    if facts.held_out:  # evaluation holds out the same images
+        found["held_out"] = {"images": facts.held_out, "ids": facts.ids, "column": data.id_column}
+    if config.evaluation_reserve is not None:
+        found["evaluation_reserve"] = config.evaluation_reserve
+    return found

@@ -81,26 +81,20 @@ def _distance(event: verify.Counted) -> float:
 
 def _remedy(ledger: PrivacyLedger, queries: Sequence[Query], event: dict[str, Any]) -> str:
     """Which flag to change, and in which direction."""
-    stage, sigma = event["stage"], event["noise_multiplier"]
-    called = {
-        asked.name: asked.called
-        for asked in queries
-        if asked.called and (asked.noise_multiplier or asked.budget_share)
-    }
-    given = {asked.name for asked in queries if asked.noise_multiplier is not None}
+    stage, little = event["stage"], event["noise_multiplier"] <= verify.NOISE[0]
     if ledger.num_images > verify.MOST_COUNTED:
         number = "num_train_units" if "max_images_per_unit" in ledger.header["public_facts"] else "num_train_images"
         return f"lower --{number} to at most {verify.MOST_COUNTED}"
     if event["steps_reserved"] > verify.MOST_STEPS:
         names = {DP_SGD: "max_train_steps", TEACHERS: "max_train_steps", "restart_slack": "restart_slack"}
         return f"lower --{names.get(stage, 'num_central_images')} to at most {verify.MOST_STEPS}"
-    little = sigma <= verify.NOISE[0]
-    if stage in given:
-        return f"{'raise' if little else 'lower'} --noise_multiplier {called[stage]}"
-    if stage in called or stage == "evaluation_reserve":
-        share = f"--budget {called[stage]}" if stage in called else "--evaluation_reserve"
-        return f"{'lower' if little else 'raise'} {share} or --target_epsilon"
-    return "lower --target_epsilon or --target_delta" if little else "raise --target_epsilon or --target_delta"
+    asked = next((query for query in queries if query.name == stage and query.called), None)
+    if asked is not None and asked.noise_multiplier is not None:
+        return f"{'raise' if little else 'lower'} --noise_multiplier {asked.called}"
+    others = "--target_epsilon or --target_delta"
+    if asked is not None and asked.budget_share or stage == "evaluation_reserve":
+        others = f"{'--evaluation_reserve' if asked is None else f'--budget {asked.called}'} or --target_epsilon"
+    return f"{'lower' if little else 'raise'} {others}"
 
 
 def _refusal(problem: str, remedy: str) -> UsageError:

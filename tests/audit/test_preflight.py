@@ -18,7 +18,7 @@ from diffusers_dp.errors import IntegrityError
 from diffusers_dp.gradients import step
 from diffusers_dp.methods.config import load_config
 from diffusers_dp.randomness.private_generator import PrivateGenerator
-from diffusers_dp.runs.diffusion_run import build_denoiser
+from diffusers_dp.runs.diffusion_run import build
 from diffusers_dp.runs.dp_sgd import Trained
 from diffusers_dp.runs.plan import plan_run
 
@@ -92,7 +92,8 @@ def test_noise_that_is_halved_where_units_are_used_stops_the_run(where, named, m
     """The real model, units and the query about a finished model are part of it. It keeps to one thread: several
     would wait for each other, and cost many times the work."""
     config, facts, plan = plan_of_units()
-    denoiser, loss = build_denoiser(config, facts, "cpu")
+    trained = build(config, facts, "cpu")
+    denoiser, loss = trained.model, trained.loss
     bars, threads, seen, watched = [], torch.get_num_threads(), [], mechanism_audit.stand_in_runs
 
     class Bar(tqdm):

@@ -76,14 +76,13 @@ def data_set(folder):
 
 @pytest.mark.parametrize("umask", [0, 0o022], ids=oct, indirect=True)
 def test_all_that_a_run_writes(script, tmp_path, umask, monkeypatch):
-    """Every kind of file: caches, answers, checkpoints, unfinished models, a tracker's, and the shared
-    ledger."""
+    """Every kind of file: caches, answers, checkpoints, unfinished models, and the shared ledger."""
     monkeypatch.setattr("diffusers_dp.data.images.PARTS_OF_A_PROCESS", 0.001)  # others decode, too
     monkeypatch.setattr("diffusers_dp.data.images._num_cores", lambda: 2)
     run, ledgers = tmp_path / "runs" / "one", tmp_path / "ledgers"
     script.main([
         *FOLDER, *data_set(tmp_path / "images"), "--output_dir", str(run), "--dataset_id", "scans", "--ledger_dir",
-        str(ledgers), "--report_to", "tensorboard",
+        str(ledgers),
     ])  # fmt: skip
     private = run / "private"
     there = {path.relative_to(private).parts[0] for path in private.rglob("*") if path.is_file()}
@@ -94,7 +93,6 @@ def test_all_that_a_run_writes(script, tmp_path, umask, monkeypatch):
         "lock",
         "run.json",
         "status.json",
-        "tensorboard",
     }
     assert readable_by_others(private) == readable_by_others(ledgers) == []
     assert {mode(path) for path in (run / "release").rglob("*") if path.is_file()} == {0o666 & ~umask}

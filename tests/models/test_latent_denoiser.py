@@ -8,9 +8,9 @@ from diffusers_dp.errors import UsageError
 from diffusers_dp.gradients import per_example_gradients
 from diffusers_dp.models.adapters import attention_matrices, choose_trained, merge_lora, trained_parameters
 from diffusers_dp.models.latent_denoiser import FlowSteps, LatentLoss
+from diffusers_dp.models.saliency import Saliency
 from diffusers_dp.randomness.private_generator import PrivateGenerator
 from diffusers_dp.release.latent_base import load_base
-from diffusers_dp.runs.latent_run import Saliency
 from support.doors import KEY
 from support.exactness import check
 from support.latents import LATENT_PIPELINES

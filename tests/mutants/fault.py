@@ -51,4 +51,4 @@ POISSON, BANDED, SHARES = (
     "diffusers_dp/mechanisms/poisson.py", "diffusers_dp/mechanisms/banded.py", "diffusers_dp/mechanisms/shares.py",
 )  # fmt: skip
 PASSAGES, RECORDS = "diffusers_dp/privacy/passages.py", "diffusers_dp/privacy/records.py"
-NOISE_OF_STEPS, KEPT_NOISE = "diffusers_dp/runs/noise_of_steps.py", "diffusers_dp/runs/kept_noise.py"
+NOISE_OF_STEPS, KEPT_NOISE = "diffusers_dp/runs/noise.py", "diffusers_dp/runs/noise.py"

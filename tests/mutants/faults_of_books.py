@@ -268,8 +268,8 @@ DATA_SETS = (
     Fault(
         "releases before a release are not looked for",
         PRIOR_RELEASE,
-        'lists = [receipt["events"], *(prior["events"] for prior in receipt.get("prior_releases", []))]',
-        'lists = [receipt["events"]]',
+        'receipt["events"], *(prior["events"] for prior in receipt.get("prior_releases", []))',
+        'receipt["events"]',
         ("runs/test_prior_release.py::test_releases_before_the_release_count_too",),
     ),
 )
@@ -299,8 +299,8 @@ RELEASED = (
     Fault(
         "the run says how many images could be read",
         "diffusers_dp/runs/run.py",
-        "        print(self._last_sentence)\n",
-        "        print(int(self.images._records.readable.sum()))\n",
+        '            self.stages, saying, "Private',
+        '            self.stages, saying, int(self.images._records.readable.sum()), "Private',
         ("training/test_train_feta_pro.py::test_a_damaged_or_missing_image_shows_nowhere",),
     ),
     Fault(
@@ -336,8 +336,8 @@ RELEASED = (
     Fault(
         "the export looks at the images once more",
         "diffusers_dp/runs/run.py",
-        "        artefact = PipelineArtefact(",
-        "        self.images._records.images.float().mean()\n        artefact = PipelineArtefact(",
+        "        samples = sample_grid(pipeline, config.seed",
+        "        self.images._records.images.float().mean()\n        samples = sample_grid(pipeline, config.seed",
         ("test_guarantee.py::test_the_export_reads_nothing_private",),
     ),
     Fault(

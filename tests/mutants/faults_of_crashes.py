@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Crashes, signals, full memory, and what a tracker is told."""
+"""Crashes, signals and full memory."""
 
 from .fault import DOOR, LEDGER_FILE, NOISE_OF_STEPS, Fault
 
@@ -57,7 +57,7 @@ CRASHES = (
     ),
     Fault(
         "a resumed run asks what was not planned",
-        "diffusers_dp/runs/kept_noise.py",
+        "diffusers_dp/runs/noise.py",
         "    found = kept.get(query.name)\n",
         "    found = kept.get(query.name) or {'noise_multiplier': 1.0, **_asked(query)}\n",
         (f"{KILLED}a_query_that_is_new_is_refused",),
@@ -65,7 +65,7 @@ CRASHES = (
     Fault(
         "DP-SGD gets what the slack of queries is kept for",
         PLAN,
-        "    ledger.set_aside += [_as_planned(row, later) for row in slack]\n",
+        "    ledger.set_aside += [row for row in slack if row not in shared]\n",
         "",
         (f"{KILLED}slack_keeps_budget_for_one_answer_and_names_whose",),
     ),
@@ -200,19 +200,5 @@ CRASHES = (
         "mechanism.with_noise(ledger.calibrate(mechanism, config.counted_steps))",
         "mechanism.with_noise(ledger.calibrate(mechanism, config.max_train_steps))",
         ("runs/test_planning.py::test_slack_for_restarts_is_counted_before_and_spent_only_when_lost",),
-    ),
-    Fault(
-        "a tracker learns when each entry was made",
-        "diffusers_dp/runs/trackers.py",
-        '            self._facts = {"walltime": time.time()}',
-        "            self._facts = {}",
-        ("runs/test_trackers.py::test_what_tensorboard_is_told",),
-    ),
-    Fault(
-        "a tracker is told of every step",
-        "diffusers_dp/runs/dp_sgd.py",
-        "            step += 1\n",
-        "            step += 1\n            tracker.log(step, learning_rate=settings.learning_rate, ledger=ledger)\n",
-        ("runs/test_trackers.py::test_what_tensorboard_is_told",),
     ),
 )

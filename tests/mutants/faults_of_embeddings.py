@@ -56,7 +56,7 @@ EMBEDDINGS = (
     ),
     Fault(
         "drawn images that follow the noise in mean features",
-        "diffusers_dp/runs/matching.py",
+        "diffusers_dp/models/feature_matching.py",
         "self.means[label] - here, self.deviations[label]",
         "self.means[label] - here, 0 * self.deviations[label]",
         ("queries/test_random_networks.py::test_images_come_closer_to_the_means_and_noise_moves_none",),

@@ -76,7 +76,7 @@ EXACT = (
     ),
     Fault(
         "exact: a run goes on with other noise than it began with",
-        "diffusers_dp/runs/kept_noise.py",
+        "diffusers_dp/runs/noise.py",
         '    if any(found.get("exact") != exact for found in kept.values()):\n',
         "    if False:\n",
         ("training/test_exact_runs.py::test_a_run_that_was_interrupted_is_proven",),

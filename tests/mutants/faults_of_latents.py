@@ -137,8 +137,8 @@ LATENT_RELEASES = (
     Fault(
         "a base that is a release of the same images is taken for public",
         RUN,
-        "        if receipt is not None:\n            refuse_the_same_images(",
-        "        if receipt is not None and False:\n            refuse_the_same_images(",
+        "        cost = cost_of_start(self.base",
+        "        cost = (lambda *_, **__: {})(self.base",
         (f"{SCRIPT}a_base_that_is_a_release_is_counted",),
     ),
     Fault(
@@ -214,7 +214,7 @@ LATENT_RELEASES = (
     Fault(
         "a network goes on without what public images taught it",
         RUN,
-        "        if public is not None and images is None and learned is None:",
+        "        if public is not None and learned is None:",
         "        if False:",
         (f"{SCRIPT}a_new_network_learns_public_images_first",),
     ),
@@ -241,7 +241,7 @@ LATENT_RELEASES = (
     ),
     Fault(
         "each record's gradients see noise of their own place in the batch",
-        RUN,
+        "diffusers_dp/models/saliency.py",
         "noise = noise.repeat(len(latents), 1, 1, 1)",
         "noise = torch.randn_like(rows)",
         (f"{SCRIPT}a_noisy_answer_chooses_the_layers",),

@@ -71,7 +71,7 @@ WITHOUT_GUARANTEE = (
         "diffusers_dp/runs/run.py",
         "        if not self.ledger.has_guarantee:\n",
         "        if False:\n",
-        ("runs/test_no_guarantee.py::TestRuns::test_from_images_to_a_marked_pipeline[dp_feta]",),
+        ("runs/test_no_guarantee.py::TestRuns::test_from_images_to_a_marked_pipeline[feta_pro]",),
     ),
     Fault(
         "an inf run is pushed",

@@ -73,14 +73,14 @@ PUBLIC_INPUTS = (
         "    if not (place / WEIGHTS).is_file():\n",
         "    if not list(place.glob('diffusion_pytorch_model.*')):\n",
         ("runs/test_pretrained.py::test_a_folder_that_is_no_such_pipeline_is_refused",),
-        "load_whole(UNet2DModel, alone)",
+        "components.load_whole(UNet2DModel, alone)",
         "UNet2DModel.from_pretrained(place, use_safetensors=None)",
     ),
     Fault(
         "a release of the same images begins a run, and its epsilon is not counted",
-        "diffusers_dp/runs/diffusion_run.py",
-        "    if model.receipt is not None:\n",
-        "    if False:\n",
+        "diffusers_dp/runs/pretrained.py",
+        "        cost = cost_of_start(folder, index, FLAG, name, facts, **ledger_options)\n",
+        "        cost: dict[str, Any] = {}\n",
         ("runs/test_prior_release.py::test_as_many_images_of_the_same_classes_are_refused",),
     ),
     Fault(
@@ -136,7 +136,7 @@ PUBLIC_INPUTS = (
         "what noisy answers taught is kept as if it were public",
         DP_FETA,
         '        run.keep("warmed_up_spatial", run.pipeline)\n',
-        "        from diffusers_dp.runs.public_pretraining import keep_pretrained\n\n"
+        "        from diffusers_dp.runs.pretrained import keep_pretrained\n\n"
         "        if run.public is not None:\n"
         "            keep_pretrained(run.folder.private, run.pipeline, run.public.origin, chosen=False)\n",
         ("training/test_public_curricula.py::test_central_and_public_images_in_one_set",),

@@ -112,15 +112,15 @@ STRANGERS = (
     Fault(
         "a refusal before the first query leaves private/",
         LAUNCH,
-        "        with folder.discarded_on_refusal(lambda: bool(run.ledger.rows)):",
-        "        with folder.discarded_on_refusal(lambda: True):",
+        "        with folder.discarded_on(UsageError, lambda: bool(run.ledger.rows)):",
+        "        with folder.discarded_on(UsageError, lambda: True):",
         (WRONG + "test_private_evolution_asks_nothing",),
     ),
     Fault(
         "a refusal after a query removes private/, and with it the ledger",
         LAUNCH,
-        "        with folder.discarded_on_refusal(lambda: bool(run.ledger.rows)):",
-        "        with folder.discarded_on_refusal(lambda: False):",
+        "        with folder.discarded_on(UsageError, lambda: bool(run.ledger.rows)):",
+        "        with folder.discarded_on(UsageError, lambda: False):",
         (WRONG + "test_a_refusal_after_the_first_query_keeps_the_ledger",),
     ),
     Fault(

@@ -186,14 +186,14 @@ TEACHERS = (
         "    config.refuse_other_groups(began.mechanism)\n",
         "",
         (RUNS + "test_another_number_of_teachers_does_not_go_on",),
-        "{} if now is None else _flat(now)",
-        "_flat(began if now is None else now)",
+        "_flat(step_of(config, sampling, now[0])) if now else {}",
+        "_flat(step_of(config, sampling, now[0]) if now else began)",
     ),
     Fault(
         "teachers: shares drawn again when a run goes on",
         NOISE_OF_STEPS,
         "    return began\n",
-        "    return step_of(config, sampling, now.mechanism.with_noise(began.noise_multiplier))\n",
+        "    return step_of(config, sampling, now[0].with_noise(began.noise_multiplier))\n",
         (RUNS + "test_a_run_that_goes_on_keeps_its_shares",),
     ),
     Fault(

@@ -4,7 +4,7 @@
 from .fault import PRIOR_RELEASE, Fault
 
 
-PRETRAINING, SELECTION = "diffusers_dp/runs/public_pretraining.py", "diffusers_dp/evaluation/selection.py"
+PRETRAINING, SELECTION = "diffusers_dp/runs/pretrained.py", "diffusers_dp/evaluation/selection.py"
 PERCEPTUAL, VERIFIER = "diffusers_dp/queries/perceptual.py", "diffusers_dp/verify.py"
 EVOLUTION, DIFFUSION = "training/train_private_evolution.py", "diffusers_dp/runs/diffusion_run.py"
 PUBLIC = "runs/test_public_releases.py::test_"
@@ -58,7 +58,7 @@ TOTALS = (
     Fault(
         "a result without its books gets a second budget",
         "diffusers_dp/runs/folder.py",
-        "        if resume and result is not None and",
+        "        if resume and found and",
         "        if False and",
         ("runs/test_run_folder.py::TestRunFolder::test_a_result_without_its_books_gets_no_second_budget",),
     ),

@@ -3,7 +3,6 @@
 
 import json
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,8 +11,6 @@ from PIL import Image
 from diffusers_dp.gradients import step
 from diffusers_dp.privacy import passages, sensitive
 from diffusers_dp.release.allow_list import RELEASE_FILES
-from diffusers_dp.runs import dp_sgd
-from diffusers_dp.runs import run as run_module
 from support.flags import FOLDER, NUM_IMAGES
 from support.runs import files
 
@@ -136,13 +133,3 @@ def test_no_released_picture_shows_a_real_image(script, tmp_path, images):
     for tile in tiles:
         for image in images:
             assert abs(np.corrcoef(tile.ravel(), image.ravel())[0, 1]) < 0.9
-
-
-def test_a_tracker_hears_what_is_public_alone():
-    source = "".join(Path(module.__file__).read_text() for module in (run_module, dp_sgd))
-    assert not re.search(r"log_with|init_trackers|wandb|tensorboard|accelerator\.log|save_state", source)
-    assert re.findall(r"tracker\.(.+)", source) == [
-        "start)",
-        "log(step, learning_rate=rate, ledger=ledger))",
-        "finish(step, expected_batch_size=expected_batch_size)",
-    ]

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from diffusers_dp.distributed.processes import Processes
+from diffusers_dp.models.feature_matching import Matching
 from diffusers_dp.queries.random_networks import NetworkMeans, RandomNetworkFeatures
-from diffusers_dp.runs.matching import Matching
 
 
 def pictures(shape, count, seed=0):

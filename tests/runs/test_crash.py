@@ -9,7 +9,6 @@ from collections import Counter
 
 import pytest
 
-from diffusers_dp.errors import IntegrityError
 from diffusers_dp.verify import verify
 from support.flags import RESUME, SHORT_FETA_PRO, SHORT_RUN
 from support.power_cut import Disk, start, watch, write_state
@@ -137,38 +136,3 @@ def test_a_full_disk(script, flags, tmp_path):
         assert not (run / method / "release").exists()
     script.main([*given, *RESUME])
     check_finished(run / method, 4)
-
-
-def damage(path, how):
-    content = bytearray(path.read_bytes())
-    if how == "truncated":
-        content = content[: len(content) // 2]
-    else:
-        content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-
-
-@pytest.mark.parametrize("how", ["truncated", "flipped"])
-def test_a_damaged_checkpoint(script, flags, tmp_path, how):
-    """The one before it is taken, and the steps after that are lost; where none is left, nothing is spent."""
-    given, run = [*flags, "--output_dir", str(tmp_path / "run")], tmp_path / "run"
-    script.main(given)
-    damage(run / "private" / "checkpoint-4" / "unet.safetensors", how)
-    script.main([*given, *RESUME])
-    check_finished(run, 6)
-    assert [row["steps_reserved"] for row in read_ledger(run)[1]][-3:] == [2, 2, 2]
-    before = (run / "private" / "ledger.jsonl").read_bytes()
-    for step in (2, 4):
-        damage(run / "private" / f"checkpoint-{step}" / "optimizer.safetensors", how)
-    with pytest.raises(IntegrityError, match="optimizer.safetensors is damaged"):
-        script.main([*given, *RESUME])
-    assert (run / "private" / "ledger.jsonl").read_bytes() == before and status(run)["exit_code"] == 4
-
-
-def test_a_clock_that_goes_backwards(script, flags, tmp_path, monkeypatch):
-    now = iter(range(10**9, 0, -1))
-    for name in ("time", "perf_counter", "monotonic"):
-        monkeypatch.setattr(time, name, lambda: float(next(now)))
-    script.main([*flags, "--output_dir", str(tmp_path / "run")])
-    monkeypatch.undo()
-    check_finished(tmp_path / "run", 4)

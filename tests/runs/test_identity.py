@@ -39,15 +39,6 @@ def test_a_run_that_has_begun_is_not_taken_for_a_new_one(tmp_path, trace, datase
         read_identity(private, dataset_id, ledger)
 
 
-@pytest.mark.parametrize("trace", ["cache/images/state.json", "audit.json", "unprotected/audit_release.json"])
-def test_what_comes_before_the_first_query_is_no_trace(tmp_path, trace):
-    (tmp_path / trace).parent.mkdir(parents=True, exist_ok=True)
-    (tmp_path / trace).write_text("{}")
-    assert read_identity(tmp_path, None, tmp_path / "ledger.jsonl") == RunIdentity(
-        ledger=str(tmp_path / "ledger.jsonl")
-    )
-
-
 @pytest.mark.parametrize("trace", [None, *TRACES])
 def test_a_ledger_that_is_gone_is_missed(tmp_path, trace):
     ledger = tmp_path / "ledger.jsonl"

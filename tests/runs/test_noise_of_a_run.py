@@ -42,7 +42,7 @@ def run(door, row, folder, steps, noise):
     )  # fmt: skip
     run_dp_sgd(
         door, Trained(module, module, loss, note), row, settings, private=folder, largest_batch_size=50,
-        expected_batch_size=20.0, checkpoint=find_checkpoint(folder, "latest" if noise else None),
+        checkpoint=find_checkpoint(folder, "latest" if noise else None),
     )  # fmt: skip
 
 

@@ -2,7 +2,6 @@
 """What a run refuses of a method that somebody else wrote: queries that differ from the plan, and a model that the
 pre-flight did not try."""
 
-import functools
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -105,16 +104,6 @@ def released(tmp_path):
 def ask_all(run):
     for query in run.plan.queries:
         run.ask(query)
-
-
-@pytest.mark.parametrize("reserve", [[], ["--evaluation_reserve", "0.1"]], ids=["", "with a reserve, left unspent"])
-def test_a_method_that_asks_what_it_planned_is_released(reserve, flags, tmp_path):
-    def train(run):
-        ask_all(run)
-        run.release(Index())
-
-    run_method(replace(OWN, train=train), preflight, [*flags, "--skip_preflight", *reserve])
-    assert asked(tmp_path) == ["first", "second"] and released(tmp_path)
 
 
 def test_two_queries_of_one_name_are_refused_when_planned(flags, tmp_path):
@@ -241,21 +230,6 @@ def test_another_model_than_the_pre_flight_tried_is_refused(differs, flags, tmp_
     assert asked(tmp_path) == []
 
 
-def test_losses_of_other_functions_and_settings_are_other_losses():
-    model = nn.Linear(64, 1)
-    kinds = [
-        Trained(model, model, loss).kind
-        for loss in (
-            own_rows,
-            functools.partial(own_rows),
-            functools.partial(mixed_rows),
-            Adjustable(1),
-            Adjustable(2),
-        )
-    ]
-    assert kinds[0] == kinds[1] and len({tuple(kind) for kind in kinds}) == 4
-
-
 @pytest.mark.parametrize("more", [[], ["--skip_preflight"]])
 def test_the_model_that_was_tried_is_trained(more, flags, tmp_path):
     """Or any, where the pre-flight is skipped in so many words."""
@@ -267,14 +241,6 @@ def test_the_model_that_was_tried_is_trained(more, flags, tmp_path):
 
 class Stop(Exception):
     pass
-
-
-class Adjustable:
-    def __init__(self, setting):
-        self.setting = setting
-
-    def __call__(self, model, rows, labels, generator):
-        return own_rows(model, rows, labels, generator)
 
 
 SHORT = {

@@ -9,12 +9,10 @@ from hypothesis import strategies as st
 
 from diffusers_dp import verify
 from diffusers_dp.accounting.ledger import PrivacyLedger
-from diffusers_dp.accounting.ledger_file import ReleaseRows
 from diffusers_dp.accounting.ledger_row import LedgerRow
 from diffusers_dp.data.images import PublicFacts
 from diffusers_dp.errors import UsageError
 from diffusers_dp.mechanisms import sampled
-from diffusers_dp.methods.config import CONFIGS
 from diffusers_dp.methods.feta_pro import FETAProConfig
 from diffusers_dp.methods.method_flags import DPDMConfig
 from diffusers_dp.methods.registry import METHODS
@@ -112,29 +110,3 @@ def test_reservations_without_end_still_verify():
     assert [(event["stage"], event["steps_reserved"], event["steps_executed"]) for event in receipt["events"]] == [
         ("first", 1, 0), ("dp_sgd", verify.MOST_EVENTS, verify.MOST_EVENTS),
     ]  # fmt: skip
-
-
-def test_reservations_of_many_releases_still_verify():
-    header = {"unit_of_privacy": "image", "num_images": 300, "dataset_epsilon": None, "target_delta": 1e-5}
-    facts = {"target_epsilon": 50.0, "target_delta": 1e-5, "num_images": 300, "accountant": "rdp"}
-    row = LedgerRow("dp_sgd", sampled(0.01, 9.0))
-    others = []
-    for name in "ab":
-        other = PrivacyLedger(None, **facts)
-        other.reserve(row)
-        rows = [{**other.rows[0], "id": number} for number in range(verify.MOST_EVENTS // 2 + 1)]
-        others.append(ReleaseRows({**header, "release_id": name}, rows, [row] * len(rows)))
-    ledger = PrivacyLedger(None, dataset_id="scans", release_id="c", others=others, **facts)
-    ledger.reserve(row)
-    assert problems(ledger) == []
-    receipt = build_receipt(RunRecord(ledger=ledger, method=METHODS["dpdm"]), files=[], rng=RNG)
-    steps = [[event["steps_reserved"] for event in prior["events"]] for prior in receipt["prior_releases"]]
-    assert steps == [[verify.MOST_EVENTS // 2 + 1]] * 2
-
-
-@pytest.mark.parametrize("method", ["moments", "feta_pro", "pe", "gs_wgan"])
-def test_units_of_several_images_are_planned(method):
-    """What the door states of a unit's query is not yet in the plan."""
-    flags = {"dataset_name": "scans", "unit_column": "patient", "num_train_units": 2000, "num_train_images": 4000}
-    settings_ = CONFIGS[method](**flags, target_epsilon=10.0, dry_run=True)
-    assert plan_run(settings_, PublicFacts(4000, (1, 8, 8), ("0", "1"), 2000, ids="column")).rows

@@ -1,6 +1,8 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """A public model as Diffusers saves it."""
 
+from pathlib import Path
+
 import torch
 from diffusers import (
     DDPMPipeline,
@@ -9,6 +11,7 @@ from diffusers import (
 )
 from safetensors.torch import load_file, save_file
 
+from diffusers_dp.data.images import PublicFacts
 from diffusers_dp.runs.pretrained import WEIGHTS, load_pretrained
 from support.models import unet_config
 
@@ -29,8 +32,11 @@ def save(folder, scheduler=None, **changes):
     return str(folder)
 
 
-def load(name, num_classes=None, **arguments):
-    return load_pretrained(name, **{"image_shape": SHAPE, "num_classes": num_classes, **arguments})
+def load(name, num_classes=None, revision=None, shape=SHAPE, num_images=10):
+    """For a run under no `--dataset_id`."""
+    names = None if num_classes is None else tuple(map(str, range(num_classes)))
+    nowhere = {"private": Path("none"), "ledger_path": Path("none"), "dataset_id": None, "unit_of_privacy": "image"}
+    return load_pretrained(name, PublicFacts(num_images, shape, names), revision=revision, **nowhere)
 
 
 def edit_weights(folder, edit):

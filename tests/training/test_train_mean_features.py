@@ -52,7 +52,7 @@ def test_dp_mepf_whole(script, perceptual, tmp_path):
     compared = [json.loads(line) for line in (run / "private" / "snapshots.jsonl").read_text().splitlines()]
     assert [each["step"] for each in compared] == [2, 4]
     best = min(compared, key=lambda each: each["distance"])["step"]
-    assert receipt["curriculum"]["chosen_step"] == best and (run / "private" / "snapshot.safetensors").is_file()
+    assert receipt["curriculum"]["chosen_step"] == best
     assert "snapshot" not in " ".join(files(run / "release")) and verify.report(run / "release") == 0
 
 

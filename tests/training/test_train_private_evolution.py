@@ -18,7 +18,7 @@ from diffusers_dp.models.pipeline_candidates import PipelineCandidates
 from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.queries.votes import hash_tensor
 from diffusers_dp.release.push import files_to_push
-from diffusers_dp.runs.pretrained import load_pretrained
+from support import public_models
 from support.flags import NUM_IMAGES
 from support.public_models import save as save_pipeline
 from support.runs import BITS_OF_A_CPU, files, independent_epsilon, read_ledger, write_images, write_public
@@ -200,7 +200,7 @@ def test_a_public_model_proposes_and_varies(scheduler, script, flags, tmp_path, 
     script.main([*given, *pipeline])
     receipt = receipt_of(tmp_path / "run" / "release")
     assert receipt["public_inputs"][0]["licence"] == "apache-2.0" and verify.report(tmp_path / "run" / "release") == 0
-    loaded = load_pretrained(model, image_shape=(1, 8, 8), num_classes=None)
+    loaded = public_models.load(model, shape=(1, 8, 8))
     pipeline = DPImagePipeline(loaded.unet, loaded.scheduler)
     proposer = PipelineCandidates(pipeline, (1, 8, 8), 10, 4, facts={}, public_inputs=[])
     labels, draws = torch.zeros(6, dtype=torch.long), torch.Generator().manual_seed(0)

@@ -15,7 +15,7 @@ from diffusers_dp.errors import UsageError
 from diffusers_dp.methods.registry import METHODS
 from diffusers_dp.methods.teachers import AGGREGATIONS, GPATEConfig
 from diffusers_dp.models.student import teaching_of
-from diffusers_dp.runs.noise_of_steps import refuse_another_listing
+from diffusers_dp.runs.noise import refuse_another_listing
 from support import forked
 from support.flags import NUM_IMAGES, RESUME
 from support.places import ROOT

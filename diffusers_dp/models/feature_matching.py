@@ -1,28 +1,14 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Moves drawn images until random networks see in them what they saw in the sensitive ones, on average."""
 
-import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 import torch
 from diffusers.optimization import get_scheduler
 
 from ..distributed.processes import Processes
-from ..methods.moments import MATCHED_IMAGES, MATCHING_STEPS
-from ..models.gaussian_mixture import shrunk
-from ..queries.class_counts import ENOUGH
-from ..queries.moments import COUNT
 from ..queries.random_networks import RandomNetworkFeatures
-
-
-if TYPE_CHECKING:
-    from .run import TrainingRun
-
-    Run = TrainingRun[Any]
-
-#: Of Adam. On training images of CIFAR-10, 0.01 and 0.05 were worse (docs/moments.md).
-LEARNING_RATE = 0.02
+from .gaussian_mixture import shrunk
 
 
 @dataclass(frozen=True)
@@ -108,18 +94,3 @@ class Matching:
 
     def _mean(self, number: int, pixels: torch.Tensor) -> torch.Tensor:
         return self.feature_map.of_network(number, pixels).mean(0)
-
-
-def ask_for_matching(run: "Run") -> Matching | None:
-    """Asks the query of `MatchingFlags`, if there is one."""
-    query = getattr(run.config, "network_means", None)
-    if query is None:
-        return None
-    sums, number = run.ask(query), query.feature_map.num_networks
-    noise = run.plan.rows[query.name].noise_multiplier * math.hypot(1, COUNT)
-    counts = sums[:, 0].clamp_min(max(1.0, ENOUGH * noise / COUNT))
-    means = (sums[:, 1:] / counts[:, None]).unflatten(1, (number, -1)) * math.sqrt(number)
-    return Matching(
-        query.feature_map, means, noise * math.sqrt(number) / counts, MATCHING_STEPS, MATCHED_IMAGES, LEARNING_RATE,
-        run.processes,
-    )  # fmt: skip
