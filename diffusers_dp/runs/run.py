@@ -435,10 +435,10 @@ class TrainingRun(Generic[Config]):
         if isinstance(artefact, PipelineArtefact):
             images = release.with_name("images")
             lines.append(f"      diffusers-dp sample {release} --num_images 1000 --output_dir {images}")
+        self._say_last("\n".join(lines))
         if config.push_to_hub:
             address = push_finished(release, config.hub_name, private=config.hub_private_repo, files=artefact.files)
-            lines.append(f"Pushed to {address}")
-        self._say_last("\n".join(lines))
+            print(f"Pushed to {address}")
         return release
 
     def _record(
