@@ -430,11 +430,6 @@ def a_range(value: Any) -> bool:
     return all(_between(end, -1e300, 1e300) for end in ends) and ends[0] < ends[1]
 
 
-def a_float(value: Any) -> bool:
-    """a number with a decimal point"""
-    return isinstance(value, float) and math.isfinite(value)
-
-
 def a_fact(value: Any) -> bool:
     """a number, a short word, or a list of them"""
     if isinstance(value, list):
@@ -458,6 +453,7 @@ WHERE: dict[str, Callable[[dict[str, Any]], bool]] = {
     "groups": lambda event: event.get("mechanism") == BANDED or _has_shares(event),
 }
 COUNT, PLACE, SHARE, EPSILON = range(1, MOST_COUNTED + 1), range(MOST_COUNTED + 1), (0, 1), (0, LARGEST_CLAIM)
+FLOAT = -1e300, 1e300
 TEXT, DIGEST, KEY = re.compile(r"(?s:.{0,10000})"), re.compile(r"[0-9a-f]{64}"), re.compile(r"[0-9a-f]{32}")
 NAME, VERSIONED = re.compile(UNIT, re.ASCII), re.compile(VERSION, re.ASCII)
 #: Fields of an event. In these tables a set has all values, a range whole numbers, a pair what a number lies between,
@@ -548,7 +544,7 @@ FIELDS = {
     },
     "private_evaluations": PLACE,
     "evaluation": [
-        {"metric": words, "value": a_float, "standard_error": a_float, "protocol": {...: anything}},
+        {"metric": words, "value": FLOAT, "standard_error": FLOAT, "protocol": {...: anything}},
         range(MOST_EVENTS + 1),
     ],
     "leaky_outputs": [re.compile(r"(?s:.{0,2000})"), range(101)],
@@ -1107,8 +1103,7 @@ def _slack(receipt: dict[str, Any], interval: float) -> float:
 
 def _versions(receipt: dict[str, Any]) -> tuple[str, str]:
     """The version of dp_accounting that computed the claims, and the one that is here."""
-    versions = receipt.get("versions")
-    theirs = versions.get("dp_accounting") if isinstance(versions, dict) else None
+    theirs = (receipt.get("versions") or {}).get("dp_accounting")
     try:
         return ascii(theirs)[:40], ascii(version("dp_accounting"))
     except PackageNotFoundError:

@@ -131,16 +131,12 @@ class PrivacyLedger:
     @property
     def rows(self) -> list[dict[str, Any]]:
         """One JSON object per reservation, in order; copies."""
-        return list(map(facts_of, self._rows))
+        return list(map(facts_of, self._file.own.rows))
 
     @property
     def asked(self) -> list[LedgerRow]:
         """The same rows as values, with the steps that were reserved."""
         return list(self._file.own.asked)
-
-    @property
-    def _rows(self) -> list[dict[str, Any]]:
-        return self._file.own.rows
 
     @property
     def prior_releases(self) -> list[dict[str, Any]]:
@@ -191,7 +187,7 @@ class PrivacyLedger:
         `accounting.pld_interval`."""
         if all_releases:
             return accounting.pld_interval(self._with_others(self._composition()), self.sum_target, self.target_delta)
-        return accounting.pld_interval(self._composition(), *self._target)
+        return accounting.pld_interval(self._composition(), self.target_epsilon, self.target_delta)
 
     @property
     def sum_target(self) -> float:
@@ -265,7 +261,9 @@ class PrivacyLedger:
                 f"{spent:.6g}: raise --target_epsilon above it, or the noise multipliers of those queries."
             )
         before = self._composition(self.set_aside)
-        sigma = accounting.calibrate(before, mechanism, steps, *self._target, self.accountant, spent, at_least)
+        sigma = accounting.calibrate(
+            before, mechanism, steps, self.target_epsilon, self.target_delta, self.accountant, spent, at_least
+        )
 
         def planned() -> Composition:
             return self._composition([*self.set_aside, replace(row, mechanism=mechanism.with_noise(sigma))])
@@ -302,7 +300,7 @@ class PrivacyLedger:
         if not 0 < share < 1:
             raise UsageError(f"The share of the budget must lie strictly between 0 and 1, not {share}.")
         row = LedgerRow("the query", mechanism, steps)
-        return accounting.noise_for_share(share, row.mechanism, row.steps, *self._target)
+        return accounting.noise_for_share(share, row.mechanism, row.steps, self.target_epsilon, self.target_delta)
 
     # Asking.
 
@@ -318,7 +316,7 @@ class PrivacyLedger:
         entry = self.refuse_unaffordable(row)
         self._file.append(entry, row)
         self._open.append(entry["id"])
-        if len(self._rows) == 1 and self.after_first_row is not None:
+        if len(self._file.own.rows) == 1 and self.after_first_row is not None:
             self.after_first_row()
         return entry["id"]
 
@@ -356,9 +354,7 @@ class PrivacyLedger:
 
     def executed(self, reservation: int, steps: int) -> None:
         """Records that a reservation ended after `steps` of its steps. Unused steps stay spent."""
-        if reservation not in range(len(self._rows)):
-            raise IntegrityError(f"There is no reservation {reservation} in this ledger.")
-        entry = self._rows[reservation]
+        entry = self._file.own.rows[reservation]
         if not entry["steps_executed"] <= steps <= entry["steps_reserved"]:
             raise IntegrityError(
                 f"Reservation {reservation} ({entry['stage']!r}) cannot have executed {steps} steps: "
@@ -384,7 +380,7 @@ class PrivacyLedger:
         number = next((n for n in reversed(self._open) if asked[n].same_query(row)), None)
         if number is None:
             number = self.reserve(replace(row, steps=reserve_steps))
-        entry = self._rows[number]
+        entry = self._file.own.rows[number]
         position = int(entry.get("first_step", 0) + entry["steps_executed"])
         entry["steps_executed"] += 1
         if entry["steps_executed"] == entry["steps_reserved"]:
@@ -393,7 +389,7 @@ class PrivacyLedger:
 
     def flush_executed(self) -> None:
         """Writes the step counts of open reservations to disk (at checkpoints, and when a run ends)."""
-        if any(self._rows[number]["steps_executed"] for number in self._open):
+        if any(self._file.own.rows[number]["steps_executed"] for number in self._open):
             self._file.rewrite()
 
     # Counting.
@@ -407,10 +403,6 @@ class PrivacyLedger:
         if row.mechanism.has_noise and not self.has_guarantee:
             raise UsageError(f"{row.name!r} is asked with noise, but runs with --target_epsilon inf add no noise.")
 
-    @property
-    def _target(self) -> tuple[float, float]:
-        return self.target_epsilon, self.target_delta
-
     def _composition(self, extra: Sequence[LedgerRow] = ()) -> Composition:
         for row in extra:
             self._check_noise(row)
@@ -419,7 +411,7 @@ class PrivacyLedger:
     def _cost(self, composition: Composition, accountant: str | None = None) -> float:
         if not self.has_guarantee:
             return math.inf
-        return accounting.cost(composition, *self._target, accountant or self.accountant)
+        return accounting.cost(composition, self.target_epsilon, self.target_delta, accountant or self.accountant)
 
     def _affords(self, composition: Composition) -> bool:
         # Fewer steps never cost more, so a training loop whose total was checked once needs no further computation.
@@ -432,7 +424,7 @@ class PrivacyLedger:
         return affordable
 
     def _within(self, composition: Composition) -> bool:
-        cost = accounting.cost(composition, *self._target, self.accountant, refine=False)
+        cost = accounting.cost(composition, self.target_epsilon, self.target_delta, self.accountant, refine=False)
         return cost <= self.target_epsilon + _ROUNDING  # NaN: not affordable
 
     def _broken_bound(self, composition: Composition) -> Bound | None:

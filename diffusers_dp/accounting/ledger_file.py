@@ -50,10 +50,6 @@ class ReleaseRows:
     rows: list[dict[str, Any]] = field(default_factory=list)
     asked: list[LedgerRow] = field(default_factory=list)
 
-    def add(self, row: dict[str, Any], asked: LedgerRow) -> None:
-        self.rows.append(row)
-        self.asked.append(asked)
-
     @property
     def stream(self) -> LedgerRow | None:
         """A row of the one mechanism whose steps have positions, if one was asked."""
@@ -129,7 +125,8 @@ class LedgerFile:
             else:
                 self._journal.rewrite([*self._lines, *new])
             self._lines += new
-        self.own.add(row, asked)
+        self.own.rows.append(row)
+        self.own.asked.append(asked)
 
     def rewrite(self) -> None:
         """Writes the current counts of executed steps to disk. Raises `ValueError` after `close`."""
@@ -233,7 +230,8 @@ def _releases(lines: list[Any], path: Path, dataset_id: str | None) -> list[Rele
             release = releases.get(line.get("release_id"))
             if release is None:
                 raise IntegrityError(f"Line {number} of {path} is not a row of a ledger: no release has its id.")
-            release.add(line, _checked(line, release, path))
+            release.asked.append(_checked(line, release, path))
+            release.rows.append(line)
     return list(releases.values())
 
 

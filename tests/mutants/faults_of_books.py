@@ -123,8 +123,8 @@ LEDGER_FAULTS = (
     Fault(
         "calibration forgets what was asked before",
         LEDGER,
-        "accounting.calibrate(before, mechanism",
-        "accounting.calibrate((), mechanism",
+        "            before, mechanism, steps, self.target_epsilon",
+        "            (), mechanism, steps, self.target_epsilon",
         ("runs/test_planning.py::test_dp_sgd_gets_what_the_queries_left",),
     ),
     Fault(
