@@ -93,7 +93,8 @@ def _group_norm(layer: nn.GroupNorm, x: torch.Tensor, grad: torch.Tensor, group_
     """The layer's own backward kernel, which sums over pixels and rows, on one row that holds the channels of all."""
     rows, channels = x.shape[:2]
     pixels, groups = x[0, 0].numel(), rows * layer.num_groups
-    x, grad = (each.to(layer.weight.dtype).reshape(1, rows * channels, pixels) for each in (x, grad))
+    # Contiguous because one row with channels last is reshaped to a view, which the kernel refuses.
+    x, grad = (each.to(layer.weight.dtype).reshape(1, rows * channels, pixels).contiguous() for each in (x, grad))
     _, mean, rstd = torch.native_group_norm(x, None, None, 1, rows * channels, pixels, groups, layer.eps)
     _, weight, bias = torch.ops.aten.native_group_norm_backward(
         grad, x, mean, rstd, x.new_ones(rows * channels), 1, rows * channels, pixels, groups, [False, True, True]

@@ -96,6 +96,23 @@ def test_non_contiguous_inputs(layout):
     check(model, lambda at: squares(model(rows[at])), 2, 3)
 
 
+class Attention(nn.Module):
+    """A group norm of what attention hands it: channels of pixels that lie side by side."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear, self.norm = nn.Linear(4, 6), nn.GroupNorm(2, 6)
+
+    def forward(self, tokens):
+        return self.norm(self.linear(tokens).transpose(1, 2)).sin()
+
+
+@pytest.mark.parametrize(("images", "group_size"), [(1, 1), (2, 3)])
+def test_one_row_of_attention_is_a_view_where_several_are_copied(images, group_size):
+    model, rows = Attention(), torch.randn(images * group_size, 5, 4)
+    check(model, lambda at: squares(model(rows[at])), images, group_size)
+
+
 class Shared(nn.Module):
     """One layer used twice, one parameter in two layers, and an embedding that ties with a linear layer."""
 
