@@ -1,11 +1,16 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Sets of evaluated and reference images: their sources, and their conversion to a common shape."""
 
+import atexit
 import hashlib
 import os
+import re
+import shutil
+import tempfile
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +31,8 @@ from ..release.hub import fetch_snapshot
 
 
 Shape = tuple[int, int, int]  # channels, height, width
+#: What `datasets` cannot read in a path.
+ODD = re.compile(r"::|://|[$*?\[]")
 #: Files that make a folder a data set of tables, which is no folder of class folders.
 TABLES = (".parquet", ".arrow", ".tar", ".zip", ".csv", ".jsonl", "dataset_dict.json", "state.json")
 #: Bytes that a stranger's pictures may be decoded to, beside so many times those of their files.
@@ -126,7 +133,7 @@ class Source:
         """
         with self._own_flags():
             source = self._open(split)
-            for encoded, *_ in source.records(source.class_names(), cache_dir):
+            for encoded, *_ in source.records(source.class_names(), Path(_plain(str(cache_dir)))):
                 if (image := self._decode(encoded)) is not None:
                     channels, height, width = image.shape
                     return channels, height, width
@@ -155,7 +162,7 @@ class Source:
         with self._own_flags():
             source = self._open(split)
             names, form = source.class_names(), None if self.counted else UNCOUNTED
-            records = source.records(names, cache_dir)
+            records = source.records(names, Path(_plain(str(cache_dir))))
             for position, (encoded, label, identifier) in enumerate(
                 tqdm(records, f"Reading {self.flag[2:]} ({split})", unit="image", bar_format=form)
             ):
@@ -205,9 +212,9 @@ class Source:
             return DigitsSource(split)
         known, suffixes = self.trained_on, self.trained_on.get("image_suffixes")
         suffixes = None if suffixes is None else tuple(suffixes)
-        folder = folder_of(self.flag, self.name) if self.is_untrusted else Path(os.path.expanduser(self.name))
+        name = str(folder_of(self.flag, self.name)) if self.is_untrusted else self.name
         data = DataSource(
-            dataset_name=str(folder) if self.is_untrusted else self.name, train_split=split,
+            dataset_name=_plain(name), train_split=split,
             own_files=self.flag not in OF_TRAINING, is_untrusted=self.is_untrusted, unit_column=self.unit_column,
             key_column=self.key_column,
         )  # fmt: skip
@@ -256,6 +263,18 @@ def folder_of(flag: str, name: str) -> Path:
     if os.path.isdir(folder):  # `Path.is_dir` raises where a name is too long
         return folder
     return fetch_snapshot(name, kind="a data set", flag=flag, repo_types=("dataset",))
+
+
+@cache
+def _plain(name: str) -> str:
+    """The same name, or, for this process, a link to a folder whose path `datasets` would split, or take for a pattern
+    or a variable."""
+    if not ODD.search(name) or not os.path.isdir(name):
+        return name
+    folder = tempfile.mkdtemp(prefix="diffusers-dp-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    Path(folder, "images").symlink_to(Path(name).resolve())
+    return str(Path(folder, "images"))
 
 
 def split_folder(name: str, split: str, suffixes: tuple[str, ...] | None) -> Path | None:
