@@ -79,11 +79,11 @@ def fit(
             num_steps=config.stopping_steps, num_images=config.num_stopping_images,
             batch_size=config.generator_batch_size, processes=run.processes, private=run.folder.private,
         )  # fmt: skip
-    phi = config.matched[0].feature_map
+    phi, rate = config.matched[0].feature_map, config.moving_average_learning_rate
     fit_generator(
         generator, moments(phi, len(config.matched)), embedding, num_steps=config.generator_steps,
         batch_size=config.generator_batch_size, learning_rate=config.generator_learning_rate, processes=run.processes,
-        loss=frequency_matching_loss if (rate := config.averaged_by) is None else MovingAverage(embedding, rate),
+        loss=frequency_matching_loss if rate is None else MovingAverage(embedding, rate),
         after_step=stopping,
     )  # fmt: skip
     return {} if stopping is None else stopping.choose()

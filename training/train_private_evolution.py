@@ -77,12 +77,12 @@ def evolve(
     config = run.config
     device = "cpu" if config.is_exact else run.processes.device  # candidates are embedded where the images are
     population = Population.first(proposer, run, config.candidates_per_class, config.seed)
-    generations = list(zip(config.votes, config.strengths, strict=True))
+    generations = list(zip(config.queries, config.strengths, strict=True))
     for query, strength in run.processes.bar(generations, desc="Generations", unit="generation"):
         seen = population.embedded(embed, config.lookahead, strength, device)
         asked = replace(query, candidates_sha256=population.sha256, embedding=embed.facts)
         votes = run.ask(asked, NearestCandidates(embed, seen, config.num_votes))
-        last = query.generation == len(config.votes)
+        last = query.generation == len(config.queries)
         number = (config.images_per_class or config.candidates_per_class) if last else config.candidates_per_class
         population = population.children(votes, number, strength)
     return population.images(), population.labels

@@ -45,6 +45,9 @@ class MeanEmbeddingConfig(CountsClasses, GeneratorFlags):
     generator_steps: int = flag(500, "Steps that fit the generator to the noisy mean embedding.")
     generator_batch_size: int = expert(200, "Images that the generator draws per step.")
     generator_learning_rate: float = expert(3e-3, "Learning rate of the generator; falls to 0 linearly.")
+    moving_average_learning_rate: float | None = expert(
+        None, "Adam's learning rate of a moving average of differences to fit to (GFMN); unset: those of each batch."
+    )
 
     @property
     def feature_map(self) -> FeatureMap:
@@ -55,11 +58,6 @@ class MeanEmbeddingConfig(CountsClasses, GeneratorFlags):
     def matched(self) -> tuple[MeanFeatures, ...]:
         """The queries whose answers the generator is fitted to, one for each moment."""
         return (MeanFeatures(feature_map=self.feature_map, **self.asked("mean_features")),)
-
-    @property
-    def averaged_by(self) -> float | None:
-        """Learning rate of a moving average of differences, which the generator is fitted to, where that is asked."""
-        return None
 
     @property
     def stopping(self) -> tuple[MeanFeatures, ...]:
@@ -204,9 +202,6 @@ class DPMEPFConfig(MeanEmbeddingConfig):
     feature_layers: str = flag("", "Its layers whose outputs are the features; unset: all convolutions.")
     feature_resolution: int | None = expert(None, "Side length that networks see images at; unset: their own.")
     moments: int = flag(1, "1: the mean of the features; 2: that of their squares as well.", choices=(1, 2))
-    moving_average_learning_rate: float | None = expert(
-        None, "Adam's learning rate of a moving average of differences to fit to (GFMN); unset: those of each batch."
-    )
     stopping_network: str | None = flag(
         None, "Another public network that chooses among generators on the way; unset: the last one.", place=True
     )
@@ -232,10 +227,6 @@ class DPMEPFConfig(MeanEmbeddingConfig):
         seen = self._seen_by(self.stopping_network, self.stopping_layers, "stopping_network")
         asked = self.asked("stopping_features", among=2)
         return StoppingFeatures1(feature_map=seen, **asked), StoppingFeatures2(feature_map=seen, **asked)
-
-    @property
-    def averaged_by(self) -> float | None:
-        return self.moving_average_learning_rate
 
     @property
     def drawn_by_class(self) -> tuple[str, ...]:

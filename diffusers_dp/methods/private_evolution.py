@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 from ..data.source import DataSource
 from ..errors import UsageError
 from ..queries.perceptual import PerceptualFeatures
-from ..queries.query import Query
 from ..queries.votes import Votes
 from .flag import expert, flag, numbers, split_list
 from .generator_flags import ResultFlags
@@ -80,11 +79,7 @@ class PrivateEvolutionConfig(PretrainedFlags, ResultFlags, PublicDataFlags):
         return numbers(self.variation_strengths)
 
     @property
-    def queries(self) -> tuple[Query, ...]:
-        return self.votes
-
-    @property
-    def votes(self) -> tuple[Votes, ...]:
+    def queries(self) -> tuple[Votes, ...]:
         """One for each generation; they share the budget."""
         return tuple(
             Votes(

@@ -87,6 +87,7 @@ def test_recipe_refusals(text, words):
         (["--train_batch_size", "64", "--sample_rate", "0.1"], ["--sample_rate"]),
         ([*UNIT, "--num_train_units", "31"], ["--num_train_units 31 is more than --num_train_images 30"]),
         (["--max_physical_batch_size", "3", *UNIT], ["--max_images_per_unit 8 is more than"]),
+        ([*UNIT, "--noise", "exact"], ["--noise exact and --unit_column exclude each other in DP-SGD"]),
         (["--dataset_id", "scans"], ["--dataset_id needs --ledger_dir"]),
         (["--curriculum", "mix", "--expert", "auxiliary=none"], ["--expert auxiliary=none"]),
         ([*MOMENTS, "--noise_multiplier", "moments=5"], ["--noise_multiplier moments is about several"]),
