@@ -95,13 +95,6 @@ def largest_sample(num_images: int, sample_rate: float) -> int:
     return min(num_images, math.ceil(expected + 5 * math.sqrt(expected * (1 - sample_rate))))
 
 
-def to_event(composition: Composition) -> "DpEvent":
-    """Converts the composition to dp_accounting's event tree."""
-    import dp_accounting as dp
-
-    return dp.ComposedDpEvent([dp.SelfComposedDpEvent(event, count) for event, count in composition])
-
-
 @lru_cache(maxsize=4096)
 def rdp(composition: Composition, orders: tuple[float, ...] = RDP_ORDERS) -> tuple[float, ...]:
     """Computes the composed Renyi divergence at each order; infinite where this fails."""
@@ -110,7 +103,8 @@ def rdp(composition: Composition, orders: tuple[float, ...] = RDP_ORDERS) -> tup
 
     accountant = RdpAccountant(orders, NeighboringRelation.REPLACE_SPECIAL)
     with quiet_absl():
-        accountant.compose(to_event(composition))
+        for event, count in composition:
+            accountant.compose(event, count)
     # The divergence of a real query is positive. Values at or below 0 are rounding (tiny q / sigma), and
     # compute_epsilon would turn them into epsilon 0.
     return tuple(float(value) if value > 0 or not composition else math.inf for value in accountant.rdp)
@@ -178,7 +172,8 @@ def composed(composition: Composition, interval: float) -> "PLDAccountant":
     from dp_accounting.pld import PLDAccountant
 
     pld = PLDAccountant(NeighboringRelation.REPLACE_SPECIAL, interval)
-    pld.compose(to_event(composition))
+    for event, count in composition:
+        pld.compose(event, count)
     return pld
 
 

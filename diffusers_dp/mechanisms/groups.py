@@ -2,7 +2,6 @@
 """Groups of units, each by its id and a public key; see `randomness.keyed_hash.group_of`."""
 
 import re
-import secrets
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +9,6 @@ from ..errors import UsageError
 from .mechanism import Mechanism
 
 
-KEY_BYTES = 16
 IDS = ("path", "row", "column")
 
 
@@ -42,8 +40,3 @@ class Grouped(Mechanism):
     @property
     def own_facts(self) -> dict[str, Any]:
         return {"group_key": self.group_key, "ids": self.ids}
-
-
-def new_key() -> str:
-    """A fresh public key."""
-    return secrets.token_hex(KEY_BYTES)

@@ -2,6 +2,7 @@
 
 import math
 import os
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,6 @@ from ..data.source import DataSource
 from ..errors import UsageError
 from ..mechanisms import Banded, Mechanism, Shares, sampled
 from ..mechanisms.band_coefficients import Workload, best_coefficients
-from ..mechanisms.groups import new_key
 from ..queries.class_counts import ClassCounts
 from ..queries.query import Query
 from ..queries.semantic import SemanticQuery
@@ -377,7 +377,7 @@ class DPSGDConfig(LoopFlags, TrainingConfig):
             sample_rate (`float`): q, of all units.
             ids (`str`): What the id of an image is, see `mechanisms.groups.Grouped`.
         """
-        grouped = {"noise_multiplier": 1.0, "group_key": new_key(), "ids": ids, **self.of_door}
+        grouped = {"noise_multiplier": 1.0, "group_key": secrets.token_hex(16), "ids": ids, **self.of_door}
         if self.num_shares is not None:
             return (Shares(number=self.num_shares, votes=self.num_votes, **grouped),)
         tried = TRIED if self.bands is None else (self.bands,) if self.bands > 1 else ()
