@@ -151,8 +151,8 @@ LEDGER_FAULTS = (
     Fault(
         "composition counts each query once",
         ACCOUNTING,
-        "dp.SelfComposedDpEvent(event, count) for",
-        "dp.SelfComposedDpEvent(event, 1) for",
+        "        pld.compose(event, count)\n",
+        "        pld.compose(event)\n",
         ("accounting/test_accounting.py::test_published_epsilons",),
     ),
     Fault(
