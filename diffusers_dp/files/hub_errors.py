@@ -48,10 +48,9 @@ def one_sentence(subject: str, kind: str) -> Iterator[None]:
 
 def _status(error: Exception, kind: str) -> str:
     status = getattr(getattr(error, "response", None), "status_code", None)
-    if status == 401:
-        return "was refused because the Hub does not know your token: log in with `hf auth login`."
-    if status == 403:
-        return "was refused: your token may not write there. Give a name that you own, or a token with write access."
-    if status == 409:
-        return f"is already the name of {kind}: give another."
-    return f"failed because the Hub answered with status {status}: try again."
+    known: dict[Any, str] = {
+        401: "was refused because the Hub does not know your token: log in with `hf auth login`.",
+        403: "was refused: your token may not write there. Give a name that you own, or a token with write access.",
+        409: f"is already the name of {kind}: give another.",
+    }
+    return known.get(status, f"failed because the Hub answered with status {status}: try again.")

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import IntegrityError, UsageError
+from ..errors import UsageError
 from ..files.journal import replace_file
 from ..files.untrusted_files import read_bounded
 from ..verify import settled_content
 from ..words import SIGNATURE_NAME
-from .hub import verify_here
+from .hub import intact_receipt
 
 
 NAMESPACE = "diffusers_dp-receipt-v1"
@@ -122,10 +122,7 @@ def sign_release(release: str | Path, key: str | Path) -> None:
         IntegrityError: The release does not match its receipt.
     """
     folder = Path(release)
-    receipt, problems = verify_here(folder)
-    if problems:
-        raise IntegrityError(f"{folder} is not signed: {' '.join(problems)} Restore the release first.")
-    signature = signature_of(settled_content(receipt), key)
+    signature = signature_of(settled_content(intact_receipt(folder, "sign")), key)
     try:
         replace_file(folder / SIGNATURE_NAME, signature)
     except OSError as error:

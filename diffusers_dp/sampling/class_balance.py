@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
+from ..files.untrusted_values import bounded_number
 
 
 if TYPE_CHECKING:
@@ -59,18 +60,13 @@ def parse_balance(text: str, num_classes: int | None) -> tuple[float, ...] | Non
     if num_classes is None:
         raise UsageError("--class_balance needs a model with classes; leave it out.")
     try:
-        shares = [float(part) for part in text.split(",")]
+        shares = [bounded_number(float(part), 0) for part in text.split(",")]
     except ValueError:
         shares = []
-    if (
-        not shares
-        or not all(math.isfinite(share) and share >= 0 for share in shares)
-        or not 0 < sum(shares) < math.inf
-    ):
-        raise UsageError(f"--class_balance '{text}' is not a list of shares; give {UNIFORM}, or numbers like 0.2,0.8.")
-    if len(shares) != num_classes:
+    if len(shares) != num_classes or not 0 < sum(shares) < math.inf:
         raise UsageError(
-            f"--class_balance has {len(shares)} shares, but this model has {num_classes} classes; give one for each."
+            f"--class_balance '{text}' is not a share for each of {num_classes} classes; give {UNIFORM}, or numbers "
+            "like 0.2,0.8."
         )
     return tuple(share / sum(shares) for share in shares)
 
