@@ -82,7 +82,8 @@ def test_recipe_starts_on_stand_in_images(recipe, tmp_path, monkeypatch):
     images = [Image.fromarray(rng.integers(0, 256, shape, dtype=np.uint8)) for _ in range(NUM_IMAGES)]
     labels = [i % max(len(names), 1) for i in range(NUM_IMAGES)]
     flags = ["--config", str(recipe), "--output_dir", str(tmp_path / "run")]
-    short = dict(SHORT)
+    by_class = config.drawn_by_class  # at least one image of each class
+    short = {flag: max(value, len(names)) if flag in by_class else value for flag, value in SHORT.items()}
     if config.dp_sgd is not None and config.dp_sgd.num_shares is not None:
         del short["train_batch_size"], short["max_physical_batch_size"]  # every teacher answers in each round
     said = flags_of(type(config))
