@@ -6,10 +6,7 @@ import re
 import pytest
 
 from diffusers_dp import cli
-from support.page_visits import CONTRAST, PHONE, axe_source
-
-
-RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+from support.page_visits import CONTRAST, PHONE
 
 
 @pytest.fixture(scope="module")
@@ -32,11 +29,6 @@ def test_everything_can_be_read_and_nothing_is_fetched(chromium, address, screen
     assert [url for url in asked if url != address] == [] and complaints == []
     assert page.evaluate(CONTRAST) == []
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth + 1"), "it scrolls sideways"
-    axe = axe_source()
-    if axe is not None:
-        page.evaluate("code => (0, eval)(code)", axe)
-        found = page.evaluate("rules => axe.run(document, {runOnly: {type: 'tag', values: rules}})", RULES)
-        assert [(one["id"], [node["html"][:200] for node in one["nodes"]]) for one in found["violations"]] == []
     context.close()
 
 
