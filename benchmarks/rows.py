@@ -53,6 +53,7 @@ from diffusers_dp.verify import Unreadable
 
 
 RESULTS = HERE / "results" / "rows.jsonl"
+EXAMPLES = RESULTS.with_name("examples.jsonl")  # of the releases in examples/releases, by the cases of the leaderboard
 
 
 def left_of(cases: Iterable[Case], scored_on: str, path: Path) -> list[Case]:
@@ -211,7 +212,7 @@ def main(argv: list[str] | None = None) -> int:
         print(table(read_rows(args.results)))
         return 0
     if args.what == "check":
-        rows = read_rows(RESULTS)
+        rows = [*read_rows(RESULTS), *read_rows(EXAMPLES)]
         problems = list(check_kept(rows, RESULTS.parent))
         number = len(folders(RESULTS.parent / RECEIPTS))
         said = f"{number} receipts of {len(rows)} rows recomputed: {len(problems)} problems."

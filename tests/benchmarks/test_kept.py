@@ -6,12 +6,16 @@ from importlib import import_module
 
 import pytest
 
+from diffusers_dp.verify import verify
 from support.places import ROOT
 from support.releases import make_release
 
 
 RESULTS = ROOT / "benchmarks" / "results"
-ROWS = [json.loads(line) for line in (RESULTS / "rows.jsonl").read_text(encoding="utf-8").splitlines()]
+ROWS, EXAMPLES = (
+    [json.loads(line) for line in (RESULTS / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()]
+    for name in ("rows", "examples")
+)
 
 
 @pytest.fixture
@@ -20,9 +24,16 @@ def kept(monkeypatch):
     return import_module("kept")
 
 
+def test_the_releases_among_the_examples_are_those_of_rows(kept):
+    """Whole, verified, and by their receipts."""
+    receipts = {row["receipt_sha256"] for row in EXAMPLES}
+    for release in kept.folders(ROOT / "examples" / "releases"):
+        assert verify(release)[1] == [] and kept.digest_of(release / "privacy_receipt.json") in receipts
+
+
 def test_the_receipts_of_the_repository_are_recomputed(kept):
     """Each is that of a row; rows whose receipts had an earlier format keep its digest and epsilon."""
-    assert list(kept.check_kept(ROWS, RESULTS)) == []
+    assert list(kept.check_kept([*ROWS, *EXAMPLES], RESULTS)) == []
     receipts = {folder.name for folder in kept.folders(RESULTS / "receipts")}
     assert all(
         row["receipt_sha256"][:12] in receipts or row["receipt"] == kept.EARLIER
