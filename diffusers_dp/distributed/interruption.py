@@ -85,14 +85,22 @@ def uninterrupted() -> Iterator[None]:
     Raises:
         Interrupted: SIGTERM came meanwhile; raised at the end.
     """
+    with undisturbed():
+        yield
+    if _requested and not _unfinished:
+        stop_now()
+
+
+@contextlib.contextmanager
+def undisturbed() -> Iterator[None]:
+    """Wraps the last words of a run that ends anyway: SIGTERM, which launchers send to a run that is ending, changes
+    nothing."""
     global _unfinished
     _unfinished += 1
     try:
         yield
     finally:
         _unfinished -= 1
-    if _requested and not _unfinished:
-        stop_now()
 
 
 def stop_requested() -> bool:

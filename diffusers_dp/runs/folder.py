@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeGuard
 
-from ..distributed.interruption import DISK_ERRORS, GO_ON, in_one_sentence
+from ..distributed.interruption import DISK_ERRORS, GO_ON, in_one_sentence, undisturbed
 from ..errors import DiffusersDPError, IntegrityError, Interrupted, UsageError
 from ..files.file_modes import private_files
 from ..files.journal import replace_file, sync_folder
@@ -182,7 +182,7 @@ class RunFolder:
                         ) from error
                     raise
         except (DiffusersDPError, Interrupted, KeyboardInterrupt) as error:
-            with suppress(OSError):  # without room, or without the folder, it stays unwritten
+            with suppress(OSError), undisturbed():  # without room, or without the folder, it stays unwritten
                 if isinstance(error, KeyboardInterrupt):
                     self.write_status(130, f"stopped by Ctrl-C: {GO_ON}")
                 else:

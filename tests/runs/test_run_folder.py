@@ -3,20 +3,25 @@
 
 import contextlib
 import json
+import os
 import re
 import shutil
+import signal
 import stat
 import subprocess
 import sys
 
 import pytest
 
+from diffusers_dp.distributed.interruption import stoppable
 from diffusers_dp.errors import IntegrityError, Interrupted, UsageError
+from diffusers_dp.files.journal import replace_file
+from diffusers_dp.runs import folder
 from diffusers_dp.runs.folder import RunFolder
 
 
-def names(folder) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
+def names(place) -> list[str]:
+    return sorted(path.name for path in place.iterdir())
 
 
 class TestRunFolder:
@@ -139,6 +144,19 @@ class TestRunFolder:
         assert status["exit_code"] == code and re.search(words, status["message"]) and "7" not in status["message"]
         run.create(resume=True)  # the lock was given back
         run.close()
+
+    def test_how_a_run_ended_is_written_whatever_a_launcher_sends_meanwhile(self, tmp_path, monkeypatch):
+        run = RunFolder(tmp_path)
+        run.create()
+
+        def signalled(*arguments):
+            os.kill(os.getpid(), signal.SIGTERM)
+            replace_file(*arguments)
+
+        monkeypatch.setattr(folder, "replace_file", signalled)
+        with pytest.raises(UsageError), stoppable(), run.at_work():
+            raise UsageError("refused")
+        assert json.loads((run.private / "status.json").read_text()) == {"exit_code": 2, "message": "refused"}
 
     @pytest.mark.parametrize("happens", ["nothing", "a write fails", "Ctrl-C"])
     def test_a_private_folder_that_is_removed_in_mid_run(self, tmp_path, happens):
