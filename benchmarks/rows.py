@@ -53,7 +53,7 @@ from diffusers_dp.verify import Unreadable
 
 
 RESULTS = HERE / "results" / "rows.jsonl"
-EXAMPLES = RESULTS.with_name("examples.jsonl")  # of the releases in examples/releases, by the cases of the leaderboard
+EXAMPLES = RESULTS.with_name("examples.jsonl")  # of the releases in results/releases, by the cases of the leaderboard
 
 
 def left_of(cases: Iterable[Case], scored_on: str, path: Path) -> list[Case]:

@@ -27,7 +27,7 @@ def kept(monkeypatch):
 def test_the_releases_among_the_examples_are_those_of_rows(kept):
     """Whole, verified, and by their receipts."""
     receipts = {row["receipt_sha256"] for row in EXAMPLES}
-    for release in kept.folders(ROOT / "examples" / "releases"):
+    for release in kept.folders(RESULTS / "releases"):
         assert verify(release)[1] == [] and kept.digest_of(release / "privacy_receipt.json") in receipts
 
 
