@@ -16,7 +16,7 @@ NO_TEST = "needs real test images; name a split of --real with --test_split"
 
 
 @dataclass(frozen=True)
-class Known:
+class AvailableImages:
     """What is known of the images before they are compared; `None`: not yet.
 
     Args:
@@ -54,8 +54,8 @@ class Analysis:
         name (`str`): Its identity: a value of `--metrics`, or the flag that asks for it.
         measure (`str`): `module:function` that returns its measurements. By features it takes a `FeatureSpace`, else
             the `Evaluator`.
-        needs (`Callable`, *optional*): Function of `Known` and a feature space's name that says what is missing, as
-            the end of a sentence, or returns `None`.
+        needs (`Callable`, *optional*): Function of `AvailableImages` and a feature space's name that says what is
+            missing, as the end of a sentence, or returns `None`.
         heading (`str`): Heading of its numbers on the page, with fields of their protocol.
         titles (`dict[str, str]`): Metrics that a card may contain, without a feature space in brackets: `LOWER`,
             `HIGHER`, or nothing if neither is better.
@@ -65,7 +65,7 @@ class Analysis:
 
     name: str
     measure: str
-    needs: Callable[[Known, str], str | None] = lambda known, extractor: None
+    needs: Callable[[AvailableImages, str], str | None] = lambda known, extractor: None
     heading: str = "Fidelity: features of {extractor}"
     titles: Mapping[str, str] = field(default_factory=dict)
     by_features: bool = False
@@ -78,12 +78,12 @@ def function_of(name: str) -> Callable[..., Any]:
     return getattr(import_module(f"{__package__}.{module}"), function)
 
 
-def fid_needs(known: Known, extractor: str) -> str | None:
+def fid_needs(known: AvailableImages, extractor: str) -> str | None:
     fewest = known.dimensions.get(extractor, 1) + 1  # too few pixels have their covariance shrunk
     return known.too_few(real=fewest, synthetic=fewest)
 
 
-def classifiers_need(known: Known, extractor: str) -> str | None:
+def classifiers_need(known: AvailableImages, extractor: str) -> str | None:
     if not known.labelled:
         return NO_LABELS
     return known.too_few(synthetic=2, real=2, test=1) if known.has_test else NO_TEST

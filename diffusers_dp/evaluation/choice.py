@@ -5,12 +5,12 @@ refused, and of what nobody asked for, the rest is measured, with a warning. No 
 from dataclasses import dataclass, field
 
 from ..errors import UsageError
-from .analyses import ANALYSES, NO_LABELS, NO_PROBABILITIES, ONE_CLASS, Known
+from .analyses import ANALYSES, NO_LABELS, NO_PROBABILITIES, ONE_CLASS, AvailableImages
 from .flags import ALL, QUICK, MeasureFlags
 
 
 @dataclass
-class Choice:
+class MeasurementPlan:
     """What is measured.
 
     Args:
@@ -27,13 +27,13 @@ class Choice:
     warnings: list[str] = field(default_factory=list)
 
 
-def choose(flags: MeasureFlags, known: Known) -> Choice:
+def choose(flags: MeasureFlags, known: AvailableImages) -> MeasurementPlan:
     """Chooses what flags ask for, or all that applies where they are unset.
 
     Raises:
         UsageError: A flag asks for what cannot be measured on these images.
     """
-    choice, usual = Choice(), QUICK if flags.quick else ALL
+    choice, usual = MeasurementPlan(), QUICK if flags.quick else ALL
     if (largest := max(flags.utility_sizes or (0,))) > known.synthetic:
         raise UsageError(
             f"--utility_sizes asks for {largest} of {known.synthetic} synthetic images; lower it, or give more images."

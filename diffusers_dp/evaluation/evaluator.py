@@ -17,7 +17,7 @@ from ..files.canonical import canonical_json
 from ..files.output_files import write_json
 from ..release.receipt import hash_source
 from .analyses import ANALYSES, function_of
-from .choice import Choice
+from .choice import MeasurementPlan
 from .classifier_features import ClassifierExtractor
 from .complexity import DRAWN_IMAGES, feature_complexity
 from .dp_classifier import reference_dp
@@ -70,7 +70,7 @@ class Evaluator:
 
     Args:
         flags (`EvaluationFlags`): Settings of the measurements.
-        choice (`Choice`): What is measured.
+        choice (`MeasurementPlan`): What is measured.
         folder (`Path`): Folder for features and finished steps; as private as the images.
         sets (`dict[str, ImageSet]`): Image sets `synthetic`, `real training` and optionally `real test` and `real
             validation`, of one shape and one label set.
@@ -89,7 +89,7 @@ class Evaluator:
     """
 
     flags: EvaluationFlags
-    choice: Choice
+    choice: MeasurementPlan
     folder: Path
     sets: Mapping[str, ImageSet]
     seed: int

@@ -23,8 +23,8 @@ from ..release.no_guarantee import refuse_without_guarantee
 from ..sampling.drawing import Drawing
 from ..sampling.shards import Drawer
 from .amendments import count_evaluation, is_writable, publish, recover
-from .analyses import Known
-from .choice import Choice, choose
+from .analyses import AvailableImages
+from .choice import MeasurementPlan, choose
 from .classifier_features import DIMENSION
 from .evaluator import Evaluator
 from .extractors import InceptionExtractor
@@ -174,7 +174,7 @@ def _count(flags: EvaluationFlags, release: Drawer | None) -> list[str]:
 
 def _read(
     inputs: Inputs, device: str, begun: Callable[[], None], pool: WorkerPool
-) -> tuple[dict[str, ImageSet], Choice, dict[str, InceptionExtractor]]:
+) -> tuple[dict[str, ImageSet], MeasurementPlan, dict[str, InceptionExtractor]]:
     """All images, what is measured, and the networks for it.
 
     What can be refused is refused in this order: without a private image, before the evaluation is counted; with them,
@@ -182,7 +182,7 @@ def _read(
     """
     flags, release, synthetic = inputs.flags, inputs.release, inputs.synthetic()
     networks = {"inception": InceptionExtractor(device)} if "inception" in (flags.extractors or ()) else {}
-    known = Known(
+    known = AvailableImages(
         release.drawing.num_images if release else len(synthetic), synthetic.labels is not None,
         inputs.test_split is not None,
         {"classifier": DIMENSION, **{name: network.facts["dimension"] for name, network in networks.items()}},

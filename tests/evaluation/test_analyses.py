@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from diffusers_dp.evaluation.analyses import ANALYSES, Known
+from diffusers_dp.evaluation.analyses import ANALYSES, AvailableImages
 
 
-KNOWN = Known(300, True, True, {"classifier": 128}, test=300, real=300)
+KNOWN = AvailableImages(300, True, True, {"classifier": 128}, test=300, real=300)
 
 
 @pytest.mark.parametrize(
