@@ -57,6 +57,15 @@ def test_releases_of_one_data_set_add_up_and_each_has_a_budget_of_its_own(path):
     assert "state" not in earlier["events"][0] and "release_id" not in json.dumps(earlier)
 
 
+def test_steps_that_a_crash_lost_stay_counted(path):
+    lost = open_ledger(path, "a")
+    lost.executed(lost.reserve(row(12.0, 0.5, 5)), 2)
+    lost.reserve(row(12.0, 0.5, 5))
+    spent = lost.epsilon()
+    lost.close()
+    assert open_ledger(path, "a").epsilon() == spent == pytest.approx(pld((12.0, 0.5, 10)), abs=1e-6)
+
+
 def test_the_sum_over_releases_is_gated_and_calibrated_to(path):
     first = open_ledger(path, "a")
     first.reserve(row(5.0))
