@@ -7,7 +7,7 @@ from .passages import Passage, Turns
 from .records import PrivateRecords
 
 
-#: Of `SensitiveImages`, and of `Teachers`.
+#: The kinds that `SensitiveImages` answers to, and those that `Teachers` answer to.
 AT_THE_DOOR: dict[type[Mechanism], type[Passage]] = {Everyone: Passage, Poisson: Passage, Banded: Turns}
 OF_TEACHERS: dict[type[Mechanism], type[Passage]] = {Shares: Passage}
 

@@ -43,6 +43,8 @@ class PrivateRecords:
             raise UsageError(
                 f"Images of shape {tuple(image_shape)} were declared, see --resolution and --num_channels."
             )
+        if class_names is not None and labels is None:
+            raise ValueError("`class_names` are declared, but there are no `labels`.")
         self.processes, self.device = processes, device
         self.num_images = self.num_units = num_images
         self.capacity = self.places = capacity

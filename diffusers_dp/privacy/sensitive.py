@@ -79,7 +79,7 @@ class SensitiveImages:
 
     Raises:
         UsageError: More images than `capacity` or units than `num_units`, or images of another shape.
-        ValueError: The ledger is for another number of units.
+        ValueError: `class_names` without `labels`, or the ledger is for another number of units.
     """
 
     def __init__(
@@ -146,12 +146,15 @@ class SensitiveImages:
             batch_size (`int`, defaults to 8): Images at a time.
 
         Raises:
+            ValueError: The images are rows of an encoder.
             UsageError: The encoder mixes records, draws random numbers, keeps something between calls, or makes rows
                 of another shape; or the disk is full.
             MemoryError, RuntimeError: Memory ran out, or the encoder fails on blanks.
         """
         self._refuse_shut()
         records = self._records
+        if records.images.dtype != torch.uint8:
+            raise ValueError("What an encoder made of images is not mapped again.")
         if self._exact:
             raise UsageError(NO_EXACT_LATENTS)
         at_most = records.capacity if records.units is not None else self.processes.share_size(records.capacity)

@@ -193,6 +193,21 @@ def test_memory_does_not_grow_with_the_number_of_images(tmp_path):
 
 
 @pytest.mark.usefixtures("watching")
+def test_rows_are_not_mapped_again(tmp_path):
+    door = encoded(make_door(images=images_of()), Marked(), tmp_path)
+    with pytest.raises(ValueError, match="not mapped again"):
+        door.map(Marked(), shape=ROW, cache=tmp_path / "twice", made_of="rows")
+
+
+def test_classes_without_labels_are_refused():
+    with pytest.raises(ValueError, match="there are no `labels`"):
+        SensitiveImages(
+            np.zeros((2, *SHAPE), np.uint8), None, None, num_images=2, image_shape=SHAPE, ledger=make_ledger(2),
+            class_names=("a", "b"),
+        )  # fmt: skip
+
+
+@pytest.mark.usefixtures("watching")
 def test_a_step_on_rows_costs_and_moves_what_a_step_on_images_does(tmp_path):
     """The loss is handed float32 rows as they are, and one of them moves the sum by the clip norm at most."""
     torch.manual_seed(0)
