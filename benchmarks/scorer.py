@@ -29,7 +29,7 @@ from torch import nn
 
 from diffusers_dp.data.decoding import decode_as_it_is
 from diffusers_dp.evaluation.classifiers import LogisticRegressionClassifier, PerceptronClassifier
-from diffusers_dp.evaluation.feature_likelihood import feature_likelihood_divergence
+from diffusers_dp.evaluation.feature_likelihood import FIT, feature_likelihood_divergence
 from diffusers_dp.evaluation.fidelity import frechet_distance, precision_recall
 from diffusers_dp.evaluation.images import ImageSet
 from diffusers_dp.queries.scattering import Scattering
@@ -115,7 +115,7 @@ def score(drawn: ImageSet, train: ImageSet, test: ImageSet) -> dict[str, Any]:
     Returns:
         `dict`: `accuracy` and `accuracy_of_the_worst_class` (shares, by classifier), `accuracy_of_classes` (shares of
         each class, by the CNN), `frechet`, `precision`, `recall`
-        (shares), `fld`, and the numbers of images.
+        (shares), `fld`, `fld_fit` (the rule of its fit), and the numbers of images.
     """
     result: dict[str, Any] = {"num_drawn": len(drawn), "num_real": len(train), "num_test": len(test)}
     if drawn.labels is not None and test.labels is not None:
@@ -137,6 +137,7 @@ def score(drawn: ImageSet, train: ImageSet, test: ImageSet) -> dict[str, Any]:
         "frechet": float(f"{frechet_distance(real_features, drawn_features):.4g}"),
         "precision": round(precision, 4), "recall": round(recall, 4),
         "fld": round(feature_likelihood_divergence(real_features, test_features, drawn_features, seed=0), 3),
+        "fld_fit": FIT,
     }  # fmt: skip
     return result
 

@@ -35,7 +35,7 @@ READ_SYNTHETIC_IMAGES_ALONE = {title for each in ANALYSES.values() if not each.r
 #: these.
 PROTOCOL_IN_CARD = frozenset(
     "extractor synthetic_images seed covariance classes splits k neighbours judged_on num_images levels classifier "
-    "trained_on tested_on num_train num_validation ensemble selection seeds epochs chosen_epochs unit "
+    "fit trained_on tested_on num_train num_validation ensemble selection seeds epochs chosen_epochs unit "
     "features features.weights features.layer features.dimension features.preprocessing features.steps "
     "features.batch_size features.learning_rate features.seed "
     "origin origin.drawn_from origin.num_inference_steps origin.solver origin.trajectory_length "

@@ -11,7 +11,7 @@ import numpy as np
 from . import fidelity
 from .extractors import FeatureExtractor
 from .feature_cache import FeatureCache
-from .feature_likelihood import LIKELIHOOD_IMAGES, feature_likelihood_divergence
+from .feature_likelihood import FIT, LIKELIHOOD_IMAGES, feature_likelihood_divergence
 from .images import ImageSet
 from .measurement import OF_HALVES, Measurement
 
@@ -19,7 +19,7 @@ from .measurement import OF_HALVES, Measurement
 FRECHET_IMAGES = 50_000  # number of synthetic images, as published
 #: Number of real and of synthetic images in metrics that compare all pairs, if no published table uses all images.
 PAIRED_IMAGES = 10_000
-#: The same for FLD, which fits its density to all pairs 50 times; this takes a quarter of the time on a CPU.
+#: The same for FLD, which fits its density to all pairs up to 50 times; this takes a quarter of the time on a CPU.
 PAIRED_LIKELIHOOD_IMAGES = 5_000
 
 
@@ -112,5 +112,5 @@ def measure_fld(space: FeatureSpace) -> list[Measurement]:
     if not space.published:
         real, synthetic = (space.draw(each, PAIRED_LIKELIHOOD_IMAGES) for each in (space.real, space.synthetic))
     value = feature_likelihood_divergence(real, test, synthetic, seed=space.seed, device=space.device)
-    protocol = space.protocol(real, synthetic, real_test_images=len(test), judged_on="real training images")
+    protocol = space.protocol(real, synthetic, real_test_images=len(test), judged_on="real training images", fit=FIT)
     return [Measurement(space.name("FLD", "feature likelihood divergence"), value, protocol)]
