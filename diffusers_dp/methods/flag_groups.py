@@ -134,6 +134,13 @@ class NetworkFlags(LevelFlags, DataFlags):
     _argument_group_name = "network"
 
     patch_size: int = flag(1, "Pixels are unshuffled into patches of this side length before the first layer.")
+    attention_head_dim: int | None = expert(
+        None, "Channels of an attention head; unset: the greatest common divisor of --block_out_channels."
+    )
+    resnet_time_scale_shift: str = expert(
+        "default", "How residual blocks use the time: added to features, or as their scale and shift (scale_shift).",
+        choices=("default", "scale_shift"),
+    )  # fmt: skip
 
     @property
     def network(self) -> dict[str, Any]:
@@ -143,6 +150,8 @@ class NetworkFlags(LevelFlags, DataFlags):
             "layers_per_block": self.layers_per_block,
             "attention_sizes": self.attention_sizes,
             "patch_size": self.patch_size,
+            "attention_head_dim": self.attention_head_dim,
+            "resnet_time_scale_shift": self.resnet_time_scale_shift,
         }
 
     def check(self) -> None:
@@ -158,6 +167,12 @@ class NetworkFlags(LevelFlags, DataFlags):
             raise UsageError(
                 f"--attention_resolutions is '{self.attention_resolutions}', but this model has feature maps of size "
                 f"{', '.join(map(str, sizes))}; give some of these, or nothing."
+            )
+        width = math.gcd(*self.channels_per_level)
+        if self.attention_head_dim is not None and width % self.attention_head_dim:
+            raise UsageError(
+                f"--expert attention_head_dim={self.attention_head_dim} does not divide --block_out_channels "
+                f"{self.block_out_channels}; give a divisor of {width}."
             )
 
 

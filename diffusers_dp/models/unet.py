@@ -16,6 +16,8 @@ def unet_config(
     layers_per_block: int,
     attention_sizes: Sequence[int],
     patch_size: int,
+    attention_head_dim: int | None = None,
+    resnet_time_scale_shift: str = "default",
 ) -> dict[str, Any]:
     """Computes the arguments of `UNet2DModel`.
 
@@ -28,6 +30,11 @@ def unet_config(
         layers_per_block (`int`): Number of residual blocks per level.
         attention_sizes (sequence of `int`): Sides of the feature maps with self-attention.
         patch_size (`int`): Side length of the patches that are folded into channels.
+        attention_head_dim (`int`, *optional*): Channels of an attention head, a divisor of each level's channels;
+            `None`: their greatest common divisor.
+        resnet_time_scale_shift (`str`): `default` adds the embeddings of time and class to the features of a residual
+            block; `scale_shift` scales and shifts the normalised features by them (Dhariwal and Nichol 2021,
+            Section 3.1).
     """
     channels, side, _ = image_shape
     levels = tuple(channels_per_level)
@@ -43,8 +50,10 @@ def unet_config(
         "down_block_types": ["AttnDownBlock2D" if a else "DownBlock2D" for a in attention],
         "up_block_types": ["AttnUpBlock2D" if a else "UpBlock2D" for a in reversed(attention)],
         "add_attention": any(attention),
-        "attention_head_dim": common,
+        "attention_head_dim": attention_head_dim or common,
         "norm_num_groups": _groups(common),
+        "attn_norm_num_groups": _groups(common),  # unset, `scale_shift` would have no normalisation there
+        "resnet_time_scale_shift": resnet_time_scale_shift,
         "num_class_embeds": None if num_classes is None else num_classes + 1,  # the last row is the null label
     }
 

@@ -2,7 +2,7 @@
 """A run that trains a diffusion model: what it begins with, what it learns from public images and from noisy answers,
 and DP-SGD."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, TypeVar
@@ -62,7 +62,7 @@ class DiffusionRun(TrainingRun[Config]):
     @cached_property
     def diffusion(self) -> tuple[Denoiser, TrainingLoss]:
         """The denoiser around the model's UNet, and the loss of its training rows."""
-        return objective_of(self.model, self.config, self.config.mixture, bf16=self.config.precision == "bf16")
+        return objective_of_rows(self.model, self.config)
 
     @property
     def pipeline(self) -> DPImagePipeline:
@@ -99,8 +99,8 @@ class DiffusionRun(TrainingRun[Config]):
         return of_classes(public, semantic_classes(self.ask(query), query.classes_per_class), names is not None)
 
     def learn_from(self, images: PublicImages | MixedImages) -> None:
-        """Ordinary training on public images, with their own classes, by the flags of the pre-training. The averaged
-        weights go on, with the sensitive images' classes."""
+        """Ordinary training on public images, not augmented, with their own classes, by the flags of the pre-training.
+        The averaged weights go on, with the sensitive images' classes."""
         config, unet, labelled = self.config, self.model.unet, self.facts.class_names is not None
         public = config.public_training
         assert public is not None
@@ -182,13 +182,25 @@ def starting_model(config: DiffusionConfig, facts: PublicFacts) -> StartingModel
     return model
 
 
+def objective_of_rows(model: StartingModel, config: DiffusionConfig) -> tuple[Denoiser, TrainingLoss]:
+    """The denoiser, and the loss of DP-SGD's rows and of noisy images, which `--augmentations` change."""
+    return objective_of(
+        model, config, config.mixture, augmentations=config.augmentation_names, bf16=config.precision == "bf16"
+    )
+
+
 def objective_of(
-    model: StartingModel, settings: ModelFlags, mixture: TimestepMixture | None, *, bf16: bool
+    model: StartingModel,
+    settings: ModelFlags,
+    mixture: TimestepMixture | None,
+    *,
+    augmentations: Sequence[str] = (),
+    bf16: bool,
 ) -> tuple[Denoiser, TrainingLoss]:
     """The denoiser around the model's UNet, and the loss of its training rows, see `models.build_objective`."""
     return build_objective(
         model.unet, model.scheduler, model.patch_size, p_mean=settings.p_mean,
-        p_std=settings.p_std, mixture=mixture, augmentations=settings.augmentation_names, bf16=bf16,
+        p_std=settings.p_std, mixture=mixture, augmentations=augmentations, bf16=bf16,
     )  # fmt: skip
 
 
@@ -202,5 +214,5 @@ def build(config: DiffusionConfig, facts: PublicFacts, device: torch.device | st
     """The diffusion model that DP-SGD will train, see `Method`."""
     model = starting_model(config, facts)
     model.unet.to(device)
-    denoiser, loss = objective_of(model, config, config.mixture, bf16=config.precision == "bf16")
+    denoiser, loss = objective_of_rows(model, config)
     return Trained(denoiser.unet, denoiser, loss)

@@ -3,10 +3,11 @@
 
 import pytest
 import torch
-from diffusers import DiTTransformer2DModel, SD3Transformer2DModel, UNet2DConditionModel
+from diffusers import DiTTransformer2DModel, SD3Transformer2DModel, UNet2DConditionModel, UNet2DModel
 from torch import nn
 
 from diffusers_dp.gradients import check_model
+from diffusers_dp.models.unet import unet_config
 from support.exactness import check, squares
 
 
@@ -16,6 +17,13 @@ def unet():
         down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"), up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"),
         cross_attention_dim=6, attention_head_dim=2, norm_num_groups=2,
     )  # fmt: skip
+
+
+def published_unet():
+    """DP-Diffusion's: several heads, and adaptive group normalisation."""
+    network = {"channels_per_level": (8, 16), "layers_per_block": 1, "attention_sizes": (4,), "patch_size": 1}
+    heads = {"attention_head_dim": 4, "resnet_time_scale_shift": "scale_shift"}
+    return UNet2DModel(**unet_config((3, 8, 8), 9, **network, **heads))
 
 
 def dit():
@@ -33,7 +41,12 @@ def sd3():
     )  # fmt: skip
 
 
-MODELS = {"UNet2DConditionModel": unet, "DiTTransformer2DModel": dit, "SD3Transformer2DModel": sd3}
+MODELS = {
+    "UNet2DModel": published_unet,
+    "UNet2DConditionModel": unet,
+    "DiTTransformer2DModel": dit,
+    "SD3Transformer2DModel": sd3,
+}
 TRAINED = ("all weights", "attention", "LoRA")
 ATTENTION = ["to_q", "to_k", "to_v", "to_out.0"]
 
@@ -55,6 +68,8 @@ def losses_of(model, rows):
     def losses(at):
         if isinstance(model, UNet2DConditionModel):
             output = model(images[at], times[at], encoder_hidden_states=tokens[at])
+        elif isinstance(model, UNet2DModel):
+            output = model(images[at], times[at], class_labels=labels[at])
         elif isinstance(model, DiTTransformer2DModel):
             output = model(images[at], timestep=times[at].long(), class_labels=labels[at])
         else:
@@ -80,7 +95,7 @@ def test_gradients_are_those_of_autograd(name, trained, group_size):
     model = build(name)
     if trained == "attention":
         for key, parameter in model.named_parameters():
-            parameter.requires_grad_(".attn" in key)
+            parameter.requires_grad_(".attn" in key or ".to_" in key)
     elif trained == "LoRA":
         lora(model)
     gradients = check(

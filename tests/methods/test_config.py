@@ -245,6 +245,13 @@ def test_recipes_of_published_rows_of_dp_diffusion(name, num_images, batch, step
     )
     assert (config.mixture.bounds, config.mixture.weights) == mixture
     assert config.augmentation_names == (() if "mnist" in name else ("flip",))
+    assert config.network["attention_head_dim"] == 64
+    assert config.network["resnet_time_scale_shift"] == "scale_shift"  # adaptive group normalisation
+
+
+def test_heads_divide_the_channels():
+    with pytest.raises(UsageError, match="attention_head_dim=64 does not divide --block_out_channels 96,192.* of 96"):
+        load_config("--block_out_channels 96,192 --expert attention_head_dim=64".split())
 
 
 def test_resolve_batch_size_is_both_rate_and_normaliser():

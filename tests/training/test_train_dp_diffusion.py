@@ -20,9 +20,10 @@ from diffusers_dp.data.public_images import refuse_the_same_files
 from diffusers_dp.errors import UsageError
 from diffusers_dp.methods.method_flags import DPDiffusionConfig
 from diffusers_dp.models.ddpm import DDPMLoss
+from diffusers_dp.models.row_augmentation import AugmentedLoss
 from diffusers_dp.release.allow_list import RELEASE_FILES
 from diffusers_dp.runs.pretrained import WEIGHTS
-from support.flags import NUM_IMAGES
+from support.flags import NUM_IMAGES, RESUME
 from support.public_models import save
 from support.runs import (
     PRETRAINING,
@@ -80,6 +81,36 @@ def test_from_public_images_to_release(script, flags, tmp_path, capsys):
     script.main([*flags, "--output_dir", str(again), "--pretrained_model_name_or_path", kept])
     (model,) = json.loads((again / "release" / "privacy_receipt.json").read_text())["public_inputs"]
     assert model["kind"] == "pre-trained model" and model["trained_on"] == origin
+
+
+def test_the_published_network(script, flags, tmp_path):
+    """Heads of a given width and adaptive group normalisation reach the release, and a run goes on with them alone.
+    Their weights have the shapes of other heads, so only the run's flags can tell."""
+    heads = "--attention_resolutions 4 --expert attention_head_dim=4,resnet_time_scale_shift=scale_shift".split()
+    script.main([*flags, *heads])
+    unet = check_release(tmp_path).unet
+    (first, *_), attention = unet.down_blocks[1].resnets, unet.mid_block.attentions[0]
+    assert first.time_emb_proj.out_features == 2 * 16 and first.time_embedding_norm == "scale_shift"
+    assert (attention.heads, attention.group_norm.num_groups) == (4, unet.config.norm_num_groups)
+    shutil.rmtree(tmp_path / "run" / "release")
+    with pytest.raises(UsageError, match="expert attention_head_dim is None, and this run began with 4"):
+        script.main([*flags, *heads[:-1], "resnet_time_scale_shift=scale_shift", *RESUME])
+    script.main([*flags, *heads, *RESUME])
+    check_release(tmp_path)
+
+
+@pytest.mark.usefixtures("watching")
+def test_public_images_are_learned_as_they_are(script, flags, tmp_path, monkeypatch):
+    """`--augmentations` are of the sensitive images' draws: Table 3 has none in the pre-training."""
+    augmented, augment = [], AugmentedLoss.augment
+
+    def watched(self, images, generator=None):
+        augmented.append(generator is not None)
+        return augment(self, images, generator)
+
+    monkeypatch.setattr(AugmentedLoss, "augment", watched)
+    script.main([*flags, *write_public(tmp_path / "public")])
+    assert augmented and all(augmented)
 
 
 def test_from_a_pretrained_pipeline_to_release(script, flags, tmp_path):
