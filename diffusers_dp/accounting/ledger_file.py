@@ -23,8 +23,6 @@ from ..words import FORMAT
 from .ledger_row import LedgerRow
 
 
-CHOICE = "classifier_selection"  # of `evaluate --selection private`: its stage, and its name among the releases
-
 _OURS = ("chain", "release_id")  # fields of the file, not of the query
 _MUTABLE = ("chain", "steps_executed", "state")
 

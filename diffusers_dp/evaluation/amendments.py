@@ -39,8 +39,7 @@ PROTOCOL_IN_CARD = frozenset(
     "features features.weights features.layer features.dimension features.preprocessing features.steps "
     "features.batch_size features.learning_rate features.seed "
     "origin origin.drawn_from origin.num_inference_steps origin.solver origin.trajectory_length "
-    "origin.guidance_scale origin.num_images origin.seed "
-    "private_selection private_selection.epsilon private_selection.delta private_selection.candidates".split()
+    "origin.guidance_scale origin.num_images origin.seed".split()
 )
 
 

@@ -25,10 +25,9 @@ from ..queries.judgement import JudgesQuery
 from ..queries.perceptual import hash_weights
 from ..sampling.class_balance import CLASS_SHARE
 from ..sampling.drawing import Drawing, class_names, draw_shared
-from .classifiers import NetworkClassifier, build_classifier
+from .classifiers import NetworkClassifier, build_classifier, split_for_training
 from .images import ImageSet
 from .measurement import Measurement
-from .selection import split_for_training
 
 
 CLASSIFIER = "cnn"

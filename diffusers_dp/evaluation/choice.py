@@ -65,7 +65,7 @@ def choose(flags: MeasureFlags, known: AvailableImages) -> MeasurementPlan:
             fits(f"--{name}", True, name, ANALYSES[name].needs(known, choice.extractors[0]))
             choice.jobs.append((name, ""))
     problem = ANALYSES["classifiers"].needs(known, "")
-    fits("--selection private", flags.selection == "private", "utility", problem)
+    fits("--selection validation", flags.selection == "validation", "utility", problem)
     fits("--reference", flags.reference and not flags.quick, "utility", problem)
     if fits("--classifiers", bool(flags.classifiers), "utility", problem):
         choice.classifiers = list(flags.classifiers or usual["classifiers"])

@@ -26,11 +26,28 @@ from .networks import Training, build_network, training_of
 
 
 SCORING_BATCH_SIZE = 500
-
+# The first 55,000 of 60,000 synthetic images, in a fixed shuffle, are for training, the rest for validation.
+TRAIN_SHARE = (55_000, 60_000)
+SHUFFLE_SEED = 0
 
 # DPDM's MLP. DPDM's budget for logistic regression does not suit a convex problem, so ours is lbfgs's default.
 MLP_HIDDEN, MLP_LEARNING_RATE, MLP_BATCH_SIZE, MLP_EPOCHS = 100, 3e-4, 128, 50
 LOGREG_ITERATIONS = 100
+
+
+def split_for_training(images: ImageSet, size: int | None = None) -> tuple[ImageSet, ImageSet]:
+    """Splits images for training and validation, as DPImageBench splits synthetic ones: shuffles by a fixed seed, then
+    takes the first 55,000 and the rest. Fewer than 60,000 are split 11 to 1.
+
+    Args:
+        size (`int`, *optional*): Number of images to use, the first of the shuffle; these are split 11 to 1 even if
+            there are more than 60,000.
+    """
+    train, whole = TRAIN_SHARE
+    count = len(images) if size is None else size
+    order = np.random.default_rng(SHUFFLE_SEED).permutation(len(images))[:count]
+    first = train if size is None and count >= whole else max(1, count * train // whole)
+    return images.subset(order[:first]), images.subset(order[first:])
 
 
 class Classifier:
@@ -40,7 +57,6 @@ class Classifier:
         protocol (`dict`): All settings that determine the fit, besides the images: JSON values.
         repeatable (`bool`): Whether the fit does not depend on the seed.
         epochs (`int`): Number of passes over the training images.
-        candidates (`dict[int, Any]`): States after some epochs, by epoch, if `fit` keeps them; `use` returns to one.
     """
 
     repeatable = False
@@ -50,27 +66,22 @@ class Classifier:
         self.name = name
         self.seed = seed
         self.protocol = {"classifier": name, **protocol}
-        self.candidates: dict[int, Any] = {}
 
-    def fit(self, train: ImageSet, validation: ImageSet | None = None, *, num_candidates: int = 0) -> "Classifier":
+    def fit(self, train: ImageSet, validation: ImageSet | None = None) -> "Classifier":
         """Fits the classifier.
 
         Args:
             train (`ImageSet`): Labelled training images.
             validation (`ImageSet`, *optional*): Validation images that choose the epoch: the most accurate one, or the
                 last of several. By default the last epoch is used.
-            num_candidates (`int`, defaults to 0): Number of states to keep, at evenly spaced epochs up to the last.
         """
         required_labels(train)
         self.num_classes = num_classes_of(train)
-        kept = evenly_spaced(self.epochs, num_candidates)
         best, most_right = None, -1
         epochs = tqdm(
             self._train(train), total=self.epochs, desc=f"{self.name} (seed {self.seed})", unit="epoch", leave=False
         )
         for epoch, _ in enumerate(epochs, start=1):
-            if epoch in kept:
-                self.candidates[epoch] = self._state()
             right = 0
             if validation is not None:
                 right = int((self.predict(validation.images) == validation.labels).sum())
@@ -79,11 +90,6 @@ class Classifier:
                 best, most_right, self.protocol["chosen_epoch"] = self._state(), right, epoch
         self._load(best)
         return self
-
-    def use(self, epoch: int) -> None:
-        """Returns to a candidate."""
-        self._load(self.candidates[epoch])
-        self.protocol["chosen_epoch"] = epoch
 
     def scores(self, images: np.ndarray) -> np.ndarray:
         """Computes probabilities, float64, `[n, classes]`, of images of uint8, `[n, C, H, W]`."""
@@ -125,7 +131,7 @@ class LogisticRegressionClassifier(Classifier):
         super().__init__("logreg", seed, solver="lbfgs", most_iterations=iterations, inverse_penalty=c)
         self.iterations, self.c = iterations, c
 
-    def fit(self, train: ImageSet, validation: ImageSet | None = None, *, num_candidates: int = 0) -> "Classifier":
+    def fit(self, train: ImageSet, validation: ImageSet | None = None) -> "Classifier":
         from sklearn.dummy import DummyClassifier  # takes half a second, which training scripts do not need
         from sklearn.exceptions import ConvergenceWarning
         from sklearn.linear_model import LogisticRegression
@@ -208,12 +214,12 @@ class NetworkClassifier(Classifier):
         self.build, self.training, self.device = build, training, torch.device(device)
         self.epochs = training.epochs
 
-    def fit(self, train: ImageSet, validation: ImageSet | None = None, *, num_candidates: int = 0) -> "Classifier":
+    def fit(self, train: ImageSet, validation: ImageSet | None = None) -> "Classifier":
         epochs = math.ceil(self.training.fewest_steps / math.ceil(len(train) / self.training.batch_size))
         if epochs > self.epochs:
             self.epochs, self.training = epochs, self.training.with_epochs(epochs)
             self.protocol |= asdict(self.training)
-        return super().fit(train, validation, num_candidates=num_candidates)
+        return super().fit(train, validation)
 
     def prepare(self, train: ImageSet) -> "NetworkClassifier":
         """Builds the untrained network for these images."""
@@ -322,11 +328,6 @@ def network_scores(network: nn.Module, images: np.ndarray, device: torch.device 
         parts = torch.from_numpy(images).split(SCORING_BATCH_SIZE)
         logits = [network(_scaled(part.to(device))).double().cpu() for part in parts]
     return torch.cat(logits).softmax(1).numpy()
-
-
-def evenly_spaced(epochs: int, number: int) -> list[int]:
-    """Selects at most `number` evenly spaced epochs from 1 to `epochs`, including the last."""
-    return sorted({round(epochs * k / number) for k in range(1, number + 1)} - {0})
 
 
 def num_classes_of(images: ImageSet) -> int:

@@ -20,7 +20,7 @@ from ..privacy.sensitive import SensitiveImages
 from .classifiers import network_scores
 from .images import ImageSet
 from .measurement import WITH_DP
-from .utility import FRESH_NOISE, Utility, score_predictions
+from .utility import Utility, score_predictions
 
 
 STEPS = 300
@@ -29,6 +29,7 @@ MAX_GRAD_NORM = 1.0
 LEARNING_RATE, MOMENTUM = 0.5, 0.9
 EMA_DECAY = 0.9999
 MAX_PHYSICAL_BATCH_SIZE = 256
+FRESH_NOISE = "Noise is drawn afresh and from no seed: the same command in another folder gives other numbers."
 HYPOTHETICAL = (
     "A separate release, for comparison only: its epsilon is not part of the budget of the release that is judged, "
     "and would add to it if the classifier or this number were published."

@@ -29,7 +29,7 @@ from .images import ImageSet, hash_images
 from .measurement import Measurement
 from .model_selection import measure_model_selection
 from .report import library_versions
-from .utility import PrivateSelection, measure_utility
+from .utility import measure_utility
 
 
 class FinishedSteps:
@@ -109,15 +109,14 @@ class Evaluator:
     @cached_property
     def images(self) -> dict[str, Any]:
         """Hashes of all images that are measured."""
-        return {name: hash_images(images) for name, images in self.sets.items() if name != "real validation"}
+        return {name: hash_images(images) for name, images in self.sets.items()}
 
     def measurements(self) -> list[Measurement]:
         """Measures everything in the order of the report, and sets `confusion`."""
-        found = {}
-        # Classifiers are first because a private choice may be refused.
-        for job in sorted(self.choice.jobs, key=lambda job: job[0] != "classifiers"):
-            found[job] = [replace(each, analysis=job[0]) for each in self.measure(*job)]
-        return [each for job in self.choice.jobs for each in found[job]]
+        found: list[Measurement] = []
+        for job in self.choice.jobs:
+            found += [replace(each, analysis=job[0]) for each in self.measure(*job)]
+        return found
 
     def measure(self, name: str, extractor: str) -> list[Measurement]:
         """Measures one analysis, in a feature space if it needs one."""
@@ -203,11 +202,8 @@ def utility(evaluator: Evaluator) -> list[Measurement]:
         "seeds": [evaluator.seed + i for i in range(flags.repetitions)], "ensemble": flags.ensemble,
         "epochs": flags.classifier_epochs, "cifar": flags.cifar_networks, "device": evaluator.device,
     }  # fmt: skip
-    if flags.selection == "private":  # one query to the validation images for all fits
-        fits = _choose_privately(evaluator, {"classifiers": names, "sizes": sizes, **common})
-    else:
-        trainings = [{"classifiers": [name], "sizes": [size], **common} for name in names for size in sizes]
-        fits = _train(evaluator, "synthetic", trainings)
+    trainings = [{"classifiers": [name], "sizes": [size], **common} for name in names for size in sizes]
+    fits = _train(evaluator, "synthetic", trainings)
     if flags.reference:
         # As many as there are synthetic images, where all would take long.
         real = [min(count, len(evaluator.sets["real training"]))] if flags.quick else [None]
@@ -220,19 +216,10 @@ def utility(evaluator: Evaluator) -> list[Measurement]:
     return [Measurement(**fit["accuracy"]) for fit in fits]
 
 
-def _choose_privately(evaluator: Evaluator, options: dict[str, Any]) -> list[dict[str, Any]]:
-    flags, validation = evaluator.flags, evaluator.sets["real validation"]
-    assert flags.selection_epsilon is not None and flags.delta is not None  # `check` looked
-    budget = [flags.selection_epsilon, flags.delta]
-    selection = PrivateSelection(validation, flags.selection_epsilon, flags.delta, flags.ledger)
-    key = {**evaluator.images, **options, "validation": hash_images(validation), "budget": budget}
-    work = partial(_fit, evaluator.sets["synthetic"], evaluator.sets["real test"], {**options, "selection": selection})
-    return evaluator.steps.get("utility", key, work)["fits"]
-
-
 def _train(evaluator: Evaluator, train: str, trainings: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Runs independent trainings on a set, shared by several processes."""
-    work = partial(_fit, evaluator.sets[train], evaluator.sets["real test"])
+    sets = evaluator.sets
+    work = partial(_fit, sets[train], sets["real test"], sets.get("real validation"))
     found = evaluator.steps.get_all(
         [("utility", {**evaluator.images, **options}) for options in trainings],
         lambda missing: evaluator.pool.map(work, [trainings[i] for i in missing]),
@@ -240,6 +227,6 @@ def _train(evaluator: Evaluator, train: str, trainings: Sequence[dict[str, Any]]
     return [fit for each in found for fit in each["fits"]]
 
 
-def _fit(train: ImageSet, real_test: ImageSet, options: dict[str, Any]) -> dict[str, Any]:
-    found = measure_utility(train, real_test, **options)
+def _fit(train: ImageSet, real_test: ImageSet, validation: ImageSet | None, options: dict[str, Any]) -> dict[str, Any]:
+    found = measure_utility(train, real_test, validation=validation, **options)
     return {"fits": [{"confusion": each.confusion.tolist(), "accuracy": each.accuracy.as_json()} for each in found]}

@@ -1,15 +1,11 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """The flags of `diffusers-dp evaluate`, and what they cannot be. Nothing here reads an image, or loads torch."""
 
-import math
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..accounting.ledger_file import check_dataset_id
 from ..errors import UsageError
-from ..methods.data_flags import check_unit_column
 from ..methods.flag import flag
 from ..methods.grey_values import RANGE
 from .analyses import METRICS
@@ -101,36 +97,13 @@ class MeasureFlags:
     reference: bool = flag(False, "Train the classifiers on real images as well.")
     dp_reference: bool = flag(False, "Train a classifier on real images with DP-SGD, at the release's epsilon.")
     selection: str = flag(
-        "synthetic", "Images that choose a classifier's epoch; private: real ones.", choices=("synthetic", "private")
-    )
-
-
-@dataclass
-class BudgetFlags:
-    """What `--selection private` spends."""
-
-    _argument_group_name = "private choice"
-
-    selection_epsilon: float | None = flag(
-        None, "Budget of that choice.", at_least=1e-3, at_most=1e3, needs=("validation_size", "dataset_id")
-    )
-    dataset_id: str | None = flag(
-        None, "Name of the data set of --real, as in training: one ledger counts both.",
-        needs=("ledger_dir", "selection_epsilon"),
+        "synthetic", "Images that choose a classifier's epoch; validation: the real ones of --validation_size.",
+        choices=("synthetic", "validation"),
     )  # fmt: skip
-    ledger_dir: Path | None = flag(
-        None, "Private folder of that ledger, as in training.", metavar="DIR", needs=("dataset_id",)
-    )
-
-    @property
-    def ledger(self) -> Path:
-        """Ledger of the data set, which counts its trainings too."""
-        assert self.ledger_dir is not None  # `check` looked
-        return Path(os.path.expanduser(self.ledger_dir)) / f"{self.dataset_id}.jsonl"
 
 
 @dataclass
-class EvaluationFlags(JudgedFlags, RealFlags, MeasureFlags, BudgetFlags):
+class EvaluationFlags(JudgedFlags, RealFlags, MeasureFlags):
     """All flags but those of drawing."""
 
     def __post_init__(self) -> None:
@@ -144,12 +117,6 @@ class EvaluationFlags(JudgedFlags, RealFlags, MeasureFlags, BudgetFlags):
         usual = QUICK_IMAGES if self.quick else None if self.model is None else DEFAULT_NUM_IMAGES
         return self.num_images or usual
 
-    @property
-    def delta(self) -> float | None:
-        """Delta of a private choice, 1 / (n ln n) of n validation images, as in training; else `None`."""
-        size = self.validation_size
-        return 1 / (size * math.log(size)) if self.selection == "private" else None
-
     def check(self) -> None:
         """Refuses what cannot be, whatever the images are.
 
@@ -160,25 +127,11 @@ class EvaluationFlags(JudgedFlags, RealFlags, MeasureFlags, BudgetFlags):
             raise UsageError("--model and --images exclude each other, and one is needed; give one of them.")
         if self.cifar_networks and not {"wrn", "resnet", "resnext"} & set(self.classifiers or []):
             raise UsageError("--cifar_networks changes wrn, resnet and resnext alone; name one with --classifiers.")
-        if (self.selection == "private") != (self.selection_epsilon is not None):
+        if self.selection == "validation" and not self.validation_size:
             raise UsageError(
-                "--selection private spends --selection_epsilon, in the ledger of training with these images, because "
-                "else nobody adds up what they cost together; give both, or neither."
+                "--selection validation takes the real images that --validation_size leaves out; give it, as in "
+                "training."
             )
-        if self.selection == "private":
-            self._check_private_choice()
         for name in ("publish_metrics", "training_curve"):
             if getattr(self, name) and not Path(self.model or "/dev/null").is_dir():
                 raise UsageError(f"--{name} needs a release in a folder here; give it with --model.")
-
-    def _check_private_choice(self) -> None:
-        if self.validation_size < 2:
-            raise UsageError(f"--validation_size {self.validation_size} is too small for a private choice; raise it.")
-        check_dataset_id(self.dataset_id or "")
-        if self.unit_column is not None:
-            check_unit_column(self.unit_column)
-        if self.classifiers and set(self.classifiers) == {"logreg"}:
-            raise UsageError(
-                "--classifiers logreg has no epoch to choose; add one that has, such as cnn, or leave out --selection "
-                "private."
-            )

@@ -53,7 +53,6 @@ class ImageSet:
             N.
         ids (`np.ndarray` of `DIGEST`, shape `[N]`, *optional*): Digests of the ids, as training hashes them.
         capacity (`int`, *optional*): Public upper bound on the number of images, if others are held out.
-        unit_of_privacy (`str`, defaults to `"image"`): Name of a unit.
         ids_are (`str`): What an id is, see `ImageSource.ids`.
     """
 
@@ -64,15 +63,7 @@ class ImageSet:
     num_declared: int | None = None
     ids: np.ndarray | None = None
     capacity: int | None = None
-    unit_of_privacy: str = "image"
     ids_are: str = "row"
-
-    @property
-    def units(self) -> np.ndarray | None:
-        """Number of each image's unit, int64 `[N]`, where a unit is not an image."""
-        if self.unit_of_privacy == "image" or self.ids is None:
-            return None
-        return np.unique(self.ids.view(np.uint8).reshape(len(self.ids), -1), axis=0, return_inverse=True)[1]
 
     @property
     def public_size(self) -> int:
@@ -194,7 +185,7 @@ class Source:
         return ImageSet(
             np.stack(images), None if names is None else np.array(labels, dtype=np.int64), names, origin,
             num_declared=position + 1 if limit is None else None, ids=digests_of(ids),
-            unit_of_privacy=self.unit_column or "image", ids_are=source.ids,
+            ids_are=source.ids,
         )  # fmt: skip
 
     def _decode(self, encoded: Encoded, shape: Shape | None = None) -> np.ndarray | None:

@@ -140,15 +140,13 @@ class Inputs:
                 self.warnings.append(f"{unreadable} {name} image(s) or labels cannot be read and are left out.")
         if flags.validation_size:
             train, declared = sets["real training"], flags.num_train_images
-            if flags.selection == "private":
-                column = flags.unit_column or flags.key_column
-                held_out = {"images": flags.validation_size, "ids": train.ids_are, "column": column}
-                self.warnings.append(check_held_out(self.facts, held_out, flags.unit_column or "image"))
-                print(self.warnings[-1])  # before anything is spent
             if declared is None and self.facts is not None and self.facts["held_out"] is not None:
                 declared = self.facts["num_images"]
             sets["real training"], validation = validation_split(train, flags.validation_size, declared)
-            if flags.selection == "private":
+            if flags.selection == "validation":
+                column = flags.unit_column or flags.key_column
+                held_out = {"images": flags.validation_size, "ids": train.ids_are, "column": column}
+                check_held_out(self.facts, held_out)
                 sets["real validation"] = validation
         return sets
 
@@ -167,43 +165,22 @@ class Inputs:
         return {"synthetic": synthetic, **sets}
 
 
-def check_held_out(facts: dict[str, Any] | None, held_out: dict[str, Any], unit: str) -> str:
-    """Checks that a private choice protects the unit of the release, and that the generator was not trained on the
-    validation images, as far as its receipt tells: training leaves out the same ones.
+def check_held_out(facts: dict[str, Any] | None, held_out: dict[str, Any]) -> None:
+    """Checks that the generator was not trained on the validation images, as far as its receipt tells: training leaves
+    out the same ones.
 
     Args:
         facts (`dict`, *optional*): What `release_facts` returned.
         held_out (`dict`): How many images are held out here, and by which ids, as a receipt states it.
-        unit (`str`): What the private choice protects.
-
-    Returns:
-        `str`: What a reader has to know.
 
     Raises:
-        UsageError: The unit is another one, or other images were held out, or none.
+        UsageError: Other images were held out, or none.
     """
-    number = held_out["images"]
-    if facts is None:
-        return (
-            f"No receipt tells whether the generator was trained without the {number} validation images; if not, its "
-            "epsilon and that of the private choice add up for people in them."
-        )
-    if facts["unit_of_privacy"] != unit:
-        theirs = facts["unit_of_privacy"]
-        remedy = "leave --unit_column out" if theirs == "image" else f"give --unit_column {theirs}"
-        raise UsageError(
-            f"--selection private would protect one {unit}, and the release protects one {theirs}: these do not add "
-            f"up; {remedy}."
-        )
-    if facts["held_out"] != held_out:
+    if facts is not None and facts["held_out"] != held_out:
         stated = facts["held_out"]
         theirs = "none" if stated is None else f"{stated['images']} by their {stated['column'] or stated['ids']}"
         raise UsageError(
-            "--selection private needs validation images that the generator was not trained on, and its receipt says "
-            f"that training held out {theirs}; give --validation_size, --unit_column and --key_column as in training, "
-            "or choose with --selection synthetic."
+            "--selection validation needs images that the generator was not trained on, and its receipt says that "
+            f"training held out {theirs}; give --validation_size, --unit_column and --key_column as in training, or "
+            "choose with --selection synthetic."
         )
-    return (
-        f"The receipt says that training held out the same {number} images; that it was this data set is the word of "
-        "whoever ran this evaluation."
-    )

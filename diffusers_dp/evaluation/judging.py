@@ -42,7 +42,7 @@ CACHES = ("cache", "features", "steps")
 #: Flags that decide numbers, as the report states them, besides those of drawing.
 SETTINGS = (
     "quick", "repetitions", "ensemble", "classifier_epochs", "cifar_networks", "utility_sizes", "reference",
-    "selection", "selection_epsilon", "model_selection", "dp_reference", "training_curve", "train_split",
+    "selection", "model_selection", "dp_reference", "training_curve", "train_split",
     "validation_size", "resize", "real_is_public",
 )  # fmt: skip
 #: Images of a state along the training: enough for a covariance of pixels or of small features; of large ones, as in
@@ -88,8 +88,7 @@ def judge_images(
         )  # fmt: skip
         settings = {
             **drawing.facts, **{name: getattr(flags, name) for name in SETTINGS}, "num_images": flags.num_judged,
-            "selection_delta": flags.delta, "test_split": inputs.test_split,
-            "trajectory_length": drawing.trajectory_length,
+            "test_split": inputs.test_split, "trajectory_length": drawing.trajectory_length,
             **{name: getattr(choice, name) for name in ("metrics", "extractors", "classifiers")},
         }  # fmt: skip
         evaluation = Evaluation(

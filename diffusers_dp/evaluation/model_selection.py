@@ -14,11 +14,16 @@ import torch
 from scipy.stats import spearmanr
 
 from ..distributed.worker_pool import WorkerPool
-from .classifiers import Classifier, LogisticRegressionClassifier, NetworkClassifier, PerceptronClassifier
+from .classifiers import (
+    Classifier,
+    LogisticRegressionClassifier,
+    NetworkClassifier,
+    PerceptronClassifier,
+    split_for_training,
+)
 from .images import ImageSet
 from .measurement import Measurement
 from .networks import SmallCNN, training_of
-from .selection import split_for_training
 from .utility import PER_CENT
 
 

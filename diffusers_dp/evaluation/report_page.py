@@ -55,5 +55,6 @@ def _name(found: Measurement) -> str:
     if {"num_train", "trained_on"} <= facts.keys():
         held_out = facts.get("num_validation") or 0
         name += f", trained on {facts['num_train'] + held_out:,} images ({facts['trained_on']})"
-        name += f", {held_out:,} of which choose the epoch" if held_out else ""
+        chooses = held_out and facts.get("selection") != "validation"
+        name += f", {held_out:,} of which choose the epoch" if chooses else ""
     return name

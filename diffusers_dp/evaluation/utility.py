@@ -5,7 +5,6 @@ al. 2023, Sections 5.1 and 5.6).
 The numbers come from real test images without any accounting, so they are private if the test images are.
 """
 
-import hashlib
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,20 +14,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from ..errors import fields_named
-from ..files.canonical import canonical_json
-from .classifiers import Classifier, build_classifier, required_labels
-from .images import ImageSet, hash_images
+from .classifiers import Classifier, build_classifier, required_labels, split_for_training
+from .images import ImageSet
 from .measurement import Measurement
-from .selection import PrivateSelection, check_choice, choose_privately, split_for_training
 
 
 PER_CENT = 100.0
-#: Protocol note for measurements with private noise.
-FRESH_NOISE = "Noise is drawn afresh and from no seed: the same command in another folder gives other numbers."
-#: The ledger speaks of the flags of training.
-OWN_FIELDS = {"target_epsilon": "selection_epsilon", "target_delta": "validation_size"}
-NUM_CANDIDATES = 10  # epochs of a classifier in a private choice; the sensitivity grows with their number
 
 
 class Utility(NamedTuple):
@@ -52,7 +43,7 @@ def measure_utility(
     seeds: Sequence[int] = (0,),
     sizes: Sequence[int | None] = (None,),
     ensemble: int = 1,
-    selection: str | PrivateSelection = "synthetic",
+    validation: ImageSet | None = None,
     epochs: int | None = None,
     cifar: bool = False,
     device: torch.device | str = "cpu",
@@ -73,30 +64,20 @@ def measure_utility(
         sizes (sequence of `int`, *optional*): Numbers of synthetic images, each measured separately; `None`: all.
         ensemble (`int`, defaults to 1): Number of classifiers per seed, with different sub-seeds, whose probabilities
             are averaged (Ghalebikesabi et al., Section 5.6).
-        selection (`str` or `PrivateSelection`, defaults to `"synthetic"`): Choice of the epoch: the best one on
-            held-out synthetic images, the `"last"` one, or one chosen on real validation images, for all fits by one
-            private query.
+        validation (`ImageSet`, *optional*): Labelled real images that choose the epoch, without noise, as in the
+            published tables; defaults to the held-out synthetic images.
         epochs, cifar, device: See `build_classifier`.
         trained_on (`str`, defaults to `"synthetic"`): Name of the training images in protocols and errors.
 
     Returns:
         `list[Utility]`: One for each classifier and size.
     """
-    private = selection if isinstance(selection, PrivateSelection) else None
-    fitted: Iterable[_Fit] = _fit_all(
-        synthetic, classifiers, seeds, sizes, ensemble, selection, {"epochs": epochs, "cifar": cifar, "device": device}
-    )
     common: dict[str, Any] = {
         "trained_on": trained_on, "tested_on": "real", "num_test": len(real_test), "ensemble": ensemble,
-        "selection": "private" if private else selection,
+        "selection": "synthetic" if validation is None else "validation",
     }  # fmt: skip
-    if private is not None:
-        trainings = [list(classifiers), list(seeds), list(sizes), ensemble, epochs, cifar, str(device)]
-        query = _query(synthetic, trainings, private)
-        with fields_named(OWN_FIELDS):
-            check_choice(private, query)
-        fitted = list(fitted)
-        common["private_selection"] = _choose(fitted, private, query)
+    options = {"epochs": epochs, "cifar": cifar, "device": device}
+    fitted = _fit_all(synthetic, classifiers, seeds, sizes, ensemble, validation, options)
     return list(_score(fitted, real_test, common))
 
 
@@ -114,12 +95,11 @@ def _fit_all(
     seeds: Sequence[int],
     sizes: Sequence[int | None],
     ensemble: int,
-    selection: str | PrivateSelection,
+    validation: ImageSet | None,
     options: dict[str, Any],
 ) -> Iterator[_Fit]:
     """Fits one classifier after the other, for each size, classifier, seed and member of an ensemble."""
     channels, height, width = images.images.shape[1:]
-    num_candidates = NUM_CANDIDATES if isinstance(selection, PrivateSelection) else 0
     for size in sizes:
         train, held_out = split_for_training(images, size)
         for name, seed, member in itertools.product(classifiers, seeds, range(ensemble)):
@@ -128,37 +108,8 @@ def _fit_all(
             )
             if classifier.repeatable and (seed != seeds[0] or member > 0):
                 continue
-            classifier.fit(train, held_out if selection == "synthetic" else None, num_candidates=num_candidates)
+            classifier.fit(train, held_out if validation is None else validation)
             yield _Fit(classifier, train, len(held_out), seed)
-
-
-def _query(synthetic: ImageSet, trainings: list[Any], selection: PrivateSelection) -> str:
-    """Builds the key of a private choice: the settings of the candidates, the validation images and the budget. It
-    does not contain the library's source, so that a paid answer survives an update."""
-    images, validation = hash_images(synthetic), hash_images(selection.validation)
-    asked = [images, trainings, NUM_CANDIDATES, validation, selection.epsilon, selection.delta]
-    return hashlib.sha256(canonical_json(asked).encode()).hexdigest()
-
-
-def _choose(fitted: list[_Fit], selection: PrivateSelection, query: str) -> dict[str, Any]:
-    """Sets each classifier to the epoch that one private query chose; returns the publishable facts."""
-    several = [fit.classifier for fit in fitted if len(fit.classifier.candidates) > 1]
-    groups = [[_Candidate(classifier, epoch) for epoch in classifier.candidates] for classifier in several]
-    with fields_named(OWN_FIELDS):
-        choice = choose_privately(groups, selection, query)
-    for group, chosen in zip(groups, choice.chosen, strict=True):
-        group[chosen].classifier.use(group[chosen].epoch)
-    return {**choice.facts, "repetition": FRESH_NOISE}
-
-
-@dataclass(frozen=True)
-class _Candidate:
-    classifier: Classifier
-    epoch: int
-
-    def __call__(self, images: np.ndarray) -> np.ndarray:
-        self.classifier.use(self.epoch)
-        return self.classifier.predict_one_by_one(images)
 
 
 def _score(fitted: Iterable[_Fit], real_test: ImageSet, common: dict[str, Any]) -> Iterator[Utility]:

@@ -13,7 +13,7 @@ import pytest
 from diffusers_dp import verify
 from diffusers_dp.evaluation import evaluator
 from diffusers_dp.pipelines import DPImagePipeline
-from support.evaluating import FAST, PRIVATE, read, refused, run
+from support.evaluating import FAST, read, refused, run
 
 
 RECEIPT = "privacy_receipt.json"
@@ -153,10 +153,7 @@ def test_a_release_that_cannot_be_written_is_not_counted_and_says_so(judged, rel
     [
         (["--publish_metrics"], "--publish_metrics needs a release"),
         (["--dp_reference"], "--dp_reference needs the epsilon of a release"),
-        (["--selection", "private"], "--selection private spends --selection_epsilon"),
-        ([*PRIVATE, "--selection_epsilon", "0"], "--selection_epsilon is 0"),
-        ([*PRIVATE[:6], *PRIVATE[8:]], "needs --dataset_id"),
-        ([*PRIVATE], "--classifiers logreg has no epoch to choose"),
+        (["--selection", "validation"], "--selection validation takes the real images that --validation_size leaves"),
         (["--train_split", "dev"], "--train_split 'dev' does not exist"),
     ],
 )

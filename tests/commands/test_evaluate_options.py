@@ -1,14 +1,11 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""What `diffusers-dp evaluate` measures when it is asked: private choices, rankings, a DP classifier, the way to the
-release."""
+"""What `diffusers-dp evaluate` measures when it is asked: choices on validation images, rankings, a DP classifier, the
+way to the release."""
 
 import functools
-import html
 import json
 import shutil
-import stat
 
-import numpy as np
 import pytest
 from diffusers import UNet2DModel
 from safetensors.torch import load_file
@@ -17,16 +14,14 @@ from diffusers_dp.errors import UsageError
 from diffusers_dp.evaluation import evaluator, model_selection
 from diffusers_dp.evaluation.dp_classifier import reference_dp
 from diffusers_dp.evaluation.inputs import check_held_out
-from diffusers_dp.privacy.sensitive import SensitiveImages
 from diffusers_dp.runs.checkpoints import open_sealed
 from diffusers_dp.runs.kept_states import kept_states, load_state
-from support.evaluating import FAST, PRIVATE, read, refused, run
+from support.evaluating import FAST, read, refused, run
 from support.flags import TINY
 from support.runs import load
 
 
 HOUSE = "private/unprotected/evaluation"
-LEDGER = "ledgers/digits.jsonl"
 
 
 @pytest.fixture
@@ -38,90 +33,18 @@ def of(found, **protocol):
     return [each for each in found["measurements"] if protocol.items() <= each["protocol"].items()]
 
 
-class TestPrivateSelection:
-    flags = (*FAST, "--classifiers", "mlp", "logreg", "--classifier_epochs", "4", *PRIVATE)
-
-    def judge(self, data, out, *flags):
-        run("--images", data / "synthetic", "--real", data / "real", "--output_dir", out, *self.flags, *flags)
-        return read(out / HOUSE)
-
-    @pytest.fixture(autouse=True)
-    def here(self, tmp_path, monkeypatch):
-        """`PRIVATE` names the folder of ledgers as people do who start all commands in one place."""
-        monkeypatch.chdir(tmp_path)
-
-    def refused_again(self, data, capsys, out, *flags):
-        asked = ("--images", data / "synthetic", "--real", data / "real", "--output_dir", out, *self.flags, *flags)
-        return "have answered before" in refused(capsys, *asked)
-
-    def test_one_account_whatever_the_folder_and_the_budget(self, data, tmp_path, capsys):
-        self.judge(data, tmp_path / "a")
-        ledger = (tmp_path / LEDGER).read_bytes()
-        for flags in (
-            ("--seed", "1"),
-            ("--seed", "1", "--real_is_public"),
-            ("--selection_epsilon", "9"),
-            ("--validation_size", "50"),
-        ):
-            assert self.refused_again(data, capsys, tmp_path / "b", *flags)
-        assert (tmp_path / LEDGER).read_bytes() == ledger
-
-    def test_an_answer_that_was_paid_for_is_found_again(self, data, tmp_path, monkeypatch):
-        """After a kill before the first step was finished, from another folder, and by another version of the
-        library."""
-
-        def stop(*args):
-            raise KeyboardInterrupt
-
-        with monkeypatch.context() as patch, pytest.raises(SystemExit):
-            patch.setattr("diffusers_dp.evaluation.utility._score", stop)
-            self.judge(data, tmp_path / "a")
-        assert not list((tmp_path / "a" / HOUSE / "steps").glob("utility*"))
-        (answer,) = (tmp_path / LEDGER).with_suffix("").iterdir()
-        stored = {path.name: path.read_bytes() for path in answer.iterdir()}
-        assert stat.S_IMODE(answer.parent.stat().st_mode) == 0o700
-        monkeypatch.setattr("diffusers_dp.evaluation.evaluator.hash_source", lambda: "another version")
-        monkeypatch.setattr(SensitiveImages, "noisy_sum", None)
-        (first, *_) = of(self.judge(data, tmp_path / "a"), classifier="mlp", selection="private")
-        (again, *_) = of(self.judge(data, tmp_path / "b"), classifier="mlp", selection="private")
-        assert first == again and first["protocol"]["private_selection"]["epsilon"] <= 8
-        assert {path.name: path.read_bytes() for path in answer.iterdir()} == stored
-
-    def test_a_query_whose_answer_is_lost_stays_spent(self, data, tmp_path, capsys):
-        self.judge(data, tmp_path / "a")
-        shutil.rmtree((tmp_path / LEDGER).with_suffix(""))
-        assert self.refused_again(data, capsys, tmp_path / "b")
-
-    def test_one_query_for_all_classifiers_and_sizes(self, data, tmp_path):
-        found = self.judge(data, tmp_path)
-        header, row = map(json.loads, (tmp_path / LEDGER).read_text().splitlines())
-        assert header["num_images"] == 60 and row["state"] == "executed" and header["target_epsilon"] == 8
-        assert header["target_delta"] == pytest.approx(1 / (60 * np.log(60)))
-        assert row["query"]["candidates"] == 8  # two sizes of the MLP, four epochs each
-        (small, whole) = of(
-            found, classifier="mlp", selection="private", unit="%", standard_error_of="the draw of 60 test images"
-        )
-        facts = whole["protocol"]["private_selection"]
-        assert small["protocol"]["private_selection"] == facts and facts["epsilon"] <= 8
-        assert "in one sum with all releases" in facts["statement"] and "drawn afresh" in facts["repetition"]
-        assert facts["statement"] in html.unescape((tmp_path / HOUSE / "report.html").read_text())
-        sizes = [found["image_sets"][f"real {side}"]["num_images"] for side in ("training", "validation")]
-        assert sum(sizes) == 200 and 40 < sizes[1] < 80  # each image by its own id; 60 is the divisor
-        assert any("No receipt tells whether the generator" in warning for warning in found["warnings"])
-
-    @pytest.mark.parametrize(
-        ("released", "unit", "remedy"),
-        [
-            ("patient", "image", "give --unit_column patient"), ("image", "patient", "leave --unit_column out"),
-            ("patient", "slide", "give --unit_column patient"),
-        ],
+def test_real_validation_images_choose_the_epoch(data, tmp_path):
+    flags = (*FAST, "--classifiers", "mlp", "--classifier_epochs", "4", "--selection", "validation")
+    run(
+        "--images", data / "synthetic", "--real", data / "real", "--output_dir", tmp_path, *flags,
+        "--validation_size", "60",
     )  # fmt: skip
-    def test_the_unit_is_that_of_the_release(self, released, unit, remedy):
-        held_out = {"images": 40, "ids": "column", "column": "patient"}
-        facts = {"unit_of_privacy": released, "held_out": held_out}
-        with pytest.raises(UsageError, match=f"these do not add up; {remedy}"):
-            check_held_out(facts, held_out, unit)
-        assert "held out the same 40 images" in check_held_out(facts, held_out, released)
+    found = read(tmp_path / HOUSE)
+    (small, whole) = of(found, classifier="mlp", selection="validation", unit="%")
+    assert all(1 <= each["protocol"]["chosen_epochs"][0] <= 4 for each in (small, whole))
+    sizes = [found["image_sets"][f"real {side}"]["num_images"] for side in ("training", "validation")]
+    assert sum(sizes) == 200 and 40 < sizes[1] < 80  # each image by its own id
+    assert "of which choose the epoch" not in (tmp_path / HOUSE / "report.html").read_text()
 
 
 def test_rankings_are_compared(data, tmp_path, monkeypatch):
@@ -231,7 +154,9 @@ def test_complexity_of_what_led_to_the_release(trained, capsys):
 )
 def test_the_receipt_must_say_that_the_same_images_were_held_out(stated, words):
     """A refusal counts no real image."""
-    facts = {"num_images": 150, "held_out": stated, "unit_of_privacy": "image"}
+    facts, held_out = {"num_images": 150, "held_out": stated}, {"images": 40, "ids": "row", "column": None}
     with pytest.raises(UsageError, match=words) as refused:
-        check_held_out(facts, {"images": 40, "ids": "row", "column": None}, "image")
+        check_held_out(facts, held_out)
     assert "40" not in str(refused.value) and "150" not in str(refused.value)
+    check_held_out({"held_out": held_out}, held_out)
+    check_held_out(None, held_out)

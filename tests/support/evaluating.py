@@ -11,10 +11,6 @@ from diffusers_dp import cli
 
 NAMES = ("class 0", "class 1", "class 2")
 FAST = ("--extractors", "pixels", "--classifiers", "logreg", "--metrics", "fid", "--utility_sizes", "20")
-PRIVATE = (
-    "--selection", "private", "--selection_epsilon", "8", "--validation_size", "60", "--dataset_id", "digits",
-    "--ledger_dir", "ledgers",
-)  # fmt: skip
 
 
 def run(*flags):
