@@ -1,6 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """The leaderboard, from rows of `board.yaml` and of releases that others entered (`rows.py enter`): blocks of
-docs/leaderboard.md, its picture, and `diffusers_dp/methods/leaderboard.json`, which `diffusers-dp app` shows, too."""
+docs/measured.md, its picture, and `diffusers_dp/methods/leaderboard.json`, which `diffusers-dp app` shows, too."""
 
 import hashlib
 import io
@@ -33,7 +33,6 @@ PREFIX = "board "  # of names of cases
 BESIDE = ("longer ", "equal ")  # of names of cases whose rows stand beside the table
 BOARD = re.compile(r"(<!-- board (\w+) -->).*?(<!-- /board -->)", re.DOTALL)
 HOURS = re.compile(r"(<!-- hours -->).*?(<!-- /hours -->)", re.DOTALL)
-REFUTED = re.compile(r"(<!-- refuted -->).*?(<!-- /refuted -->)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -122,8 +121,7 @@ def with_board(text: str, rows: Sequence[dict[str, Any]]) -> str:
         return f"{found[1]}\n\n{inside}\n\n{found[3]}"
 
     text = BOARD.sub(table, text)
-    text = HOURS.sub(lambda found: f"{found[1]}\n\n{core_hours(rows)}\n\n{found[2]}", text)
-    return REFUTED.sub(lambda found: f"{found[1]}\n\n{refuted_table()}\n\n{found[2]}", text)
+    return HOURS.sub(lambda found: f"{found[1]}\n\n{core_hours(rows)}\n\n{found[2]}", text)
 
 
 def text_of(rows: Sequence[dict[str, Any]]) -> str:

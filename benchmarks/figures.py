@@ -1,10 +1,10 @@
 """Figures of the docs: tables that are made from rows, and the rule that each figure names its row.
 
 `python benchmarks/rows.py docs` writes every block between `<!-- rows: CASE, CASE -->` and `<!-- /rows -->` again,
-from `results/rows.jsonl`, and `evidence.py` the block `<!-- choice -->`. Other figures name the file and the row that
-they stand in, as inline code: `rows: FILE NAME`. NAME is a recipe's hash in `quality_cpu.jsonl`, the `part` in
-`gpu_h100.jsonl`, and the `name` of a line in `measured_before.jsonl`, which has the figures that were measured without
-`rows.py`.
+from `results/rows.jsonl`, and `evidence.py` the block `<!-- choice -->`. Other figures link to their row:
+`[row](../benchmarks/results/FILE#NAME)`, or name it as inline code, `rows: FILE NAME`. In links, NAME has hyphens for
+blanks and no commas. NAME is a recipe's hash in `quality_cpu.jsonl`, the `part` in `gpu_h100.jsonl`, and the `name` of
+a line in `measured_before.jsonl`, which has the figures that were measured without `rows.py`.
 
 The rule: a paragraph or a table states a figure of ours where it has a word of `WORDS` and a number of per cent or of
 points, or a word of `MEASURES` and a number with a decimal point. For a table, the paragraph before or after it may
@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from board import BOARD, REFUTED, with_board
+from board import BOARD, with_board
 
 
 ROOT = Path(__file__).parents[1]
@@ -40,10 +40,11 @@ NAMES = {
     "gpu_h100.jsonl": "part",
 }
 SAME = ("case", "data", "epsilon", "num_drawn", "recipe", "flags")  # rows that differ in their seeds alone
+DRAWN = 5000  # images, unless a table says otherwise
 OF_A_CASE = ("train", "draw", "upscale")  # stages whose minutes a table shows; no command enlarges now
 BLOCK = re.compile(r"(<!-- rows: (.+?) -->).*?(<!-- /rows -->)", re.DOTALL)
 CHOICE = re.compile(r"(<!-- choice -->).*?(<!-- /choice -->)", re.DOTALL)  # `evidence.py` writes it
-NAMED = re.compile(r"`rows: (\S+\.jsonl) ([^`\n]+)`")
+NAMED = re.compile(r"`rows: (\S+\.jsonl) ([^`\n]+)`|\]\((?:\.\./)*benchmarks/results/(\S+\.jsonl)#([^)\s]+)\)")
 MEASURES = re.compile(r"accurac|Fréchet|\bFID\b|\blegible\b|±", re.IGNORECASE)
 WORDS = re.compile(r"accurac|Fréchet|\bFID\b|\bs\.e\.|\breach(?:es|ed)? \W*\d|classif|\bCNN\b", re.IGNORECASE)
 PER_CENT = re.compile(r"(?<![\d.,])\d{1,2}(?:\.\d+)? ?(?:%|points\b)")
@@ -54,26 +55,55 @@ NOT_TEXT = re.compile(r"\]\([^)\s]*\)|^#+ .*$", re.MULTILINE)
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Mean and standard error over seeds, a line for each case, as Markdown."""
+    """All columns as Markdown, a line for each case: mean and standard error over seeds."""
+    heads = ["case", "data", "epsilon", "seeds", "drawn", "cnn", "mlp", "logreg", "Fréchet", "precision", "recall"]
+    lines = [f"| {' | '.join([*heads, 'minutes'])} |", "|---" * (len(heads) + 1) + "|"]
+    for same in groups_of(rows):
+        accuracies = [mean_of([100 * row["accuracy"][name] for row in same], 2) for name in ("cnn", "mlp", "logreg")]
+        others = [mean_of([row[name] for row in same], 4) for name in ("frechet", "precision", "recall")]
+        name, data, epsilon, minutes = _facts(same)
+        cells = [name, data, epsilon, str(len(same)), f"{same[0]['num_drawn']:,}", *accuracies, *others, minutes]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def short_table(rows: list[dict[str, Any]]) -> str:
+    """The columns that pages show: means, with the standard error and the number of seeds of the accuracy."""
     lines = [
-        "| case | data | epsilon | seeds | drawn | cnn | mlp | logreg | Fréchet | precision | recall | minutes |",
-        "|---|---|---|---|---|---|---|---|---|---|---|---|",
+        "| case | data | epsilon | accuracy (s.e., seeds) | Fréchet | recall | minutes |",
+        "|---|---|---|---|---|---|---|",
     ]
+    for same in groups_of(rows):
+        accuracy = mean_of([100 * row["accuracy"]["cnn"] for row in same], 2)
+        if len(same) > 1:
+            accuracy = f"{accuracy[:-1]}, {len(same)})"
+        distance, recall = (statistics.mean(row[name] for row in same) for name in ("frechet", "recall"))
+        name, data, epsilon, minutes = _facts(same)
+        drawn = "" if same[0]["num_drawn"] == DRAWN else f", {same[0]['num_drawn']:,} images"
+        cells = [name + drawn, data, epsilon, accuracy, f"{distance:.4f}", f"{recall:.2f}", minutes.partition(" ")[0]]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def groups_of(rows: Iterable[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Rows of test images that differ in their seeds alone, group by group."""
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in rows:
         if row["scored_on"] == "test":
-            group = (*(row.get(name, "") for name in SAME), f"{row.get('draw', '')} {row.get('upscale', '')}".strip())
-            groups.setdefault(group, []).append(row)
-    for (case, data, epsilon, num_drawn, *_, draw), same in groups.items():
-        accuracies = [mean_of([100 * row["accuracy"][name] for row in same], 2) for name in ("cnn", "mlp", "logreg")]
-        others = [mean_of([row[name] for row in same], 4) for name in ("frechet", "precision", "recall")]
-        minutes = mean_of([sum(row["minutes"].get(each, 0) for each in OF_A_CASE) for row in same], 1)
-        shown = "none" if epsilon is None else f"{epsilon:g}"
-        name = f"{case} `{draw}`" if draw else case
-        lines.append(" | ".join(
-            [f"| {name}", data, shown, str(len(same)), f"{num_drawn:,}", *accuracies, *others, f"{minutes} |"]
-        ))  # fmt: skip
-    return "\n".join(lines)
+            groups.setdefault((*(row.get(name, "") for name in SAME), _drawing(row)), []).append(row)
+    return list(groups.values())
+
+
+def _drawing(row: dict[str, Any]) -> str:
+    return f"{row.get('draw', '')} {row.get('upscale', '')}".strip()
+
+
+def _facts(same: list[dict[str, Any]]) -> tuple[str, str, str, str]:
+    """Name of the case with its flags of drawing, data set, epsilon, and minutes."""
+    row, draw = same[0], _drawing(same[0])
+    epsilon = "none" if row["epsilon"] is None else f"{row['epsilon']:g}"
+    minutes = mean_of([sum(each["minutes"].get(stage, 0) for stage in OF_A_CASE) for each in same], 1)
+    return f"{row['case']} `{draw}`" if draw else row["case"], row["data"], epsilon, minutes
 
 
 def mean_of(values: list[float], digits: int) -> str:
@@ -89,7 +119,7 @@ def written(text: str, rows: list[dict[str, Any]]) -> str:
         cases = found[2].split(", ")
         chosen = [row for case in cases for row in rows if row["case"] == case and row["scored_on"] == "test"]
         missing = sorted(set(cases) - {row["case"] for row in chosen}, key=cases.index)
-        parts = [table(chosen)] if chosen else []
+        parts = [short_table(chosen)] if chosen else []
         parts += [f"No row yet: {', '.join(missing)}."] if missing else []
         return "\n\n".join([found[1], *parts, found[3]])
 
@@ -121,7 +151,7 @@ def without_row(text: str, known: dict[str, set[str]]) -> list[str]:
         `list[str]`: Paragraphs and tables with figures of ours that name no row.
     """
     text = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
-    for generated in (BLOCK, CHOICE, BOARD, REFUTED):
+    for generated in (BLOCK, CHOICE, BOARD):
         text = generated.sub("", text)
     blocks = [block for block in re.split(r"\n\s*\n", text) if block.strip()]
     found = []
@@ -154,8 +184,13 @@ def is_published(block: str, before: Iterable[str]) -> bool:
 
 def names_row(near: Iterable[str], known: dict[str, set[str]]) -> bool:
     """Whether rows are named, all of which exist."""
-    named = [pair for block in near for pair in NAMED.findall(block)]
-    return bool(named) and all(name in known.get(file, ()) for file, name in named)
+    named = [(a or c, anchor(b or d)) for block in near for a, b, c, d in NAMED.findall(block)]
+    return bool(named) and all(name in map(anchor, known.get(file, ())) for file, name in named)
+
+
+def anchor(name: str) -> str:
+    """A row's name at the end of a link."""
+    return name.replace(",", "").replace(" ", "-")
 
 
 def draw_few_images(rows: list[dict[str, Any]], path: Path) -> None:

@@ -1,8 +1,8 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """The page of the papers' tables and figures:   python benchmarks/papers.py > docs/papers.md
 
-`papers.yaml` says which commands make a table or a figure, and what differs. The recipes say their N, budget and
-noise, and `results/rows.jsonl` what was run.
+`papers.yaml` says which commands make a table or a figure, and what differs. The recipes say their noise, and
+`results/rows.jsonl` what was run.
 """
 
 import itertools
@@ -27,9 +27,11 @@ def page() -> str:
     """The page in Markdown."""
     parts = [f"# The papers' tables and figures\n\n{PAPERS['head']}"]
     for paper in PAPERS["papers"]:
-        rows = "\n".join(_row(place) for place in paper["places"])
-        head = "| | shows | command | differs, or is missing | run here |\n|---|---|---|---|---|"
-        parts.append(f"## {paper['name']}\n\n*{paper['title']}.* {paper['says']}\n\n{head}\n{rows}")
+        rows = "\n".join(_row(place) for place in paper["places"] if _has_command(place))
+        none = "\n".join(_line(place) for place in paper["places"] if not _has_command(place))
+        head = "| | shows | command | differs, or is missing |\n|---|---|---|---|"
+        parts.append(f"## {paper['name']}\n\n*{paper['title']}*\n\n{paper['says']}\n\n{head}\n{rows}")
+        parts += [f"Without a command:\n\n{none}"] * bool(none)
     return "\n\n".join([*parts, f"## The recipes\n\n{PAPERS['recipes']}\n\n{_recipes()}"]) + "\n"
 
 
@@ -60,16 +62,27 @@ def _spelled_out(text: str) -> list[str]:
     return [BRACES.sub(lambda _, values=iter(choice): next(values), text) for choice in itertools.product(*groups)]
 
 
-def _row(place: dict[str, Any]) -> str:
+def _has_command(place: dict[str, Any]) -> bool:
+    return bool({"train", "plan", "then"} & place.keys())
+
+
+def _numbers(place: dict[str, Any]) -> str:
     kinds = {"Table": "T", "Figure": "F"}
     numbers = {word: [each[1:] for each in place["at"] if each[0] == letter] for word, letter in kinds.items()}
-    at = "; ".join(f"{word}{'s' * (len(each) > 1)} {', '.join(each)}" for word, each in numbers.items() if each)
+    return "; ".join(f"{word}{'s' * (len(each) > 1)} {', '.join(each)}" for word, each in numbers.items() if each)
+
+
+def _line(place: dict[str, Any]) -> str:
+    return f"- {_numbers(place)}: {place['none']}."
+
+
+def _row(place: dict[str, Any]) -> str:
     lines = [_shown(f"diffusers-dp train {_with_config(each)}", each) for each in place.get("train", ())]
     lines += [_shown(f"diffusers-dp plan --method {_with_config(each)}", each) for each in place.get("plan", ())]
     lines += [f"`{each}`" for each in place.get("then", ())]
-    none = f"{'missing' if lines else 'no command'}: {place['none']}" if "none" in place else ""
-    differs = "; ".join(filter(None, [place.get("differs"), none]))
-    cells = [at, place["shows"], "<br>".join(lines), differs, _run(place)]
+    missing = f"missing: {place['none']}" if "none" in place else None
+    differs = "; ".join(filter(None, [place.get("differs"), missing, "**run here**" if _was_run(place) else None]))
+    cells = [_numbers(place), place["shows"], "<br>".join(lines), differs]
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
@@ -85,14 +98,11 @@ def _shown(command: str, text: str) -> str:
     return f"`{first}`" + (f" ({others})" if others else "")
 
 
-def _run(place: dict[str, Any]) -> str:
-    """How far the recipes of an entry were run, and smaller ones of the same methods."""
+def _was_run(place: dict[str, Any]) -> bool:
+    """Whether all recipes of an entry have rows."""
     used = commands(place) if "train" in place else []
-    measured = {(row["method"], row["recipe"]) for row in _rows() if row["recipe"]}
-    small = {r if "/" in r else f"{m}/{r}" for m, r in measured for method, *_ in used if m == method and "_cpu" in r}
-    if not used or all((method, recipe) in measured for method, recipe, _ in used):
-        return "yes" if used else ""
-    return "starts" + ("; smaller: " + ", ".join(f"`{each}`" for each in sorted(small)) if small else "")
+    measured = {(row["method"], row["recipe"]) for row in _rows()}
+    return bool(used) and all((method, recipe) in measured for method, recipe, _ in used)
 
 
 def _rows() -> list[dict[str, Any]]:
@@ -101,19 +111,35 @@ def _rows() -> list[dict[str, Any]]:
 
 
 def _recipes() -> str:
-    """N, budget and noise of each recipe that an entry uses, and the published FID and accuracy."""
-    lines = ["| recipe | N | epsilon | noise of DP-SGD | published |", "|---|---|---|---|---|"]
+    """Noise, and published FID and accuracy, of recipes: a line for those that differ in epsilon alone."""
     used = {(method, recipe) for _, place in places() for method, recipe, _ in commands(place)}
     used |= {(method, recipe) for method, recipes in PAPERS["published"].items() for recipe in recipes}
-    for method, recipe in sorted(used):
+    groups: dict[str, dict[str, tuple[str, str]]] = {}
+    for method, recipe in sorted(used, key=lambda each: (*map(_without_epsilon, each), _epsilon(each[1]))):
         text = (RECIPES / method / f"{recipe}.yaml").read_text(encoding="utf-8")
-        said = yaml.safe_load(text)
         noise = NOISE.search(text.replace("\n# ", " "))
-        epsilon = f"{said.get('target_epsilon', 10):g}"
-        published = PAPERS["published"].get(method, {}).get(recipe, "")
-        cells = [f"`{method}/{recipe}`", f"{said['num_train_images']:,}", epsilon, noise[1] if noise else ""]
-        lines.append(f"| {' | '.join([*cells, published])} |")
+        facts = noise[1] if noise else "", PAPERS["published"].get(method, {}).get(recipe, "")
+        if any(facts):
+            groups.setdefault(f"{method}/{_without_epsilon(recipe)}", {})[
+                recipe.removeprefix(_without_epsilon(recipe)).lstrip("_")
+            ] = facts
+    lines = ["| recipe | noise of DP-SGD | published |", "|---|---|---|"]
+    for name, each in groups.items():
+        noises, published = (
+            " / ".join(value or "-" for value in values) if any(values) else ""
+            for values in zip(*each.values(), strict=True)
+        )
+        lines.append(f"| `{'_'.join(filter(None, [name, ', '.join(each)]))}` | {noises} | {published} |")
     return "\n".join(lines)
+
+
+def _without_epsilon(recipe: str) -> str:
+    return re.sub(r"_eps\d+$", "", recipe)
+
+
+def _epsilon(recipe: str) -> int:
+    found = re.search(r"_eps(\d+)$", recipe)
+    return int(found[1]) if found else 0
 
 
 if __name__ == "__main__":

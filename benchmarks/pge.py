@@ -1,6 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """PGE as published, on scikit-learn's digits, and an attack on it. It reads images in the clear and has NO guarantee
-of this library, whatever epsilon it claims: docs/pge.md says why. So it takes no data but those, which everybody has.
+of this library, whatever epsilon it claims: docs/guarantee.md says why. So it takes no data but those, which everybody
+has.
 
     python benchmarks/pge.py --epsilon 10
     python benchmarks/pge.py --epsilon 1 --attack_only

@@ -13,7 +13,7 @@ images, through `SensitiveImages`; each writes its row to the ledger first. Ther
 post-processing, for as many steps as one likes, and so is the choice among generators, by noisy answers of its own.
 
 The features make the method: DP-MERF (`--features rff`), DP-Kernel (`rff_mixture`), DP-NTK (`ntk`), DP-HP (`hermite`),
-DP-MEPF (`perceptual`), and scattering, which is our own. `docs/mean_embeddings.md` has their papers.
+DP-MEPF (`perceptual`), and scattering, which is our own. `docs/methods/statistics.md` has their papers.
 """
 
 import sys

@@ -13,7 +13,7 @@ more is about mean features of random networks. Only they touch the images, thro
 row to the ledger first. No network is trained, and a run takes a minute or a few.
 
 Stages: (mean features of random networks) -> grey levels -> counts and means -> (means of parts) for each round ->
-covariances -> images -> release/ (-> model/release/, with `--train_on_result`). `docs/moments.md` has more.
+covariances -> images -> release/ (-> model/release/, with `--train_on_result`). `docs/methods/statistics.md` has more.
 """
 
 from dataclasses import replace

@@ -9,7 +9,7 @@ word: a denoiser is a score, (D(x; s) - x) / s^2 at each noise level s. What is 
 `DPImagePipeline` offers for every release: `pipeline(..., sampler="hmc")`, `diffusers-dp sample --solver hmc`.
 
 Paper: "Private Gradient Estimation is Useful for Generative Modeling". Its own mechanism has no guarantee, and nothing
-of it is here (docs/pge.md).
+of it is here (docs/methods/diffusion.md#pge-with-dp-sgd).
 """
 
 from dataclasses import replace

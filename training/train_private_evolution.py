@@ -15,7 +15,7 @@ The release is a data set, `datasets.load_dataset("runs/pe/release")`. With `--t
 a second one, `model/release/`: a diffusion model of these images, which cost no more.
 
 Stages (Lin et al. 2024, Algorithm 1): candidates -> (votes, parents, children) for each generation -> release/ (->
-model/release/). `docs/private_evolution.md` has more.
+model/release/). `docs/methods/private_evolution.md` has more.
 """
 
 from dataclasses import replace

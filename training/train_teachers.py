@@ -11,7 +11,7 @@ the rounds touch the images, through `SensitiveImages.teachers`; each writes its
 in one share, so one teacher may change arbitrarily; nothing is amplified.
 
 What teachers say makes the method: GS-WGAN (`--aggregation gradients`), PATE-GAN (`votes`), DataLens (`signs`), G-PATE
-(`bins`). `docs/teachers.md` has their papers, and what was changed to make their guarantees hold.
+(`bins`). `docs/methods/gans.md#teachers` has their papers, and what was changed to make their guarantees hold.
 """
 
 import sys

@@ -57,7 +57,7 @@ class DPGANConfig(GeneratorFlags, DPSGDConfig):
             raise UsageError(
                 "--noise_bands auto takes the number with the least noise in a sum of steps, and here steps do not "
                 "add up, for the generator moves what the discriminator learns: 8 were measured as worse "
-                "(docs/dp_gan.md); leave it out, or give a number."
+                "(docs/methods/gans.md); leave it out, or give a number."
             )
         if self.noise_multiplicity != 1 and not self.input_noise:
             raise UsageError(

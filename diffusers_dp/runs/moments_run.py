@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     Run = TrainingRun[Any]
 
-#: Of Adam, on pixels. On training images of CIFAR-10, 0.01 and 0.05 were worse (docs/moments.md).
+#: Of Adam, on pixels. On training images of CIFAR-10, 0.01 and 0.05 were worse (docs/methods/statistics.md).
 MATCHING_RATE = 0.02
 FIRST_SPREAD = 0.7  # of centres around the mean of their class, in standard deviations of an image
 LEAST_ENERGY = 0.1  # of an image about its centre, as a share of what is left without the parts

@@ -55,7 +55,7 @@ class Drawing:
     num_inference_steps: int = flag(20, "Steps of the solver.")
     solver: str = flag(
         "dpm",
-        "dpm, heun or hmc. heun calls the model twice a step; hmc, Hamiltonian dynamics (docs/pge.md), "
+        "dpm, heun or hmc. heun calls the model twice a step; hmc, Hamiltonian dynamics (docs/methods/diffusion.md), "
         "--trajectory_length times.",
     )
     guidance_scale: float = flag(1.0, "Classifier-free guidance; 1 is none.")

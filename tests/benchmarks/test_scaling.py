@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The simulation behind `docs/scaling.md`: real samples, a real ledger, and formulas that are right."""
+"""The simulation behind `docs/measured.md`: real samples, a real ledger, and formulas that are right."""
 
 import sys
 
