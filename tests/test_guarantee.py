@@ -180,7 +180,7 @@ def test_the_receipt_holds_every_row_of_the_ledger(watched):
 def test_a_stranger_finds_the_same_epsilon_in_a_fresh_process(watched, tmp_path):
     """By the snippet of the documentation, and by the one-file verifier away from the package; close to the target,
     for calibration wastes nothing."""
-    guide = (ROOT / "docs" / "feta_pro.md").read_text()
+    guide = (ROOT / "docs" / "methods" / "diffusion.md").read_text()
     snippet = re.search(r"## Recompute epsilon.*?```python\n(.*?)```", guide, re.DOTALL)[1]
     receipt_file = watched.release / "privacy_receipt.json"
     (tmp_path / "snippet.py").write_text(snippet.replace("runs/demo/release/privacy_receipt.json", str(receipt_file)))
