@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from diffusers.models.attention_processor import Attention
-from diffusers.models.embeddings import LabelEmbedding
 from torch import nn
 
 from ..errors import UsageError
 
 
-#: Linear layers of Diffusers' attention; the last four are SD3's, for text.
-ATTENTION_MATRICES = ("to_q", "to_k", "to_v", "to_out.0", "add_q_proj", "add_k_proj", "add_v_proj", "to_add_out")
+#: Linear layers of Diffusers' attention.
+ATTENTION_MATRICES = ("to_q", "to_k", "to_v", "to_out.0")
 
 
 def attention_matrices(network: nn.Module) -> tuple[str, ...]:
@@ -32,7 +31,7 @@ def choose_trained(network: nn.Module, kind: str, *, rank: int, targets: Sequenc
 
     Args:
         network (`nn.Module`): Network of Diffusers.
-        kind (`str`): `all`; `attention`, with class tables; `lora`, with class tables.
+        kind (`str`): `all`, `attention` or `lora`.
         rank (`int`): Rank of each pair of matrices.
         targets (sequence of `str`): Names, or ends of names, of the layers that get a pair; empty: the linear layers
             of attention.
@@ -45,7 +44,7 @@ def choose_trained(network: nn.Module, kind: str, *, rank: int, targets: Sequenc
         return
     network.requires_grad_(False)
     for module in network.modules():
-        if isinstance(module, LabelEmbedding) or kind == "attention" and isinstance(module, Attention):
+        if kind == "attention" and isinstance(module, Attention):
             module.requires_grad_(True)
     if kind == "lora":
         add_lora(network, rank, targets)
@@ -53,7 +52,7 @@ def choose_trained(network: nn.Module, kind: str, *, rank: int, targets: Sequenc
 
 def add_lora(network: Any, rank: int, targets: Sequence[str] = ()) -> None:
     """Adds pairs of matrices whose product is initially 0. Their scale is 1: `lora_alpha` is the rank."""
-    from peft import LoraConfig, inject_adapter_in_model
+    from peft import LoraConfig
 
     layers = [name for name, module in network.named_modules() if isinstance(module, nn.Linear | nn.Conv2d)]
     names = list(targets) or list(attention_matrices(network))
@@ -65,10 +64,7 @@ def add_lora(network: Any, rank: int, targets: Sequence[str] = ()) -> None:
                 field="lora_targets",
             )
     config = LoraConfig(r=rank, lora_alpha=rank, lora_dropout=0.0, target_modules=names, init_lora_weights="gaussian")
-    if hasattr(network, "add_adapter"):
-        network.add_adapter(config)
-    else:
-        inject_adapter_in_model(config, network)
+    network.add_adapter(config)
 
 
 def merge_lora(network: nn.Module) -> None:

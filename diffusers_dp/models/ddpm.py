@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from diffusers import DDIMScheduler, DDPMScheduler, FlowMatchEulerDiscreteScheduler, UNet2DModel
+from diffusers import DDIMScheduler, DDPMScheduler, UNet2DModel
 
 from ..randomness.timestep_mixture import TIMESTEPS
 from .denoiser import Denoiser, DenoisingLoss
@@ -96,15 +96,8 @@ class DDPMLoss(DenoisingLoss):
 def noised(
     scheduler: Any, images: torch.Tensor, noise: torch.Tensor, times: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The noisy images, the target and the step of each row, for times `[B]` in [0, 1).
-
-    Flow matching learns the velocity from the image to the noise (Esser et al. 2024, Section 2, with constant
-    weights).
-    """
+    """The noisy images, the target and the step of each row, for times `[B]` in [0, 1)."""
     steps = scheduler.config.num_train_timesteps
-    if isinstance(scheduler, FlowMatchEulerDiscreteScheduler):
-        share = times.to(images).view(-1, 1, 1, 1)
-        return (1 - share) * images + share * noise, noise - images, share.flatten() * steps
     timesteps = (times * steps).long().clamp_max(steps - 1).to(images.device)
     return scheduler.add_noise(images, noise, timesteps), target_of(scheduler, images, noise, timesteps), timesteps
 

@@ -1,47 +1,28 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Denoising networks of latents, for training and sampling: unconditional, or conditioned on a class by fixed public
-prompts or by the network's class table."""
+prompts."""
 
 from types import SimpleNamespace
 from typing import Any
 
 import torch
-from diffusers import (
-    DDIMScheduler,
-    DDPMScheduler,
-    DiTTransformer2DModel,
-    FlowMatchEulerDiscreteScheduler,
-    SD3Transformer2DModel,
-)
-from diffusers.models.embeddings import LabelEmbedding
+from diffusers import DDIMScheduler, DDPMScheduler
 from torch import nn
 
 from .ddpm import DDPMLoss
 from .denoiser import mixed_precision
 
 
-class FlowSteps(FlowMatchEulerDiscreteScheduler):
-    """Flow matching with the interface of an EDM scheduler."""
-
-    init_noise_sigma = 1.0
-
-    def scale_model_input(self, sample: torch.Tensor, timestep: torch.Tensor) -> torch.Tensor:
-        return sample
-
-
 class LatentDenoiser(nn.Module):
     """
-    One interface for all networks: maps noisy latents, steps and classes to a prediction. It contains the network and
-    buffers only.
+    Maps noisy latents, steps and classes to a prediction. It contains the network and a buffer only.
 
     Args:
-        network (`UNet2DConditionModel`, `DiTTransformer2DModel` or `SD3Transformer2DModel`): Network, put into
-            evaluation mode because some networks drop labels while they train.
-        scheduler (`DDPMScheduler`, `DDIMScheduler` or `FlowSteps`): Scheduler that defines the noise and the target.
+        network (`UNet2DConditionModel`): Network, put into evaluation mode.
+        scheduler (`DDPMScheduler` or `DDIMScheduler`): Scheduler that defines the noise and the target.
         num_classes (`int`, *optional*): Number of classes; `None`: unconditional.
-        prompts (`dict`, *optional*): Embeddings of a text encoder: `tokens`, `[rows, length, d]`, and for SD3
-            `pooled`, `[rows, p]`. There is one row per class and, last, one for no class; a single row without
-            classes. `None` for a DiT, whose table has such rows.
+        tokens (`torch.Tensor` of shape `[rows, length, d]`): Embeddings of a text encoder: one row per class and,
+            last, one for no class; a single row without classes.
         autocast_dtype (`torch.dtype`, *optional*): `torch.bfloat16` runs the network in mixed precision.
     """
 
@@ -50,7 +31,7 @@ class LatentDenoiser(nn.Module):
         network: Any,
         scheduler: Any,
         num_classes: int | None,
-        prompts: dict[str, torch.Tensor] | None = None,
+        tokens: torch.Tensor,
         autocast_dtype: torch.dtype | None = None,
     ):
         super().__init__()
@@ -59,9 +40,7 @@ class LatentDenoiser(nn.Module):
         self.num_classes = num_classes
         self.autocast_dtype = autocast_dtype
         self.tokens: torch.Tensor
-        self.pooled: torch.Tensor
-        for name, rows in (prompts or {}).items():
-            self.register_buffer(name, rows, persistent=False)
+        self.register_buffer("tokens", tokens, persistent=False)
 
     @property
     def is_conditional(self) -> bool:
@@ -101,20 +80,12 @@ class LatentDenoiser(nn.Module):
         )
         times = torch.as_tensor(timesteps, device=sample.device).expand(len(sample))
         with mixed_precision(sample.device, self.autocast_dtype):
-            if isinstance(self.network, DiTTransformer2DModel):
-                output = self.network(sample, timestep=times, class_labels=rows).sample
-            elif isinstance(self.network, SD3Transformer2DModel):
-                output = self.network(
-                    sample, encoder_hidden_states=self.tokens[rows], pooled_projections=self.pooled[rows],
-                    timestep=times,
-                ).sample  # fmt: skip
-            else:
-                output = self.network(sample, times, encoder_hidden_states=self.tokens[rows]).sample
-        return SimpleNamespace(sample=output[:, : sample.shape[1]].to(sample.dtype))  # a DiT also returns variances
+            output = self.network(sample, times, encoder_hidden_states=self.tokens[rows]).sample
+        return SimpleNamespace(sample=output.to(sample.dtype))
 
 
 class LatentLoss(DDPMLoss):
-    """The loss of each row of latents `[B, C, H, W]`: that of `DDPMLoss`, or of flow matching."""
+    """The loss of each row of latents `[B, C, H, W]`, see `DDPMLoss`."""
 
     def predict(self, denoiser: LatentDenoiser, *inputs: torch.Tensor | None) -> torch.Tensor:
         return denoiser(*inputs).sample
@@ -122,21 +93,6 @@ class LatentLoss(DDPMLoss):
 
 def training_scheduler(scheduler: Any) -> Any:
     """Returns the scheduler of a network's training, for training and sampling, from any solver of its pipeline."""
-    if isinstance(scheduler, FlowMatchEulerDiscreteScheduler):
-        return FlowSteps.from_config(scheduler.config)
     betas = DDPMScheduler.from_config(scheduler.config)
     # Latents have no bounds to clip to; sampling starts from the last step, even with few steps.
     return DDIMScheduler.from_config(betas.config, clip_sample=False, timestep_spacing="trailing")
-
-
-def fit_label_tables(network: nn.Module, num_classes: int) -> None:
-    """Resizes each class table of a DiT to a row per class and, last, one for no class. If the number of classes
-    differs, each new row is the mean of the old ones."""
-    for module in network.modules():
-        if isinstance(module, LabelEmbedding) and module.num_classes != num_classes:
-            rows = module.embedding_table.weight
-            table = nn.Embedding(num_classes + 1, rows.shape[1], device=rows.device, dtype=rows.dtype)
-            with torch.no_grad():
-                table.weight.copy_(rows.mean(0))
-            module.embedding_table, module.num_classes = table, num_classes
-    network.register_to_config(num_embeds_ada_norm=num_classes)  # type: ignore[operator]

@@ -17,7 +17,7 @@ class LatentImagePipeline(DPImagePipeline):
 
     Args:
         unet (`LatentDenoiser`): Denoiser with its scheduler and conditions.
-        scheduler (`DDIMScheduler` or `FlowSteps`): Scheduler of the denoiser.
+        scheduler (`DDIMScheduler`): Scheduler of the denoiser.
         vae (`AutoencoderKL`): Autoencoder of the latents.
         id2label, patch_size, privacy: See `DPImagePipeline`; latents are not folded.
     """

@@ -58,8 +58,8 @@ class LatentArtefact:
         else:
             from peft.utils import get_peft_model_state_dict
 
-            layers = {f"{self.base.network_name}_lora_layers": get_peft_model_state_dict(self.denoiser.network)}
-            KINDS[self.base.kind][0].save_lora_weights(release, safe_serialization=True, **layers)
+            layers = get_peft_model_state_dict(self.denoiser.network)
+            KINDS[self.base.kind].save_lora_weights(release, safe_serialization=True, unet_lora_layers=layers)
         classes = {"id2label": self.id2label, "class_prompts": None if self.prompts is None else list(self.prompts)}
         write_text(release / "model_index.json", canonical_json({**index, **classes}))
         samples.save(release / "samples.png")
@@ -88,21 +88,14 @@ def load_adapters(base: LatentBase, path: Path) -> None:
         if not all(len(shape) in (2, 4) for shape in shapes.values()):
             raise ValueError("some are no matrices")
         tensors = load_file(path)
-        prefix = f"{base.network_name}."
-        if not tensors or not all(name.startswith(prefix) for name in tensors):
+        if not tensors or not all(name.startswith("unet.") for name in tensors):
             raise ValueError("they are of another network")
         if not all(each.isfinite().all() for each in tensors.values()):
             raise ValueError("some are no numbers")
-        base.network.load_lora_adapter(tensors, prefix=base.network_name)
+        base.network.load_lora_adapter(tensors, prefix="unet")
         loaded = sum(1 for name, _ in base.network.named_parameters() if "lora_" in name)
         if not loaded == sum("lora_" in name for name in tensors) == len(tensors):
             raise ValueError("some have no layer in the base, or no partner")
         base.network.fuse_lora()
     except (*WRONG, WrongModel) as error:
         raise IntegrityError(f"{path} are no adapters of this base ({first_line(error)}).") from None
-
-
-def refuse_no_adapters(base: LatentBase) -> None:
-    """Raises `UsageError` if the pipeline cannot load adapters."""
-    if not hasattr(KINDS[base.kind][0], "load_lora_weights"):
-        raise UsageError(f"{base.kind} has no load_lora_weights, so that nobody could load adapters; give --merge.")

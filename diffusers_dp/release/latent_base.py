@@ -14,12 +14,12 @@ from typing import Any
 
 import diffusers
 import torch
-from diffusers import DiffusionPipeline, DiTPipeline, StableDiffusion3Pipeline, StableDiffusionPipeline
+from diffusers import DiffusionPipeline, StableDiffusionPipeline
 from huggingface_hub.errors import StrictDataclassError
 
 from ..data.public_images import licence_of
 from ..errors import IntegrityError, UsageError, first_line
-from ..models.latent_denoiser import LatentDenoiser, fit_label_tables, training_scheduler
+from ..models.latent_denoiser import LatentDenoiser, training_scheduler
 from ..models.latent_pipeline import LatentImagePipeline
 from ..models.unet import latent_unet
 from ..verify import check_base, file_digest
@@ -39,21 +39,12 @@ DDPM_STEPS = (
     "DDIMScheduler", "DDPMScheduler", "DPMSolverMultistepScheduler", "EulerAncestralDiscreteScheduler",
     "EulerDiscreteScheduler", "LMSDiscreteScheduler", "PNDMScheduler", "UniPCMultistepScheduler",
 )  # fmt: skip
-#: Known pipelines, and the classes of their used components.
-KINDS: dict[str, tuple[type[DiffusionPipeline], str, dict[str, tuple[str, ...]]]] = {
-    "StableDiffusionPipeline": (StableDiffusionPipeline, "unet", {
-        "unet": ("UNet2DConditionModel",), "vae": ("AutoencoderKL",), "scheduler": DDPM_STEPS,
-        "text_encoder": TEXT_ENCODERS, "tokenizer": TOKENIZERS,
-    }),
-    "StableDiffusion3Pipeline": (StableDiffusion3Pipeline, "transformer", {
-        "transformer": ("SD3Transformer2DModel",), "vae": ("AutoencoderKL",),
-        "scheduler": ("FlowMatchEulerDiscreteScheduler",),
-        **{f"text_encoder{number}": TEXT_ENCODERS for number in ("", "_2", "_3")},
-        **{f"tokenizer{number}": TOKENIZERS for number in ("", "_2", "_3")},
-    }),
-    "DiTPipeline": (DiTPipeline, "transformer", {
-        "transformer": ("DiTTransformer2DModel",), "vae": ("AutoencoderKL",), "scheduler": DDPM_STEPS,
-    }),
+#: Known pipelines.
+KINDS: dict[str, type[DiffusionPipeline]] = {"StableDiffusionPipeline": StableDiffusionPipeline}
+#: The classes of their used components.
+COMPONENTS = {
+    "unet": ("UNet2DConditionModel",), "vae": ("AutoencoderKL",), "scheduler": DDPM_STEPS,
+    "text_encoder": TEXT_ENCODERS, "tokenizer": TOKENIZERS,
 }  # fmt: skip
 
 
@@ -81,13 +72,8 @@ class LatentBase:
     is_new: bool = False
 
     @property
-    def network_name(self) -> str:
-        """`unet` or `transformer`."""
-        return KINDS[self.kind][1]
-
-    @property
     def network(self) -> Any:
-        return getattr(self.pipeline, self.network_name)
+        return self.pipeline.unet
 
     @property
     def reference(self) -> dict[str, Any]:
@@ -111,13 +97,8 @@ class LatentBase:
             latent_shape (`tuple[int, int, int]`), network: See `models.unet.latent_unet`.
 
         Raises:
-            UsageError: The pipeline has no text encoder that fits a UNet, or such a UNet is not possible.
+            UsageError: Such a UNet is not possible.
         """
-        if self.kind != "StableDiffusionPipeline":
-            raise UsageError(
-                "Public images teach a new UNet, which needs the text encoder of a StableDiffusionPipeline, and "
-                f"--pretrained_model_name_or_path is a {self.kind}: name another, or leave the public images out."
-            )
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
             try:
@@ -137,37 +118,21 @@ class LatentBase:
         Args:
             id2label (`dict`, *optional*): Classes; `None`: unconditional.
             prompts (sequence of `str`, *optional*): Prompts, one per class, or a single one without classes; `None`:
-                the class names, or an empty prompt. Ignored for a DiT.
+                the class names, or an empty prompt.
             bf16 (`bool`): Whether the network runs in mixed precision.
 
         Raises:
-            UsageError: The number of prompts differs from that of classes, or a DiT has no classes.
+            UsageError: The number of prompts differs from that of classes.
         """
         num_classes = None if id2label is None else len(id2label)
-        dtype = torch.bfloat16 if bf16 else None
-        scheduler = training_scheduler(self.pipeline.scheduler)
-        if self.kind == "DiTPipeline":
-            if num_classes is None:
-                raise UsageError(
-                    "--pretrained_model_name_or_path is a DiT, which needs classes, and your images have none; name "
-                    "their column with --label_column, or choose another model."
-                )
-            fit_label_tables(self.network, num_classes)
-            return LatentDenoiser(self.network, scheduler, num_classes, None, dtype)
         texts = list(prompts if prompts is not None else (id2label or {0: ""}).values())
         if len(texts) != (num_classes or 1):
             raise UsageError(f"--class_prompts are {len(texts)}, and there are {num_classes or 1}; give one for each.")
-        return LatentDenoiser(self.network, scheduler, num_classes, self._encoded(texts, num_classes), dtype)
-
-    @torch.no_grad()
-    def _encoded(self, texts: list[str], num_classes: int | None) -> dict[str, torch.Tensor]:
-        texts = texts if num_classes is None else [*texts, ""]
-        if self.kind == "StableDiffusion3Pipeline":
-            tokens, _, pooled, _ = self.pipeline.encode_prompt(
-                texts, texts, texts, device="cpu", do_classifier_free_guidance=False
-            )
-            return {"tokens": tokens.float(), "pooled": pooled.float()}
-        return {"tokens": self.pipeline.encode_prompt(texts, "cpu", 1, False)[0].float()}
+        texts += [] if num_classes is None else [""]
+        with torch.no_grad():
+            tokens = self.pipeline.encode_prompt(texts, "cpu", 1, False)[0].float()
+        scheduler = training_scheduler(self.pipeline.scheduler)
+        return LatentDenoiser(self.network, scheduler, num_classes, tokens, torch.bfloat16 if bf16 else None)
 
 
 def load_base(
@@ -194,17 +159,17 @@ def load_base(
     part = "model_index.json"
     try:
         index = read_json(folder / part)
-        kind, components = _components(index)
-        used = [file for file in _used_files(folder, components) if stated is None or file in stated]
+        kind = _checked_kind(index)
+        used = [file for file in _used_files(folder) if stated is None or file in stated]
         listed = {key for key, entry in index.items() if isinstance(entry, list) and key[0] != "_"}
-        parts: dict[str, Any] = dict.fromkeys(listed - set(components))  # which are not used
+        parts: dict[str, Any] = dict.fromkeys(listed - set(COMPONENTS))  # which are not used
         with these_alone(folder, used) as place, quiet():
-            for part in components:
+            for part in COMPONENTS:
                 check_component(place, part, index[part][1], folder)
-            for part in (KINDS[kind][1], "vae"):
+            for part in ("unet", "vae"):
                 parts[part] = load_whole(getattr(diffusers, index[part][1]), place / part)
             part = "all"
-            pipeline: Any = KINDS[kind][0].from_pretrained(place, use_safetensors=True, **parts)
+            pipeline: Any = KINDS[kind].from_pretrained(place, use_safetensors=True, **parts)
         check_loaded(pipeline)
     except (*WRONG, WrongModel, StrictDataclassError) as error:
         reason = f"{flag} {name} is not taken ({part}: {first_line(error)})"
@@ -259,26 +224,21 @@ def drawing_pipeline(
     return pipeline.to(denoiser.device)  # a resumed run, whose latents are there, has not moved the autoencoder
 
 
-def _components(index: dict[str, Any]) -> tuple[str, list[str]]:
-    """Returns the kind of a pipeline and its used, present components. Raises `WrongModel`."""
+def _checked_kind(index: dict[str, Any]) -> str:
+    """Returns the kind of a pipeline, if its components are known ones. Raises `WrongModel`."""
     kind = index.get("_class_name")
     if kind not in KINDS:
         raise WrongModel(f"it is a {kind!r}")
-    found = []
-    for name, classes in KINDS[kind][2].items():
-        entry = index.get(name)
-        if entry in (None, [None, None]) and name.endswith(("_2", "_3")):
-            continue
+    for name, classes in COMPONENTS.items():
         library = "transformers" if classes in (TEXT_ENCODERS, TOKENIZERS) else "diffusers"
-        if not isinstance(entry, list) or entry[:1] != [library] or entry[1:] not in [[each] for each in classes]:
+        if index.get(name) not in [[library, each] for each in classes]:
             raise WrongModel(f"its {name} is none of {', '.join(classes)}")
-        found.append(name)
-    return kind, found
+    return str(kind)
 
 
-def _used_files(folder: Path, components: list[str]) -> list[str]:
+def _used_files(folder: Path) -> list[str]:
     names = ["model_index.json"]
-    for component in components:
+    for component in COMPONENTS:
         inside = sorted(path.name for path in (folder / component).glob("*") if path.is_file())
         wanted = [name for name in inside if any(fnmatch(name, pattern) for pattern in FILES) and name != ADAPTER]
         names += [f"{component}/{name}" for name in wanted]

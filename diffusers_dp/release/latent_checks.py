@@ -24,8 +24,6 @@ from .components import (
 
 TEXT_ENCODERS = ("CLIPTextModel", "CLIPTextModelWithProjection", "T5EncoderModel")
 TOKENIZERS = ("CLIPTokenizer", "CLIPTokenizerFast", "T5Tokenizer", "T5TokenizerFast")
-#: Numbers in a table of positions, which is no weight, where the weights are fewer.
-LEAST_POSITIONS = 2**22
 MOST_TOKENS = 4_096  # of a prompt
 OF_BASES = (*FLOATS, "I64", "I32")  # positions, which old text encoders hold as tensors
 
@@ -62,7 +60,7 @@ def check_component(folder: Path, name: str, kind: str, root: Path) -> None:
         if not isinstance(named, dict) or not all(place / str(file) in weights for file in named.values()):
             raise WrongModel(f"{path.name} names weights that are not beside it")
     config = read_json(place / "config.json")
-    _check_positions(config, sum(map(math.prod, shapes.values())))
+    _check_sides(config)
     if kind in TEXT_ENCODERS:
         text_encoder = getattr(transformers, kind)
         build_empty(lambda: text_encoder(text_encoder.config_class.from_dict(config)), config, shapes)
@@ -83,16 +81,9 @@ def check_loaded(pipeline: Any) -> None:
         raise WrongModel("the scale of its latents is no number")
 
 
-def _check_positions(config: dict[str, Any], numbers: int) -> None:
-    """Checks the sides of latents, and with them a transformer's table of positions, which follows from them and is no
-    weight. Raises `WrongModel`."""
-    largest = 1
-    for key in ("sample_size", "pos_embed_max_size"):
-        value = 1 if config.get(key) is None else config[key]
-        for side in value if isinstance(value, list) else [value]:
-            if not whole(side) or side > LARGEST_SIDE:
-                raise WrongModel(f"{key} in its configuration is no number of up to {LARGEST_SIDE}")
-            largest = max(largest, side)
-    factors: list[Any] = [largest, largest, config.get("num_attention_heads"), config.get("attention_head_dim")]
-    if math.prod(filter(whole, factors)) > max(numbers, LEAST_POSITIONS):
-        raise WrongModel("it has more positions than weights")
+def _check_sides(config: dict[str, Any]) -> None:
+    """Checks the sides of latents. Raises `WrongModel`."""
+    size = config.get("sample_size")
+    for side in size if isinstance(size, list) else [1 if size is None else size]:
+        if not whole(side) or side > LARGEST_SIDE:
+            raise WrongModel(f"sample_size in its configuration is no number of up to {LARGEST_SIDE}")

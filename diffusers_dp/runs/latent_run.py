@@ -16,7 +16,7 @@ from ..models.adapters import choose_trained, trained_parameters
 from ..models.latent_denoiser import LatentDenoiser, LatentLoss
 from ..models.latents import LatentEncoder
 from ..release.components import read_json
-from ..release.latent_artefacts import LatentArtefact, refuse_no_adapters
+from ..release.latent_artefacts import LatentArtefact
 from ..release.latent_base import LatentBase, drawing_pipeline, load_base
 from ..sampling.drawing import sample_grid
 from .dp_sgd import Trained
@@ -47,8 +47,6 @@ class LatentRun(TrainingRun[Config]):
         index = read_json(self.base.folder / "model_index.json")
         name = str(config.pretrained_model_name_or_path)
         cost = cost_of_start(self.base.folder, index, FLAG, name, self.facts, **config.ledger_options)
-        if not config.merges:
-            refuse_no_adapters(self.base)
         self.denoiser.to(self.processes.device)
         if self.base.is_new:
             self.processes.same_weights(self.denoiser.network)

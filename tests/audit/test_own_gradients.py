@@ -24,7 +24,7 @@ from diffusers_dp.privacy import sensitive
 from diffusers_dp.runs.dp_sgd import Trained
 from diffusers_dp.runs.launch import run_method
 from support.audits import STEP, changed
-from support.latents import LATENT_PIPELINES
+from support.latents import stable_diffusion
 
 
 CLASSES = ("a", "b", "c")
@@ -240,9 +240,8 @@ METHODS = {
 
 
 @pytest.fixture(scope="module")
-def bases(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("bases")
-    return {kind: make(folder / kind) for kind, make in LATENT_PIPELINES.items()}
+def base(tmp_path_factory):
+    return stable_diffusion(tmp_path_factory.mktemp("bases") / "base")
 
 
 def trained_by(method, flags):
@@ -259,14 +258,13 @@ def worst(trained, facts, **settings):
 
 @pytest.mark.parametrize("precision", ["no", "bf16"])
 @pytest.mark.parametrize("method", METHODS)
-def test_models_of_the_library_pass(method, precision, bases):
+def test_models_of_the_library_pass(method, precision, base):
     """Also where module and model are two (DP-GAN, PSG), far below what is refused."""
-    for base in bases.values() if method in ("dp_lora", "dp_ldm") else [None]:
-        flags = [*METHODS[method], "--mixed_precision", precision]
-        flags += [] if base is None else ["--pretrained_model_name_or_path", str(base)]
-        trained, facts = trained_by(method, flags)
-        bf16 = precision == "bf16"
-        assert 0 < worst(trained, facts, bf16=bf16) < (TOLERANCE_BF16 / 5 if bf16 else TOLERANCE / 10)
+    flags = [*METHODS[method], "--mixed_precision", precision]
+    flags += ["--pretrained_model_name_or_path", str(base)] if method in ("dp_lora", "dp_ldm") else []
+    trained, facts = trained_by(method, flags)
+    bf16 = precision == "bf16"
+    assert 0 < worst(trained, facts, bf16=bf16) < (TOLERANCE_BF16 / 5 if bf16 else TOLERANCE / 10)
 
 
 # The pre-flight of a run.

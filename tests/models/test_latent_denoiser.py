@@ -7,23 +7,21 @@ import torch
 from diffusers_dp.errors import UsageError
 from diffusers_dp.gradients import per_example_gradients
 from diffusers_dp.models.adapters import attention_matrices, choose_trained, merge_lora, trained_parameters
-from diffusers_dp.models.latent_denoiser import FlowSteps, LatentLoss
+from diffusers_dp.models.latent_denoiser import LatentLoss
 from diffusers_dp.models.saliency import Saliency
 from diffusers_dp.randomness.private_generator import PrivateGenerator
 from diffusers_dp.release.latent_base import load_base
 from support.doors import KEY
 from support.exactness import check
-from support.latents import LATENT_PIPELINES
+from support.latents import stable_diffusion
 
 
 NAMES = {0: "left", 1: "right"}
-KINDS = tuple(LATENT_PIPELINES)
 
 
 @pytest.fixture(scope="module")
-def bases(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("bases")
-    return {kind: str(make(folder / kind)) for kind, make in LATENT_PIPELINES.items()}
+def base(tmp_path_factory):
+    return str(stable_diffusion(tmp_path_factory.mktemp("bases") / "base"))
 
 
 def denoiser_of(place, kind="all", **arguments):
@@ -47,9 +45,8 @@ def rows(number):
 
 
 @pytest.mark.parametrize("trained", ["all", "attention", "lora"])
-@pytest.mark.parametrize("kind", KINDS)
-def test_gradients_are_those_of_autograd(kind, trained, bases):
-    denoiser = denoiser_of(bases[kind], trained)
+def test_gradients_are_those_of_autograd(trained, base):
+    denoiser = denoiser_of(base, trained)
     latents, labels, noise, times = rows(6)
 
     def losses(at):
@@ -58,10 +55,9 @@ def test_gradients_are_those_of_autograd(kind, trained, bases):
     check(denoiser, losses, 3, 2, tolerance=2e-5)  # behind attention rounding is that of the processor
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_checkpointed_gradients_are_the_same(kind, bases):
+def test_checkpointed_gradients_are_the_same(base):
     """What is computed again in the backward pass is counted once."""
-    denoiser, (latents, labels, noise, times) = denoiser_of(bases[kind], "lora"), rows(4)
+    denoiser, (latents, labels, noise, times) = denoiser_of(base, "lora"), rows(4)
     found = []
     for _ in range(2):
         with per_example_gradients(denoiser, group_size=2) as gradients:
@@ -71,10 +67,9 @@ def test_checkpointed_gradients_are_the_same(kind, bases):
     torch.testing.assert_close(found[0], found[1], rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_loss_by_its_formula(kind, bases):
+def test_the_loss_by_its_formula(base):
     """Of draws that are all from the secret source."""
-    denoiser = denoiser_of(bases[kind])
+    denoiser = denoiser_of(base)
     latents, labels, _, _ = rows(3)
     draws = PrivateGenerator(KEY)
     times = torch.from_numpy(draws.uniform(3))
@@ -82,13 +77,9 @@ def test_the_loss_by_its_formula(kind, bases):
     noise = draws.normal(latents.shape, 1.0)
     labels_seen = labels.clamp_max(1).masked_fill(dropped, 2)
     scheduler = denoiser.scheduler
-    if isinstance(scheduler, FlowSteps):
-        share = times.float().view(-1, 1, 1, 1)
-        noisy, target, steps = (1 - share) * latents + share * noise, noise - latents, 1000 * times.float()
-    else:
-        steps = (times * 1000).long()
-        share = scheduler.alphas_cumprod[steps].view(-1, 1, 1, 1)
-        noisy, target = share.sqrt() * latents + (1 - share).sqrt() * noise, noise
+    steps = (times * 1000).long()
+    share = scheduler.alphas_cumprod[steps].view(-1, 1, 1, 1)
+    noisy, target = share.sqrt() * latents + (1 - share).sqrt() * noise, noise
     with torch.no_grad():
         expected = (denoiser(noisy, steps, labels_seen).sample - target).square().flatten(1).mean(1)
         for seed in (0, 1):
@@ -97,25 +88,22 @@ def test_the_loss_by_its_formula(kind, bases):
             torch.testing.assert_close(found, expected)
 
 
-def test_what_is_trained(bases):
-    for kind, place in bases.items():
-        for trained in ("attention", "lora"):
-            denoiser = denoiser_of(place, trained)
-            names = [name for name, each in denoiser.named_parameters() if each.requires_grad]
-            assert 0 < len(names) < len(list(denoiser.parameters())) / (1 if trained == "lora" else 2)
-            words = ("attn", "embedding_table") if trained == "attention" else ("lora_", "embedding_table")
-            assert all(any(word in name for word in words) for name in names), kind
-            kept = trained_parameters(denoiser)
-            shared = {id(each) for each in kept.parameters()}
-            assert shared == {id(each) for each in denoiser.parameters() if each.requires_grad}
+def test_what_is_trained(base):
+    for trained, word in (("attention", "attn"), ("lora", "lora_")):
+        denoiser = denoiser_of(base, trained)
+        names = [name for name, each in denoiser.named_parameters() if each.requires_grad]
+        assert 0 < len(names) < len(list(denoiser.parameters())) / (1 if trained == "lora" else 2)
+        assert all(word in name for name in names)
+        kept = trained_parameters(denoiser)
+        shared = {id(each) for each in kept.parameters()}
+        assert shared == {id(each) for each in denoiser.parameters() if each.requires_grad}
     with pytest.raises(UsageError, match="--lora_targets 'to_nothing'.*to_q"):
-        choose_trained(denoiser_of(place).network, "lora", rank=2, targets=["to_nothing"])
+        choose_trained(denoiser_of(base).network, "lora", rank=2, targets=["to_nothing"])
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_merged_matrices_change_nothing_of_what_is_computed(kind, bases):
-    denoiser, (latents, _, _, _) = denoiser_of(bases[kind], "lora"), rows(2)
-    plain = set(load_base(bases[kind]).network.state_dict())
+def test_merged_matrices_change_nothing_of_what_is_computed(base):
+    denoiser, (latents, _, _, _) = denoiser_of(base, "lora"), rows(2)
+    plain = set(load_base(base).network.state_dict())
     with torch.no_grad():
         before = denoiser(latents, torch.tensor(300), torch.tensor([0, 1])).sample
         merge_lora(denoiser.network)
@@ -124,10 +112,10 @@ def test_merged_matrices_change_nothing_of_what_is_computed(kind, bases):
     assert set(denoiser.network.state_dict()) == plain
 
 
-def test_shares_of_squared_gradient_norms_by_autograd(bases):
+def test_shares_of_squared_gradient_norms_by_autograd(base):
     """One record's matrices alone, at the weights of the base, with norm 1 at most; what is not finite is zero. The
     network is given no more records at once than was said."""
-    denoiser = denoiser_of(bases["StableDiffusionPipeline"])
+    denoiser = denoiser_of(base)
     saliency, (latents, labels, _, _) = Saliency(denoiser, (0.2, 0.7), 3, at_once=2), rows(3)
     given = []
     with_hook = denoiser.network.register_forward_pre_hook(lambda _, arguments: given.append(len(arguments[0])))

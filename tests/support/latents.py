@@ -7,17 +7,11 @@ import string
 import torch
 from diffusers import (
     AutoencoderKL,
-    DDIMScheduler,
-    DiTPipeline,
-    DiTTransformer2DModel,
-    FlowMatchEulerDiscreteScheduler,
     PNDMScheduler,
-    SD3Transformer2DModel,
-    StableDiffusion3Pipeline,
     StableDiffusionPipeline,
     UNet2DConditionModel,
 )
-from transformers import CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProjection, CLIPTokenizer
+from transformers import CLIPTextConfig, CLIPTextModel, CLIPTokenizer
 
 
 def tiny_vae(channels=1, dropout=0.0, seed=0):
@@ -44,13 +38,13 @@ def tiny_tokenizer(folder):
     return CLIPTokenizer(**files, model_max_length=16), len(words)
 
 
-def text_encoder(words, kind=CLIPTextModel):
+def text_encoder(words):
     config = CLIPTextConfig(
         vocab_size=words, hidden_size=8, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
         max_position_embeddings=16, bos_token_id=words - 2, eos_token_id=words - 1, pad_token_id=words - 1,
         projection_dim=8,
     )  # fmt: skip
-    return kind(config)
+    return CLIPTextModel(config)
 
 
 def stable_diffusion(folder, channels=1, side=8):
@@ -69,34 +63,3 @@ def stable_diffusion(folder, channels=1, side=8):
     )  # fmt: skip
     pipeline.save_pretrained(folder)
     return folder
-
-
-def stable_diffusion_3(folder):
-    torch.manual_seed(0)
-    tokenizer, words = tiny_tokenizer(folder.with_name(f"{folder.name}-tokens"))
-    transformer = SD3Transformer2DModel(
-        sample_size=4, patch_size=2, in_channels=2, out_channels=2, num_layers=1, num_attention_heads=2,
-        attention_head_dim=4, joint_attention_dim=16, caption_projection_dim=8, pooled_projection_dim=16,
-        pos_embed_max_size=4,
-    )  # fmt: skip
-    encoders = [text_encoder(words, CLIPTextModelWithProjection) for _ in range(2)]
-    StableDiffusion3Pipeline(
-        transformer, FlowMatchEulerDiscreteScheduler(shift=3.0), tiny_vae(), encoders[0], tokenizer, encoders[1],
-        tokenizer, None, None,
-    ).save_pretrained(folder)  # fmt: skip
-    return folder
-
-
-def dit(folder):
-    torch.manual_seed(0)
-    transformer = DiTTransformer2DModel(
-        num_attention_heads=2, attention_head_dim=4, in_channels=2, out_channels=4, num_layers=1, sample_size=4,
-        patch_size=2, norm_num_groups=2, num_embeds_ada_norm=10,
-    )  # fmt: skip
-    DiTPipeline(transformer, tiny_vae(), DDIMScheduler(), id2label={0: "cat"}).save_pretrained(folder)
-    return folder
-
-
-LATENT_PIPELINES = {
-    "StableDiffusionPipeline": stable_diffusion, "StableDiffusion3Pipeline": stable_diffusion_3, "DiTPipeline": dit,
-}  # fmt: skip

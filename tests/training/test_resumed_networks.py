@@ -14,7 +14,7 @@ from diffusers_dp.queries.perceptual import PREPROCESSOR, PerceptualFeatures
 from diffusers_dp.queries.semantic import PublicClassifier, SemanticQuery
 from support.feature_networks import save_classifier, save_resnet
 from support.flags import NUM_IMAGES, RESUME, TINY_RUN
-from support.latents import LATENT_PIPELINES
+from support.latents import stable_diffusion
 from support.public_models import edit_weights
 from support.public_models import save as save_pipeline
 from support.runs import PowerCut, cut_power_at, load, write_images, write_public
@@ -150,8 +150,7 @@ def test_the_semantic_query_goes_on_with_its_network(stop, tmp_path, monkeypatch
 def test_a_latent_run_goes_on_with_its_base(kind, stop, tmp_path, monkeypatch):
     """Its saliency is that of another network's layers; or its adapters were trained beside another network, which the
     receipt would still name."""
-    make = LATENT_PIPELINES["StableDiffusionPipeline"]
-    first, second = make(tmp_path / "first"), make(tmp_path / "second")
+    first, second = stable_diffusion(tmp_path / "first"), stable_diffusion(tmp_path / "second")
     weights = tmp_path / "second" / "unet" / "diffusion_pytorch_model.safetensors"
     save_file({name: tensor + 0.01 for name, tensor in load_file(weights).items()}, weights)
     script = load("dp_lora" if kind == "lora" else "dp_sapf", monkeypatch)
