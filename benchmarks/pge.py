@@ -42,7 +42,7 @@ from sklearn.linear_model import LogisticRegression
 from diffusers_dp.audit.bounds import clopper_pearson
 from diffusers_dp.files.canonical import canonical_json
 from diffusers_dp.files.journal import put_in_place
-from diffusers_dp.release.no_guarantee import FOLDER, PRIVACY
+from diffusers_dp.release.marked import FOLDER, PRIVACY
 from diffusers_dp.words import RECEIPT_NAME, WITHOUT
 
 

@@ -37,7 +37,8 @@ MATCHED = " Then they were moved to noisy mean features of random networks, to t
 def train(run: "Run") -> None:
     from diffusers_dp.release.dataset_release import DatasetArtefact
     from diffusers_dp.runs.moments_run import ask_for_moments
-    from diffusers_dp.runs.result_model import model_of_release
+    from diffusers_dp.runs.result_model import model_of_images
+    from diffusers_dp.runs.warm_up_images import LabelledImages
 
     config, names = run.config, run.facts.class_names
 
@@ -49,7 +50,7 @@ def train(run: "Run") -> None:
 
     # 2. A model of them, which looks at nothing else.
     ideal = moments if moments.matching is None else None  # the Gaussians know nothing of the matching
-    pipeline = model_of_release(run, images, labels, ideal)
+    pipeline = model_of_images(run, LabelledImages(images, labels), ideal) if config.train_on_result else None
 
     # 3. The releases.
     facts = config.training_facts

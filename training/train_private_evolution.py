@@ -44,7 +44,8 @@ def train(run: "Run") -> None:
     from diffusers_dp.queries.votes import PooledPixels
     from diffusers_dp.release.dataset_release import DatasetArtefact
     from diffusers_dp.runs.evolution import proposer_of
-    from diffusers_dp.runs.result_model import model_of_release
+    from diffusers_dp.runs.result_model import model_of_images
+    from diffusers_dp.runs.warm_up_images import LabelledImages
 
     config, names = run.config, run.facts.class_names
 
@@ -58,7 +59,7 @@ def train(run: "Run") -> None:
     run.done("images")
 
     # 3. A model of them, which looks at nothing else.
-    pipeline = model_of_release(run, images, labels)
+    pipeline = model_of_images(run, LabelledImages(images, labels)) if config.train_on_result else None
 
     # 4. The releases.
     facts = {**config.training_facts, **proposer.facts}

@@ -197,6 +197,21 @@ def _licence(data: DataSource) -> str:
     return licence_of(DatasetCard, folder / "README.md" if folder.exists() else place)
 
 
+def origin_of_model(name: str, folder: Path) -> dict[str, Any]:
+    """Id, commit and licence of a public model, for a receipt; a local folder has no path there.
+
+    Args:
+        name (`str`): Folder, or id on the Hub.
+        folder (`Path`): Where its files are.
+    """
+    from huggingface_hub import ModelCard
+
+    licence = licence_of(ModelCard, folder / "README.md")
+    if Path(name).exists():
+        return {"name": "local folder", "revision": None, "licence": licence}
+    return {"name": name, "revision": folder.name, "licence": licence}
+
+
 def _size(file: Path | str) -> int | None:
     """In bytes; `None` of what is not here or cannot be read."""
     try:

@@ -19,7 +19,7 @@ from ..files.file_modes import public_files
 from ..files.output_files import write_json, write_text
 from ..release.hub import fetch_release
 from ..release.loading import release_in
-from ..release.no_guarantee import refuse_without_guarantee
+from ..release.marked import refuse_marked
 from ..sampling.drawing import Drawing
 from ..sampling.shards import Drawer
 from .amendments import count_evaluation, is_writable, publish, recover
@@ -106,8 +106,8 @@ def judge_images(
 
 def _open_release(model: str, publishes: bool, drawing: Drawing, device: str, base: str | None) -> Drawer:
     folder = fetch_release(model, flag="--model")
-    refuse_without_guarantee(
-        folder, "--model", "where it is a pipeline, give images that were drawn from it as --images"
+    refuse_marked(
+        folder, f"--model {folder}", "where it is a pipeline, give images that were drawn from it as --images"
     )
     if folder == Path(model):
         recover(folder)

@@ -5,7 +5,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from diffusers import UNet2DConditionModel
+import torch
+from diffusers import UNet2DConditionModel, UNet2DModel
+from torch import nn
 
 
 def unet_config(
@@ -98,3 +100,26 @@ def latent_unet(
 def _groups(common: int) -> int:
     """Returns the number of normalisation groups for channels with this greatest common divisor."""
     return max(n for n in range(1, 33) if common % n == 0 and (n == 1 or 4 * n <= common))
+
+
+def fit_class_table(unet: UNet2DModel, num_classes: int | None) -> None:
+    """Gives a model a class table of `num_classes + 1` rows, the last for "no label".
+
+    A table of that size stays. A missing one is added with rows of zeros, which change nothing of what the model
+    computes; one of another size, for other classes, is replaced by rows that each are the mean of its rows.
+
+    Raises:
+        ValueError: The model is conditioned on something else, or needs labels and there are none.
+    """
+    rows = None if num_classes is None else num_classes + 1
+    if unet.config.class_embed_type is not None:
+        raise ValueError(f"it is conditioned on '{unet.config.class_embed_type}', not on a class table")
+    if unet.config.num_class_embeds == rows:
+        return
+    if rows is None:
+        raise ValueError("it needs labels, and your images have none (--label_column names their column)")
+    table = nn.Embedding(rows, unet.time_embedding.linear_2.out_features, device=unet.device)
+    with torch.no_grad():
+        table.weight.copy_(unet.class_embedding.weight.mean(0) if unet.class_embedding is not None else torch.zeros(1))
+    unet.class_embedding = table
+    unet.register_to_config(num_class_embeds=rows)

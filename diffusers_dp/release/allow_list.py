@@ -35,7 +35,7 @@ def dataset_files(num_shards: int) -> tuple[str, ...]:
     return ("model_index.json", "samples.png", *shard_names(num_shards))
 
 
-def _read_index(release: str | Path) -> dict[str, Any]:
+def read_index(release: str | Path) -> dict[str, Any]:
     """Reads `model_index.json`; an unreadable one counts as empty."""
     try:
         index = json.loads(read_bounded(Path(release, "model_index.json"), MOST_INDEX))
@@ -46,12 +46,12 @@ def _read_index(release: str | Path) -> dict[str, Any]:
 
 def kind_of(release: str | Path) -> Any:
     """Reads the class that a release states in its `model_index.json`; `None` if there is none."""
-    return _read_index(release).get("_class_name")
+    return read_index(release).get("_class_name")
 
 
 def dataset_index(release: str | Path) -> dict[str, Any] | None:
     """Reads the `model_index.json` of a release of images; returns `None` for a model or an unreadable release."""
-    index = _read_index(release)
+    index = read_index(release)
     shards = index.get("num_shards") if index.get("_class_name") == DATASET_CLASS else None
     return index if type(shards) is int and 0 < shards <= MOST_SHARDS else None
 

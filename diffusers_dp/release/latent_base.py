@@ -17,7 +17,7 @@ import torch
 from diffusers import DiffusionPipeline, StableDiffusionPipeline
 from huggingface_hub.errors import StrictDataclassError
 
-from ..data.public_images import licence_of
+from ..data.public_images import origin_of_model
 from ..errors import IntegrityError, UsageError, first_line
 from ..models.latent_denoiser import LatentDenoiser, training_scheduler
 from ..models.latent_pipeline import LatentImagePipeline
@@ -178,14 +178,8 @@ def load_base(
         if isinstance(component, torch.nn.Module):
             component.float().eval().requires_grad_(False)
     pipeline.set_progress_bar_config(disable=True)
-    from huggingface_hub import ModelCard
-
-    local = Path(name).exists()
     files = [{"name": file, "sha256": file_digest(folder / file)} for file in used]
-    return LatentBase(
-        kind, pipeline, "local folder" if local else name, None if local else folder.name,
-        files, licence_of(ModelCard, folder / "README.md"), folder,
-    )  # fmt: skip
+    return LatentBase(kind, pipeline, **origin_of_model(name, folder), files=files, folder=folder)
 
 
 def referenced_base(reference: dict[str, Any], given: str | Path | None) -> LatentBase:

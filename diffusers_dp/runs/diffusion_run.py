@@ -16,21 +16,14 @@ from ..methods.flag_groups import ModelFlags
 from ..methods.flags import DiffusionConfig
 from ..models.denoiser import Denoiser
 from ..models.objective import TrainingLoss, build_objective
+from ..models.unet import fit_class_table
 from ..pipelines import DPImagePipeline
 from ..privacy.sensitive import SensitiveImages
 from ..privacy.teachers import Teachers
 from ..queries.semantic import semantic_classes
 from ..randomness.timestep_mixture import TimestepMixture
 from .dp_sgd import Trained
-from .pretrained import (
-    FLAG,
-    StartingModel,
-    fit_class_table,
-    keep_pretrained,
-    learned_or_public,
-    load_pretrained,
-    new_model,
-)
+from .pretrained import FLAG, StartingModel, keep_pretrained, learned_or_public, load_pretrained, new_model
 from .run import TrainingRun
 from .warm_up import warm_up
 from .warm_up_images import MixedImages

@@ -15,7 +15,7 @@ from ..distributed.interruption import DISK_ERRORS, GO_ON, in_one_sentence, undi
 from ..errors import DiffusersDPError, IntegrityError, Interrupted, UsageError
 from ..files.file_modes import private_files
 from ..files.journal import replace_file, sync_folder
-from ..release.no_guarantee import FOLDER
+from ..release.marked import FOLDER
 from ..words import RECEIPT_NAME
 from .identity import IDENTITY_NAME
 

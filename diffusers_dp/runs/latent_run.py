@@ -15,7 +15,6 @@ from ..methods.latents import LatentConfig
 from ..models.adapters import choose_trained, trained_parameters
 from ..models.latent_denoiser import LatentDenoiser, LatentLoss
 from ..models.latents import LatentEncoder
-from ..release.components import read_json
 from ..release.latent_artefacts import LatentArtefact
 from ..release.latent_base import LatentBase, drawing_pipeline, load_base
 from ..sampling.drawing import sample_grid
@@ -44,9 +43,8 @@ class LatentRun(TrainingRun[Config]):
         opened: Opened = self.opened or open_base(self.facts, config)
         self.base, self.encoder, self.denoiser = opened
         learned, self.public = self._public()
-        index = read_json(self.base.folder / "model_index.json")
-        name = str(config.pretrained_model_name_or_path)
-        cost = cost_of_start(self.base.folder, index, FLAG, name, self.facts, **config.ledger_options)
+        what = f"{FLAG} {config.pretrained_model_name_or_path}"
+        cost = cost_of_start(self.base.folder, what, self.facts, **config.ledger_options)
         self.denoiser.to(self.processes.device)
         if self.base.is_new:
             self.processes.same_weights(self.denoiser.network)

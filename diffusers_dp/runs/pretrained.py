@@ -7,35 +7,31 @@ this library knows.
 """
 
 import hashlib
-import json
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import diffusers
-import torch
-from diffusers import DiffusionPipeline, UNet2DModel
+from diffusers import DDIMScheduler, DiffusionPipeline, EDMDPMSolverMultistepScheduler, UNet2DModel
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
 
 from ..data.images import PublicFacts
-from ..data.public_images import PublicImages, licence_of, load_public_images
+from ..data.public_images import PublicImages, load_public_images, origin_of_model
 from ..data.source import DataSource
 from ..errors import IntegrityError, UsageError, first_line
 from ..files.canonical import canonical_json
-from ..files.file_modes import public_files
 from ..files.journal import put_in_place
 from ..gradients import per_example_gradients
 from ..models.ddpm import linear_schedule
 from ..models.denoiser import SIGMA_DATA
 from ..models.objective import Scheduler
-from ..models.unet import unet_config
+from ..models.unet import fit_class_table, unet_config
 from ..release import components
 from ..release.components import DDIM, EDM_SCHEDULERS, UNET, WRONG, WrongModel, read_json
 from ..release.hub import fetch_release
-from ..release.unreleased import UNRELEASED_PRIVACY
+from ..release.marked import UNRELEASED_PRIVACY
 from ..words import RECEIPT_NAME
 from .prior_release import cost_of_public_images, cost_of_start
 
@@ -83,12 +79,11 @@ def new_model(facts: PublicFacts, network: dict[str, Any], *, objective: str, si
     """
     scheduler: Scheduler = linear_schedule()
     if objective != "ddpm":
-        scheduler = diffusers.EDMDPMSolverMultistepScheduler(sigma_min=sigma_min, sigma_data=SIGMA_DATA)
+        scheduler = EDMDPMSolverMultistepScheduler(sigma_min=sigma_min, sigma_data=SIGMA_DATA)
     unet = UNet2DModel(**unet_config(facts.image_shape, facts.num_classes, **network))
     return StartingModel(unet, scheduler, objective, network["patch_size"], None)
 
 
-@public_files()  # what is downloaded is shared by all who use that cache
 def load_pretrained(
     name: str, facts: PublicFacts, *, revision: str | None = None, **ledger_options: Any
 ) -> StartingModel:
@@ -108,30 +103,29 @@ def load_pretrained(
     folder = fetch_release(name, revision, kind="a saved pipeline", files=FILES, flag=FLAG)
     try:
         index = read_json(folder / "model_index.json")
-        cost = cost_of_start(folder, index, FLAG, name, facts, **ledger_options)
+        cost = cost_of_start(folder, f"{FLAG} {name}", facts, **ledger_options)
         objective, scheduler = _scheduler(folder, index)
         unet, weights = _unet(folder, index)
         patch_size = index.get("patch_size", 1)
-        if not components.whole(patch_size):
-            raise WrongModel(f"it has the patch size {patch_size!r}, which is none")
         check_size(unet, facts.image_shape, patch_size)
-        check_layers(unet)
-        origin = _origin(name, folder, weights)
+        per_example_gradients(unet.train())  # refuses layers without a rule, and statistics over a batch
+        fit_class_table(unet, facts.num_classes)
     except (*WRONG, WrongModel) as error:
         raise UsageError(f"{FLAG} {name} is not taken: {first_line(error)}; choose another model.") from None
     for layer in unet.modules():
         if isinstance(layer, nn.Dropout):  # its masks would come from a seeded source, and draws must be secret
             layer.p = 0.0
     unet.register_to_config(dropout=0.0)
-    fit_class_table(unet, facts.num_classes, name)
-    return StartingModel(unet, scheduler, objective, patch_size, origin | cost)
+    digest = hashlib.sha256(weights.read_bytes()).hexdigest()
+    origin = {"kind": "pre-trained model", **origin_of_model(name, folder), "weights_sha256": digest}
+    return StartingModel(unet, scheduler, objective, patch_size, {**origin, **origin_kept_in(folder), **cost})
 
 
 def check_size(unet: UNet2DModel, image_shape: tuple[int, int, int], patch_size: int) -> None:
     """Raises `WrongModel` where the model is not one of such images, or predicts more than one value per pixel."""
     config = unet.config
     size = config.sample_size if isinstance(config.sample_size, (list, tuple)) else [config.sample_size] * 2
-    if None in size or config.in_channels % patch_size**2:
+    if None in size or not components.whole(patch_size) or config.in_channels % patch_size**2:
         raise WrongModel("it does not tell the size of its images")
     theirs = (config.in_channels // patch_size**2, *(side * patch_size for side in size))
     if theirs != tuple(image_shape):
@@ -145,43 +139,6 @@ def check_size(unet: UNet2DModel, image_shape: tuple[int, int, int], patch_size:
             f"it has {config.out_channels} output channels for {config.in_channels} input channels (it learned "
             "variances as well)"
         )
-
-
-def check_layers(unet: UNet2DModel) -> None:
-    """Raises `WrongModel` where a layer computes statistics over a batch (BatchNorm), or has no rule for per-example
-    gradients."""
-    unet.train()
-    try:
-        per_example_gradients(unet)
-    except TypeError as error:
-        raise WrongModel(f"it cannot be trained with DP-SGD: {str(error).rstrip('.')}") from None
-
-
-def fit_class_table(unet: UNet2DModel, num_classes: int | None, name: str = "") -> None:
-    """Gives a model a class table of `num_classes + 1` rows, the last for "no label".
-
-    A table of that size stays. A missing one is added with rows of zeros, which change nothing of what the model
-    computes; one of another size, for other classes, is replaced by rows that each are the mean of its rows.
-
-    Raises:
-        UsageError: The model is conditioned on something else, or needs labels and there are none.
-    """
-    rows = None if num_classes is None else num_classes + 1
-    if unet.config.class_embed_type is not None:
-        raise UsageError(
-            f"{FLAG} {name} is conditioned on '{unet.config.class_embed_type}', not on a class table; choose another."
-        )
-    if unet.config.num_class_embeds == rows:
-        return
-    if rows is None:
-        raise UsageError(
-            f"{FLAG} {name} needs labels, and your images have none; name their column with --label_column."
-        )
-    table = nn.Embedding(rows, unet.time_embedding.linear_2.out_features, device=unet.device)
-    with torch.no_grad():
-        table.weight.copy_(unet.class_embedding.weight.mean(0) if unet.class_embedding is not None else torch.zeros(1))
-    unet.class_embedding = table
-    unet.register_to_config(num_class_embeds=rows)
 
 
 def _scheduler(folder: Path, index: dict[str, Any]) -> tuple[str, Scheduler]:
@@ -198,9 +155,9 @@ def _scheduler(folder: Path, index: dict[str, Any]) -> tuple[str, Scheduler]:
     if config.get("prediction_type", "epsilon") not in PREDICTIONS[objective]:
         raise WrongModel(f"it predicts {config['prediction_type']!r}, which is none of {PREDICTIONS[objective]}")
     if objective == "edm":
-        return objective, diffusers.EDMDPMSolverMultistepScheduler.from_config(config)
+        return objective, EDMDPMSolverMultistepScheduler.from_config(config)
     # Few steps are taken from the last one on, where images are noise, as the sampler starts.
-    return objective, diffusers.DDIMScheduler.from_config(config, timestep_spacing="trailing")
+    return objective, DDIMScheduler.from_config(config, timestep_spacing="trailing")
 
 
 def _unet(folder: Path, index: dict[str, Any]) -> tuple[UNet2DModel, Path]:
@@ -214,21 +171,6 @@ def _unet(folder: Path, index: dict[str, Any]) -> tuple[UNet2DModel, Path]:
     components.empty_unet(config, shapes)
     with components.these_alone(place, ("config.json", WEIGHTS)) as alone, components.quiet():
         return components.load_whole(UNet2DModel, alone).float(), place / WEIGHTS
-
-
-def _origin(name: str, folder: Path, weights: Path) -> dict[str, Any]:
-    """Id, commit, hash of the weights and licence; of a local folder no path."""
-    from huggingface_hub import ModelCard
-
-    local = Path(name).exists()
-    return {
-        "kind": "pre-trained model",
-        "name": "local folder" if local else name,
-        "revision": None if local else folder.name,
-        "weights_sha256": hashlib.sha256(weights.read_bytes()).hexdigest(),
-        "licence": licence_of(ModelCard, folder / "README.md"),
-        **origin_kept_in(folder),
-    }
 
 
 def origin_kept_in(folder: Path) -> dict[str, Any]:
@@ -279,7 +221,7 @@ def keep_pretrained(private: Path, pipeline: DiffusionPipeline, origin: dict[str
     shutil.rmtree(folder, ignore_errors=True)  # of a start that was interrupted here
     pipeline.save_pretrained(folder)
     if chosen or "epsilon" in origin:
-        index = json.loads((folder / "model_index.json").read_bytes())
+        index = read_json(folder / "model_index.json")
         (folder / "model_index.json").write_text(canonical_json({**index, "privacy": UNRELEASED_PRIVACY}))
     (folder / ORIGIN_NAME).write_text(canonical_json(origin), encoding="utf-8")
     put_in_place(folder, private / KEPT_NAME)
@@ -297,8 +239,8 @@ def kept_pretrained(private: Path, unet: nn.Module) -> dict[str, Any] | None:
         return None
     load_saved(folder, unet)
     try:
-        return dict(json.loads((folder / ORIGIN_NAME).read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
+        return read_json(folder / ORIGIN_NAME)
+    except WrongModel:
         raise IntegrityError(f"{folder / ORIGIN_NAME} is damaged: restore it, or start anew.") from None
 
 

@@ -4,8 +4,7 @@ both were probably trained on the same images, the one is refused unless one led
 
 import json
 from collections import Counter
-from collections.abc import Sequence
-from itertools import chain
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,30 +13,29 @@ from ..data.images import PublicFacts
 from ..data.public_images import files_of_public_images, public_field
 from ..data.source import DataSource
 from ..errors import UsageError
+from ..release.allow_list import read_index
 from ..release.hub import fetch_snapshot
-from ..release.no_guarantee import refuse_without_guarantee
-from ..release.unreleased import refuse_unreleased
+from ..release.marked import refuse_marked
 from ..verify import Unreadable, priced_inputs, read_receipt, settled_digest
 from ..words import RECEIPT_NAME, RELEASED
 from .identity import read_identity
 
 
-OTHER_START = "begin with a model that has not seen sensitive images"
+_NAMED_BESIDE = ("began_with", "trained_on")  # they have places of their own
 _OF_RESERVATIONS = ("id", "steps_reserved", "steps_executed", "state")  # the rest of a row says what was asked
 
 
-def receipt_of(folder: Path, index: dict[str, Any], what: str) -> dict[str, Any] | None:
+def receipt_of(folder: Path, what: str) -> dict[str, Any] | None:
     """The receipt of a saved pipeline; `None` of one that says nothing of privacy, and so is no release.
 
     Args:
         folder (`Path`): Folder of the pipeline.
-        index (`dict`): Its `model_index.json`.
         what (`str`): The flag and its value, for the message.
 
     Raises:
         UsageError: It says that it is a release, and its receipt is not there, damaged or of another release.
     """
-    if not isinstance(index.get("privacy"), dict) and not (folder / RECEIPT_NAME).exists():
+    if not isinstance(read_index(folder).get("privacy"), dict) and not (folder / RECEIPT_NAME).exists():
         return None
     try:
         receipt = read_receipt(folder)
@@ -51,23 +49,19 @@ def receipt_of(folder: Path, index: dict[str, Any], what: str) -> dict[str, Any]
     return receipt
 
 
-def cost_of_start(
-    folder: Path, index: dict[str, Any], flag: str, name: str, facts: PublicFacts, **ledger_options: Any
-) -> dict[str, Any]:
+def cost_of_start(folder: Path, what: str, facts: PublicFacts, **ledger_options: Any) -> dict[str, Any]:
     """What the release cost that a run is to begin with, for its origin; empty where the pipeline is no release.
 
     Args:
-        folder (`Path`), index (`dict`): As for `receipt_of`.
-        flag, name (`str`): The flag and its value, for the message.
+        folder (`Path`), what (`str`): As for `receipt_of`.
         facts, ledger_options: As `cost_of_release` takes them.
 
     Raises:
         UsageError: It learned from sensitive images, and is no whole release; or see `cost_of_release`.
     """
-    refuse_without_guarantee(folder, flag, OTHER_START)
-    refuse_unreleased(index, name, flag, f"begin with that run's release, or {OTHER_START.removeprefix('begin ')}")
-    receipt = receipt_of(folder, index, f"{flag} {name}")
-    return {} if receipt is None else cost_of_release(receipt, facts, f"{flag} {name}", **ledger_options)
+    refuse_marked(folder, what, "begin with a release, or with a model that has not seen sensitive images")
+    receipt = receipt_of(folder, what)
+    return {} if receipt is None else cost_of_release(receipt, facts, what, **ledger_options)
 
 
 def facts_of_release(receipt: dict[str, Any]) -> dict[str, Any]:
@@ -75,8 +69,7 @@ def facts_of_release(receipt: dict[str, Any]) -> dict[str, Any]:
     the hash of its receipt, as its `model_index.json` has it, whose epsilon that is, and what it began with that has
     an epsilon."""
     facts, dataset = receipt["public_facts"], receipt.get("dataset") or {}
-    left_out = ("began_with", "trained_on")  # they have places of their own
-    earlier = [{key: each[key] for key in each if key not in left_out} for each in priced_inputs(receipt)]
+    earlier = [{key: each[key] for key in each if key not in _NAMED_BESIDE} for each in priced_inputs(receipt)]
     return {
         "kind": RELEASED,
         "epsilon": receipt["claimed_epsilon"]["pld"]["epsilon"],
@@ -105,10 +98,10 @@ def cost_of_public_images(data: DataSource, facts: PublicFacts, **ledger_options
         UsageError: They are of several releases, or the receipt is damaged; or see `cost_of_release`.
     """
     what = f"--{public_field(data)} {data.train_data_dir or data.dataset_name}"
-    folders = _folders_with_receipts(data)
-    if not folders:
+    found = [receipt_of(folder, what) for folder in _folders_with_receipts(data)]
+    receipts = {settled_digest(receipt): receipt for receipt in found if receipt is not None}
+    if not receipts:
         return {}
-    receipts = {settled_digest(receipt): receipt for folder in folders if (receipt := receipt_of(folder, {}, what))}
     if len(receipts) > 1:
         raise UsageError(f"{what} holds images of {len(receipts)} releases; name one of them.")
     (receipt,) = receipts.values()
@@ -192,15 +185,18 @@ def _hold(releases: Sequence[ReleaseRows], receipt: dict[str, Any]) -> bool:
     """
     if receipt["dataset"]["release_id"] not in [release.header["release_id"] for release in releases]:
         return False
-    steps: Counter[str] = Counter()  # of each query, however they were reserved
+    stated = [receipt, *receipt.get("prior_releases", [])]
     try:
-        for sign, events in (
-            (1, [facts_of(row) for release in releases for row in release.rows]),
-            (-1, chain(receipt["events"], *(prior["events"] for prior in receipt.get("prior_releases", [])))),
-        ):
-            for event in events:
-                facts = {key: value for key, value in event.items() if key not in _OF_RESERVATIONS}
-                steps[json.dumps(facts, sort_keys=True)] += sign * event["steps_reserved"]
-        return min(steps.values()) >= 0
+        asked = _steps(event for each in stated for event in each["events"])
     except (KeyError, TypeError, AttributeError):  # no receipt that this library wrote
         return False
+    return not asked - _steps(facts_of(row) for release in releases for row in release.rows)
+
+
+def _steps(events: Iterable[dict[str, Any]]) -> Counter[str]:
+    """Steps of each query, however they were reserved."""
+    steps: Counter[str] = Counter()
+    for event in events:
+        facts = {key: value for key, value in event.items() if key not in _OF_RESERVATIONS}
+        steps[json.dumps(facts, sort_keys=True)] += event["steps_reserved"]
+    return steps

@@ -2,9 +2,8 @@
 """A diffusion model of images that noisy answers were made into: ordinary training, for as long as one likes. And a
 generator as a release can hold it."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -30,13 +29,6 @@ if TYPE_CHECKING:
 PART_OF_MOMENTS = 0.8  # of the steps; the rest learns the drawn images, which have the grey levels
 
 
-class Images(Protocol):
-    """What a model learns from."""
-
-    def batch(self, size: int) -> Any:
-        """So many images `[size, C, H, W]`, uint8, and their labels, int64 `[size]` or `None`."""
-
-
 def new_image_model(
     facts: PublicFacts, network: dict[str, Any], device: torch.device | str
 ) -> tuple[StartingModel, Denoiser, TrainingLoss]:
@@ -48,47 +40,29 @@ def new_image_model(
 
 
 def model_of_images(
-    run: "TrainingRun[Any]", open_images: Callable[[], Images], moments: NoisyMoments | None = None
+    run: "TrainingRun[Any]", images: LabelledImages, moments: NoisyMoments | None = None
 ) -> DPImagePipeline:
     """A diffusion model that learned images by EDM's loss. A release has no code of what made the images.
 
     Args:
         run (`TrainingRun`): Run whose flags have the network, steps, batch size and learning rate.
-        open_images (`Callable`): Returns the images, when the model is there.
+        images (`LabelledImages`): They follow from noisy answers alone.
         moments (`NoisyMoments`, *optional*): Moments that the images were drawn from. Most steps then learn their
             ideal denoiser, which takes fewer of them.
     """
     config, processes = run.config, run.processes
     model, denoiser, loss = new_image_model(run.facts, config.network, processes.device)
-    images, size = open_images(), processes.part(DIFFUSION_BATCH_SIZE)
-    settings: dict[str, Any] = {
-        "learning_rate": 2e-3,  # that of all measured rows
-        "ema_decay": 0.999,
-        "processes": processes,
-    }
-    of_moments = 0 if moments is None else int(PART_OF_MOMENTS * config.diffusion_steps)
-    if moments is not None and of_moments:
+    size = processes.part(DIFFUSION_BATCH_SIZE)
+    # The learning rate is that of all measured rows.
+    settings: dict[str, Any] = {"learning_rate": 2e-3, "ema_decay": 0.999, "processes": processes}
+    steps = config.diffusion_steps
+    if moments is not None:
+        of_moments = int(PART_OF_MOMENTS * steps)
         distil(denoiser, loss, moments, num_steps=of_moments, batch_size=DIFFUSION_BATCH_SIZE, **settings)
-    steps = config.diffusion_steps - of_moments
+        steps -= of_moments
     warm_up(denoiser, loss, lambda: images.batch(size), num_steps=steps, title="Diffusion model", **settings)
     run.done("diffusion model")
     return build_pipeline(model, run.facts)
-
-
-def model_of_release(
-    run: "TrainingRun[Any]", images: torch.Tensor, labels: torch.Tensor, moments: NoisyMoments | None = None
-) -> DPImagePipeline | None:
-    """A diffusion model that learned released images, with `--train_on_result`.
-
-    Args:
-        run (`TrainingRun`): Run whose flags are those of `ResultFlags`, and of a network.
-        images (`torch.Tensor` of uint8, shape `[m, C, H, W]`), labels (`torch.Tensor` of int64, shape `[m]`): Images
-            of the release.
-        moments (`NoisyMoments`, *optional*): Moments that they were drawn from.
-    """
-    return (
-        model_of_images(run, lambda: LabelledImages(images, labels), moments) if run.config.train_on_result else None
-    )
 
 
 def model_of_generator(run: "TrainingRun[Any]", generator: FeatureGenerator) -> DPImagePipeline:
@@ -99,7 +73,7 @@ def model_of_generator(run: "TrainingRun[Any]", generator: FeatureGenerator) -> 
         generator (`FeatureGenerator`): Trained on noisy answers alone. It stays in the private folder.
     """
     run.keep("generator", generator)
-    return model_of_images(run, lambda: AuxiliaryImages(generator, run.config.num_generated_images))
+    return model_of_images(run, AuxiliaryImages(generator, run.config.num_generated_images))
 
 
 def new_generator(

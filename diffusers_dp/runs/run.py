@@ -29,10 +29,9 @@ from ..privacy.teachers import Teachers, Teaching
 from ..queries.query import Query
 from ..release.artefacts import Artefact, PipelineArtefact
 from ..release.build import build_release
-from ..release.no_guarantee import save_without_guarantee
+from ..release.marked import save_unreleased, save_without_guarantee
 from ..release.push import push_finished
 from ..release.receipt import RunRecord
-from ..release.unreleased import save_unreleased
 from ..sampling.drawing import sample_grid
 from ..verify import receipt_digest
 from ..words import RECEIPT_NAME

@@ -9,7 +9,7 @@ from diffusers import EDMDPMSolverMultistepScheduler
 from diffusers_dp.errors import UsageError
 from diffusers_dp.models.feature_generator import FeatureGenerator
 from diffusers_dp.pipelines import DPImagePipeline
-from diffusers_dp.release.unreleased import save_unreleased
+from diffusers_dp.release.marked import save_unreleased
 from diffusers_dp.runs.pretrained import keep_pretrained, kept_pretrained
 from support.ledgers import protected, unprotected
 from support.public_models import load, make_unet

@@ -23,7 +23,7 @@ from diffusers_dp.mechanisms import sampled
 from diffusers_dp.methods.config import load_config
 from diffusers_dp.methods.registry import METHODS
 from diffusers_dp.pipelines import DPImagePipeline
-from diffusers_dp.release.no_guarantee import FOLDER, save_without_guarantee
+from diffusers_dp.release.marked import FOLDER, save_without_guarantee
 from diffusers_dp.release.push import files_to_push
 from diffusers_dp.release.receipt import RunRecord, build_receipt
 from diffusers_dp.runs.folder import RunFolder

@@ -112,7 +112,7 @@ REFUSED = {
     "learned variances": ({"out_channels": 6}, "6 output channels for 3"),
     "another conditioning": ({"class_embed_type": "timestep"}, "conditioned on 'timestep'"),
     "classes without labels": (
-        {"num_class_embeds": 11}, "needs labels, and your images have none; name .* --label_column",
+        {"num_class_embeds": 11}, "needs labels, and your images have none .--label_column",
     ),
     "another prediction": (
         {"scheduler": EDMDPMSolverMultistepScheduler(prediction_type="v_prediction")}, "predicts 'v_prediction'"
@@ -158,7 +158,10 @@ def edit_index(folder, **changes):
 BROKEN = {
     "no scheduler": (lambda f: (f / "scheduler" / "scheduler_config.json").unlink(), "has no scheduler_config.json"),
     "only a pickle": (only_a_pickle, "pickles are not loaded: save it again with safetensors"),
-    "no patches": (lambda f: edit_index(f, patch_size=0), "has the patch size 0, which is none; choose another model"),
+    "no patches": (
+        lambda f: edit_index(f, patch_size=0),
+        "tell the size of its images; choose another model",
+    ),
     "its own code": (lambda f: edit_index(f, unet=["own_code", "UNet2DModel"]), "no pipeline of a UNet2DModel"),
     "another network": (lambda f: edit_index(f, unet=["diffusers", "UNet2DConditionModel"]), "no pipeline of"),
 }
