@@ -180,7 +180,9 @@ def _read(
     before an image is drawn or a network is fitted.
     """
     flags, release, synthetic = inputs.flags, inputs.release, inputs.synthetic()
-    networks = {"inception": InceptionExtractor(device)} if "inception" in (flags.extractors or ()) else {}
+    networks = {}
+    if "inception" in (flags.extractors or ()):
+        networks["inception"] = InceptionExtractor(flags.inception_weights, device)
     known = AvailableImages(
         release.drawing.num_images if release else len(synthetic), synthetic.labels is not None,
         inputs.test_split is not None,
