@@ -35,6 +35,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 TEXTS = [ROOT / "README.md", ROOT / "training" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 NAMES = {
     "rows.jsonl": "case",
+    "examples.jsonl": "case",
     "quality_cpu.jsonl": "recipe",
     "measured_before.jsonl": "name",
     "gpu_h100.jsonl": "part",

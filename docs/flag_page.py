@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The page of all flags, from what they say:   python docs/flag_page.py > docs/flags.md"""
+"""The page of all flags, from what they say: `make docs` makes it, and `python docs/flag_page.py` prints it."""
 
 from collections.abc import Iterator
 from typing import Any, get_type_hints
@@ -14,8 +14,7 @@ HEAD = """# All flags
 Every flag of the training scripts, once for each of its meanings: `--name value` on the command line, or `name: value`
 in a recipe. The command line wins over the recipe, and the recipe over the default. Several items of one flag are
 comma-separated, or a list in a recipe. A method with another default is named beside its own.
-`--help` of a script shows the flags that most runs need, `--help_all` shows all. This page is made from what the flags
-say: `python docs/flag_page.py > docs/flags.md`."""
+`--help` of a script shows the flags that most runs need, `--help_all` shows all of its method."""
 #: What a default of a query is, by the fields of a query.
 FIELDS = {
     "noise_multiplier": "noise multiplier {:g}",

@@ -1,6 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""What mkdocs does not do: pages outside docs/, a page for each public module, links to source code, and formulas
-without a script.
+"""What mkdocs does not do: pages outside docs/, a page of all flags and one for each public module, links to source
+code, and formulas without a script.
 
 Texts are also read in the repository, where their links go to files. On the site, a link to a page or a public module
 goes to its page, and a link to other code is the name alone.
@@ -8,6 +8,7 @@ goes to its page, and a link to other code is the name alone.
 
 import html
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,13 @@ from mkdocs.structure.files import File
 
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.append(str(ROOT / "docs"))
 #: Pages from elsewhere in the repository, by their name on the site.
 OUTSIDE = {
+    "index.md": "README.md",
     "training.md": "training/README.md",
     "security.md": "SECURITY.md",
+    "contributing.md": "CONTRIBUTING.md",
     "examples.md": "examples/README.md",
     "changes.md": "CHANGELOG.md",
 }
@@ -31,12 +35,15 @@ MODULES = {
         (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8"),
     )
 }
-_LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s]+)\)")
+_LINK = re.compile(r"\[([^\]]+)\]\(([^)\s]+)(?: \"[^\"]*\")?\)")
 #: As pymdownx.arithmatex leaves them.
 _FORMULA = re.compile(r"(?<=class=\"arithmatex\">)\\([(\[])(.*?)\\[)\]](?=</)", re.DOTALL)
 
 
 def on_files(files: Any, *, config: Any) -> Any:
+    from flag_page import page
+
+    files.append(File.generated(config, "flags.md", content=page()))
     for name, path in OUTSIDE.items():
         files.append(File.generated(config, name, abs_src_path=str(ROOT / path)))
     for name, path in MODULES.items():
@@ -50,7 +57,7 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
     source = ROOT / OUTSIDE.get(name, f"docs/{name}")
 
     def link(found: re.Match) -> str:
-        return _linked(found[1], found[2], source.parent, Path(name).parent)
+        return _linked(found[1], found[2], source.parent, Path(name).parent)  # an image keeps its `!` in front
 
     return _LINK.sub(link, markdown)
 

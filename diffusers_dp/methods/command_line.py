@@ -29,7 +29,7 @@ FIRST = ("data", "privacy", "run", "DP-SGD")
 LATER = ("Hub", "run of DP-SGD")
 SHORT_HELP = "Show the flags that most runs need, and exit."
 LONG_HELP = "Show all flags, and exit."
-EXPERT_HELP = "Settings that recipes have under expert:, comma-separated or with the flag repeated; see docs/flags.md."
+EXPERT_HELP = "A setting that recipes have under expert:. Several are comma-separated, or the flag is repeated."
 ALIKE = 0.5  # of difflib's ratio, from which names are alike
 _WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
@@ -42,10 +42,10 @@ def nearest(name: str, names: Collection[str]) -> str | None:
     return next(iter(difflib.get_close_matches(name, list(names), n=1, cutoff=ALIKE)), None)
 
 
-def nearest_flag(name: str, names: Collection[str], where: str = "--help_all") -> str:
+def nearest_flag(name: str, names: Collection[str]) -> str:
     """The same in words, as the end of a sentence."""
     found = nearest(name.lstrip("-"), names)
-    return f"{where} lists all" if found is None else f"the nearest is --{found}"
+    return "--help_all lists all" if found is None else f"the nearest is --{found}"
 
 
 class Help(argparse.ArgumentDefaultsHelpFormatter):
@@ -54,6 +54,11 @@ class Help(argparse.ArgumentDefaultsHelpFormatter):
     def _get_help_string(self, action: argparse.Action) -> str | None:
         told = action.default is None or action.default is False or action.default == ""
         return action.help if told else super()._get_help_string(action)
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        """An expert setting is shown as it is given."""
+        name = super()._format_action_invocation(action)
+        return f"--expert {action.dest}={action.metavar}" if getattr(action, "expert", False) else name
 
 
 class OneSentence(argparse.ArgumentParser):
@@ -130,7 +135,7 @@ def add_flags(
     Args:
         config_class (`type`): A dataclass that inherits from groups of flags.
         rare (`bool`): Whether those are added that few runs need.
-        expert (`bool`): Whether expert settings are added, which no help shows.
+        expert (`bool`): Whether expert settings are added.
         strict (`bool`): Whether the parser itself refuses what is none of a flag's `choices`, and switches take no
             value, as commands have it. Training flags also come from recipes.
     """
@@ -160,7 +165,7 @@ def groups_of(config_class: type[Any]) -> dict[str, list[Field]]:
 
 def _add(section: Any, flag: Field, hint: Any, default: Any, strict: bool) -> None:
     kind, said = value_type(hint), flag.metadata["flag"]
-    text = argparse.SUPPRESS if said.expert else said.help.replace("%", "%%")
+    text = said.help.replace("%", "%%")
     several = get_origin(kind) is Sequence
     kind = get_args(kind)[0] if several else kind
     value: dict[str, Any] = {"type": finite if kind is float else kind, "nargs": "+" if several else None}
@@ -174,7 +179,7 @@ def _add(section: Any, flag: Field, hint: Any, default: Any, strict: bool) -> No
         value = {"action": "store_true"}
     elif kind is bool:
         value = {"type": _truth, "nargs": "?", "const": True, "metavar": "true|false"}
-    section.add_argument(f"--{flag.name}", default=default, help=text, **value)
+    section.add_argument(f"--{flag.name}", default=default, help=text, **value).expert = said.expert
 
 
 def value_type(hint: Any) -> Any:

@@ -214,7 +214,7 @@ def _spelt_out(argv: list[str], experts: Collection[str]) -> list[str]:
             for pair in re.split(r",(?=\w+=)", pairs or next(words, "")):
                 name, equals, _ = pair.partition("=")
                 if name not in experts or not equals:
-                    remedy = nearest_flag(name, experts, "docs/flags.md")
+                    remedy = nearest_flag(name, experts)
                     raise UsageError(f"--expert '{pair}' is not NAME=VALUE of a setting; {remedy}.")
                 found.append(f"--{pair}")
         else:
