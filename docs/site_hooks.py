@@ -35,7 +35,7 @@ MODULES = {
         (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8"),
     )
 }
-_LINK = re.compile(r"\[([^\]]+)\]\(([^)\s]+)(?: \"[^\"]*\")?\)")
+_LINK = re.compile(r"\[([^\]]+)\]\(([^)\s]+)\)")
 #: As pymdownx.arithmatex leaves them.
 _FORMULA = re.compile(r"(?<=class=\"arithmatex\">)\\([(\[])(.*?)\\[)\]](?=</)", re.DOTALL)
 

@@ -67,8 +67,8 @@ def test_rows_are_of_methods_and_recipes_that_exist():
 
 
 def test_the_guide_says_what_the_rows_say():
-    """The table of signals in docs/guides/choose.md."""
-    guide = (ROOT / "docs/guides/choose.md").read_text(encoding="utf-8")
+    """The table of signals in docs/guides/settings.md."""
+    guide = (ROOT / "docs/guides/settings.md").read_text(encoding="utf-8")
     lines = re.findall(r"^\| ([\d,]+) \| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", guide, re.MULTILINE)
     assert len(lines) == 6
     columns = [((1, 28, 28), ()), ((1, 28, 28), ("public_dataset_name",)), ((3, 32, 32), ())]

@@ -62,6 +62,6 @@ def test_docs_promise_what_the_proof_does():
     """The README's first words; delta, which `--allow_large_delta` lets be large."""
     readme = words((ROOT / "README.md").read_text())
     assert not any(promise in readme for promise in (*TOO_MUCH, "almost the same"))
-    for name in ("data_protection.md", "tutorial.md"):
+    for name in ("guides/own_images.md", "tutorial.md"):
         page = words((ROOT / "docs" / name).read_text())
         assert "stays below one in the number" not in page and "--allow_large_delta" in page
