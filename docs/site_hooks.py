@@ -17,7 +17,6 @@ from mkdocs.structure.files import File
 
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.append(str(ROOT / "docs"))
 #: Pages from elsewhere in the repository, by their name on the site.
 OUTSIDE = {
     "index.md": "README.md",
@@ -41,6 +40,7 @@ _FORMULA = re.compile(r"(?<=class=\"arithmatex\">)\\([(\[])(.*?)\\[)\]](?=</)", 
 
 
 def on_files(files: Any, *, config: Any) -> Any:
+    sys.path.append(str(ROOT / "docs"))
     from flag_page import page
 
     files.append(File.generated(config, "flags.md", content=page()))
