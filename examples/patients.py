@@ -175,7 +175,7 @@ subprocess.run(command, check=True)
 
 # %% [markdown]
 # `run/release/samples.png` shows drawn slices, a row for each class; after two steps they are noise, and
-# [the tutorial](../docs/tutorial.md#scans-of-patients) shows those of a run in earnest. The receipt says "per patient".
+# [the tutorial](../docs/tutorial.md#scans-of-patients) shows those of a real run. The receipt says "per patient".
 
 # %%
 print((folder / "run" / "release" / "README.md").read_text()[:800])
