@@ -32,6 +32,7 @@ def page() -> str:
         head = "| | shows | command | differs, or is missing |\n|---|---|---|---|"
         parts.append(f"## {paper['name']}\n\n*{paper['title']}*\n\n{paper['says']}\n\n{head}\n{rows}")
         parts += [f"Without a command:\n\n{none}"] * bool(none)
+    parts.append(f"## Checkpoints of DPDM and DPImageBench\n\n{PAPERS['checkpoints']}")
     return "\n\n".join([*parts, f"## The recipes\n\n{PAPERS['recipes']}\n\n{_recipes()}"]) + "\n"
 
 
