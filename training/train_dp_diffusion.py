@@ -13,12 +13,10 @@ ledger first.
 Paper: "Differentially Private Diffusion Models Generate Useful Synthetic Images" (Ghalebikesabi et al. 2023).
 """
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from diffusers_dp.audit.preflight import preflight
-from diffusers_dp.methods.registry import METHODS
-from diffusers_dp.runs.launch import launch, run_method
+from diffusers_dp.runs.launch import launch
+from diffusers_dp.training.script import main_of
 
 
 if TYPE_CHECKING:
@@ -32,8 +30,7 @@ def train(run: "DiffusionRun[DPDiffusionConfig]") -> None:
     run.release_model()
 
 
-def main(argv: list[str] | None = None) -> None:
-    run_method(replace(METHODS["dp_diffusion"], train=train), preflight, argv)
+main = main_of("dp_diffusion", train=train)
 
 
 if __name__ == "__main__":

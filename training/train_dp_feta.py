@@ -13,12 +13,10 @@ or public images be mixed with the central ones (`--mix_public_images`). Only th
 Paper: "From Easy to Hard: Building a Shortcut for Differentially Private Image Synthesis".
 """
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from diffusers_dp.audit.preflight import preflight
-from diffusers_dp.methods.registry import METHODS
-from diffusers_dp.runs.launch import launch, run_method
+from diffusers_dp.runs.launch import launch
+from diffusers_dp.training.script import main_of
 
 
 if TYPE_CHECKING:
@@ -63,8 +61,7 @@ def warm_up(run: "Run", noisy: "torch.Tensor") -> None:
     )  # fmt: skip
 
 
-def main(argv: list[str] | None = None) -> None:
-    run_method(replace(METHODS["dp_feta"], train=train), preflight, argv)
+main = main_of("dp_feta", train=train)
 
 
 if __name__ == "__main__":

@@ -14,13 +14,11 @@ Papers: "Differentially Private Generative Adversarial Network" (Xie et al. 2018
 al. 2023), with many discriminator steps for each of the generator.
 """
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from diffusers_dp.audit.preflight import preflight
 from diffusers_dp.methods.config import resolve
-from diffusers_dp.methods.registry import METHODS
-from diffusers_dp.runs.launch import launch, run_method
+from diffusers_dp.runs.launch import launch
+from diffusers_dp.training.script import main_of
 
 
 if TYPE_CHECKING:
@@ -85,8 +83,7 @@ def build(config: Any, facts: Any, device: Any) -> "Trained":
     return adversaries(config, facts, new_generator(config, facts, device)[1], Processes(device=device))
 
 
-def main(argv: list[str] | None = None) -> None:
-    run_method(replace(METHODS["dp_gan"], train=train, build=build), preflight, argv)
+main = main_of("dp_gan", train=train, build=build)
 
 
 if __name__ == "__main__":

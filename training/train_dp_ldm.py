@@ -21,14 +21,12 @@ base by commit and hashes; with `--merge` it is a whole pipeline.
 Papers: DP-LDM (Liu et al. 2024), DP-LoRA (Tsai et al. 2024), DP-SAPF (arXiv 2605.30312).
 """
 
-import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from diffusers_dp.audit.preflight import preflight
-from diffusers_dp.methods.config import chosen_method
 from diffusers_dp.methods.latents import SALIENCY_TIMES, TRAINED
-from diffusers_dp.runs.launch import launch, run_method
+from diffusers_dp.runs.launch import launch
+from diffusers_dp.training.script import main_of
 
 
 if TYPE_CHECKING:
@@ -55,10 +53,7 @@ def train(run: "LatentRun[LatentConfig]") -> None:
     run.release_model({**config.training_facts, **({"lora_targets": list(targets)} if targets else {})})
 
 
-def main(argv: list[str] | None = None) -> None:
-    given = sys.argv[1:] if argv is None else argv
-    method = chosen_method(given, among=tuple(dict.fromkeys(TRAINED.values())))
-    run_method(replace(method, train=train), preflight, given)
+main = main_of(*dict.fromkeys(TRAINED.values()), train=train)
 
 
 if __name__ == "__main__":

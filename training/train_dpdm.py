@@ -12,12 +12,10 @@ first. Label dropout trains the null label that classifier-free guidance needs: 
 Paper: "Differentially Private Diffusion Models".
 """
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from diffusers_dp.audit.preflight import preflight
-from diffusers_dp.methods.registry import METHODS
-from diffusers_dp.runs.launch import launch, run_method
+from diffusers_dp.runs.launch import launch
+from diffusers_dp.training.script import main_of
 
 
 if TYPE_CHECKING:
@@ -30,8 +28,7 @@ def train(run: "DiffusionRun[DPDMConfig]") -> None:
     run.release_model()
 
 
-def main(argv: list[str] | None = None) -> None:
-    run_method(replace(METHODS["dpdm"], train=train), preflight, argv)
+main = main_of("dpdm", train=train)
 
 
 if __name__ == "__main__":

@@ -24,9 +24,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from diffusers_dp.audit.preflight import preflight
-from diffusers_dp.methods.registry import METHODS
-from diffusers_dp.runs.launch import launch, run_method
+from diffusers_dp.runs.launch import launch
+from diffusers_dp.training.script import main_of
 
 
 if TYPE_CHECKING:
@@ -148,8 +147,7 @@ def auxiliary_images(run: "Run", features: "Embedding", embedding: "torch.Tensor
     return images
 
 
-def main(argv: list[str] | None = None) -> None:
-    run_method(replace(METHODS["feta_pro"], train=train), preflight, argv)
+main = main_of("feta_pro", train=train)
 
 
 if __name__ == "__main__":

@@ -16,14 +16,11 @@ The features make the method: DP-MERF (`--features rff`), DP-Kernel (`rff_mixtur
 DP-MEPF (`perceptual`), and scattering, which is our own. `docs/methods/statistics.md` has their papers.
 """
 
-import sys
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from diffusers_dp.audit.preflight import preflight
-from diffusers_dp.methods.config import chosen_method
 from diffusers_dp.methods.mean_embedding import FEATURES, MeanEmbeddingConfig
-from diffusers_dp.runs.launch import launch, run_method
+from diffusers_dp.runs.launch import launch
+from diffusers_dp.training.script import main_of
 
 
 if TYPE_CHECKING:
@@ -89,10 +86,7 @@ def fit(
     return {} if stopping is None else stopping.choose()
 
 
-def main(argv: list[str] | None = None) -> None:
-    given = sys.argv[1:] if argv is None else argv
-    method = chosen_method(given, among=tuple(FEATURES.values()))
-    run_method(replace(method, train=train), preflight, given)
+main = main_of(*FEATURES.values(), train=train)
 
 
 if __name__ == "__main__":

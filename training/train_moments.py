@@ -16,12 +16,10 @@ Stages: (mean features of random networks) -> grey levels -> counts and means ->
 covariances -> images -> release/ (-> model/release/, with `--train_on_result`). `docs/methods/statistics.md` has more.
 """
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from diffusers_dp.audit.preflight import preflight
-from diffusers_dp.methods.registry import METHODS
-from diffusers_dp.runs.launch import launch, run_method
+from diffusers_dp.runs.launch import launch
+from diffusers_dp.training.script import main_of
 
 
 if TYPE_CHECKING:
@@ -60,8 +58,7 @@ def train(run: "Run") -> None:
         run.release_derived(release, pipeline, facts)
 
 
-def main(argv: list[str] | None = None) -> None:
-    run_method(replace(METHODS["moments"], train=train), preflight, argv)
+main = main_of("moments", train=train)
 
 
 if __name__ == "__main__":

@@ -12,12 +12,10 @@ Paper: "Private Gradient Estimation is Useful for Generative Modeling". Its own 
 of it is here (docs/methods/diffusion.md#pge-with-dp-sgd).
 """
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from diffusers_dp.audit.preflight import preflight
-from diffusers_dp.methods.registry import METHODS
-from diffusers_dp.runs.launch import launch, run_method
+from diffusers_dp.runs.launch import launch
+from diffusers_dp.training.script import main_of
 
 
 if TYPE_CHECKING:
@@ -30,8 +28,7 @@ def train(run: "DiffusionRun[PGEDPSGDConfig]") -> None:
     run.release_pipeline(run.pipeline, {"sampler": "hmc"}, solver="hmc")
 
 
-def main(argv: list[str] | None = None) -> None:
-    run_method(replace(METHODS["pge_dpsgd"], train=train), preflight, argv)
+main = main_of("pge_dpsgd", train=train)
 
 
 if __name__ == "__main__":

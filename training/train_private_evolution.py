@@ -21,9 +21,8 @@ model/release/). `docs/methods/private_evolution.md` has more.
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from diffusers_dp.audit.preflight import preflight
-from diffusers_dp.methods.registry import METHODS
-from diffusers_dp.runs.launch import launch, run_method
+from diffusers_dp.runs.launch import launch
+from diffusers_dp.training.script import main_of
 
 
 if TYPE_CHECKING:
@@ -89,8 +88,7 @@ def evolve(
     return population.images(), population.labels
 
 
-def main(argv: list[str] | None = None) -> None:
-    run_method(replace(METHODS["pe"], train=train), preflight, argv)
+main = main_of("pe", train=train)
 
 
 if __name__ == "__main__":

@@ -12,12 +12,10 @@ Stages (Chen et al. 2022, Private Set Generation, Algorithm 1): noisy gradients 
 runs them, so checkpoints and resuming are those of every method.
 """
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from diffusers_dp.audit.preflight import preflight
-from diffusers_dp.methods.registry import METHODS
-from diffusers_dp.runs.launch import launch, run_method
+from diffusers_dp.runs.launch import launch
+from diffusers_dp.training.script import main_of
 
 
 if TYPE_CHECKING:
@@ -71,8 +69,7 @@ def build(config: Any, facts: Any, device: Any, same_weights: Any = lambda netwo
     return Trained(images, network, classification_loss, matching, optimizer=optimizer)
 
 
-def main(argv: list[str] | None = None) -> None:
-    run_method(replace(METHODS["psg"], train=train, build=build), preflight, argv)
+main = main_of("psg", train=train, build=build)
 
 
 if __name__ == "__main__":

@@ -14,15 +14,12 @@ What teachers say makes the method: GS-WGAN (`--aggregation gradients`), PATE-GA
 (`bins`). `docs/methods/gans.md#teachers` has their papers, and what was changed to make their guarantees hold.
 """
 
-import sys
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from diffusers_dp.audit.preflight import preflight
-from diffusers_dp.methods.config import chosen_method
 from diffusers_dp.methods.teachers import AGGREGATIONS, TeacherConfig
-from diffusers_dp.runs.launch import launch, run_method
+from diffusers_dp.runs.launch import launch
+from diffusers_dp.training.script import main_of
 
 
 if TYPE_CHECKING:
@@ -75,10 +72,7 @@ def build(config: Any, facts: Any, device: Any) -> "Trained":
     return student_of(config, facts, new_generator(config, facts, device)[1], Processes(device=device))
 
 
-def main(argv: list[str] | None = None) -> None:
-    given = sys.argv[1:] if argv is None else argv
-    method = chosen_method(given, among=tuple(AGGREGATIONS.values()))
-    run_method(replace(method, train=train, build=build), preflight, given)
+main = main_of(*AGGREGATIONS.values(), train=train, build=build)
 
 
 if __name__ == "__main__":
