@@ -1,6 +1,6 @@
 """How near are noisy central images to the true ones, with the clip norm here and with the published noise?
 
-    python benchmarks/central_images.py --config training/recipes/feta_pro/mnist_eps10.yaml \\
+    python benchmarks/central_images.py --config feta_pro/mnist \\
         --dataset_name path/to/mnist
 
 The images are public ones, read without the door; nothing is trained. For each clip norm it prints the share of images

@@ -111,14 +111,31 @@ def _rows() -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines]
 
 
+def read_recipe(method: str, name: str) -> tuple[dict[str, Any], str]:
+    """The values and the comments of a recipe; `mnist_eps1` is `mnist` with its values for epsilon 1."""
+    path = RECIPES / method / f"{name}.yaml"
+    short, _, epsilon = name.rpartition("_eps")
+    text = (path if path.is_file() else RECIPES / method / f"{short}.yaml").read_text(encoding="utf-8")
+    said = yaml.safe_load(text)
+    own = said.pop("by_epsilon", {})
+    if path.is_file() or epsilon == str(said.get("target_epsilon")):
+        return said, text.partition("by_epsilon:")[0].replace("\n# ", " ")
+    comments = re.search(rf"((?:^  #.*\n)*)^  {epsilon}:", text, re.MULTILINE)
+    return said | own[int(epsilon)] | {"target_epsilon": int(epsilon)}, comments[1].replace("\n  # ", " ")
+
+
+def names_of(path: Path) -> list[str]:
+    """Names of a recipe, one for each epsilon that it has values for."""
+    return [path.stem, *(f"{path.stem}_eps{each}" for each in yaml.safe_load(path.read_text()).get("by_epsilon", ()))]
+
+
 def _recipes() -> str:
     """Noise, and published FID and accuracy, of recipes: a line for those that differ in epsilon alone."""
     used = {(method, recipe) for _, place in places() for method, recipe, _ in commands(place)}
     used |= {(method, recipe) for method, recipes in PAPERS["published"].items() for recipe in recipes}
     groups: dict[str, dict[str, tuple[str, str]]] = {}
     for method, recipe in sorted(used, key=lambda each: (*map(_without_epsilon, each), _epsilon(each[1]))):
-        text = (RECIPES / method / f"{recipe}.yaml").read_text(encoding="utf-8")
-        noise = NOISE.search(text.replace("\n# ", " "))
+        noise = NOISE.search(read_recipe(method, recipe)[1])
         facts = noise[1] if noise else "", PAPERS["published"].get(method, {}).get(recipe, "")
         if any(facts):
             groups.setdefault(f"{method}/{_without_epsilon(recipe)}", {})[

@@ -1,7 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """`diffusers-dp audit`: tries to break the guarantee of the mechanism, of a training script, or of a release.
 
-diffusers-dp audit mechanism --config training/recipes/feta_pro/mnist_eps1.yaml --dataset_name ylecun/mnist
+diffusers-dp audit mechanism --config feta_pro/mnist_eps1 --dataset_name ylecun/mnist
 diffusers-dp audit run --method feta_pro --output_dir runs/demo --attach runs/demo/release
 diffusers-dp audit release runs/demo/release --members members --holdout holdout
 """

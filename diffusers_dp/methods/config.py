@@ -33,7 +33,7 @@ from .latents import TRAINED
 from .mean_embedding import FEATURES
 from .method import Method
 from .public_flags import PretrainingFlags
-from .recipes import find_recipe, method_of_recipe, refuse_another_data_set
+from .recipes import at_epsilon, find_recipe, method_of_recipe, refuse_another_data_set
 from .registry import METHODS
 from .teachers import AGGREGATIONS
 
@@ -99,7 +99,7 @@ def load_config(argv: list[str] | None = None, of: type[TrainingConfig] | Method
     if given.get("config") == AUTO:
         recipe = _by_rules(config_class, given)
     elif given.get("config"):
-        recipe = _read_recipe(given["config"], parser, config_class)
+        recipe = _read_recipe(given["config"], parser, config_class, given.get("target_epsilon"))
     if "minutes" in given and given.get("config") != AUTO:
         raise UsageError(f"--minutes has no effect without --config {AUTO}; add that, or leave it out.")
     for source in (given, recipe):
@@ -241,13 +241,14 @@ def _by_rules(config_class: type[TrainingConfig], given: dict[str, Any]) -> dict
     return {name: value for name, value in settings.items() if name in names}
 
 
-def _read_recipe(path: str, parser: argparse.ArgumentParser, config_class: type[TrainingConfig]) -> dict[str, Any]:
-    recipe = _read_yaml(path, config_class.method)
-    method = recipe.pop("method", config_class.method)
-    if method != config_class.method:
+def _read_recipe(
+    path: str, parser: argparse.ArgumentParser, config_class: type[TrainingConfig], epsilon: float | None
+) -> dict[str, Any]:
+    method = config_class.method
+    recipe = at_epsilon(_read_yaml(path, method), path, find_recipe(path, method), epsilon)
+    if (other := recipe.pop("method", method)) != method:
         raise UsageError(
-            f"--config {path} is a recipe of {method!r}, and this is {config_class.method!r}; give it to that "
-            "method's script."
+            f"--config {path} is a recipe of {other!r}, and this is {method!r}; give it to that method's script."
         )
     hints, said = get_type_hints(config_class), flags_of(config_class)
     expert = recipe.pop("expert", {})

@@ -24,7 +24,7 @@ class FETAProConfig(SpatialFlags, ScatteringFlags, MomentFlags, CountsClasses, S
 
     Example:
         ```python
-        >>> config = load_config(["--config", "training/recipes/feta_pro/mnist_eps1.yaml", "--seed", "1"])
+        >>> config = load_config(["--config", "mnist_eps1", "--seed", "1"])
         >>> config.curriculum_stages
         ('spatial', 'frequency')
         ```

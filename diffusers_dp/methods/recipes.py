@@ -7,6 +7,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from ..errors import UsageError
 
 
@@ -28,18 +30,40 @@ def find_recipe(given: str, method: str) -> Path:
         `Path`: Of the file; a path need not lead to one.
 
     Raises:
-        `UsageError`: The method has no recipe of that name.
+        UsageError: The method has no recipe of that name.
     """
+    folder, _, name = given.rpartition("/")
     if not _is_name(given):
-        shipped = _recipes() / f"{given}.yaml"
-        return shipped if os.path.isfile(shipped) and not os.path.isfile(given) else Path(given)
-    names = recipes_of(method)
-    if given not in names:
+        return Path(given) if os.path.isfile(given) else _shipped(name, folder) or Path(given)
+    found = _shipped(given, method)
+    if found is None:
         raise UsageError(
-            f"--config {given} is neither a file here nor a recipe of {method} ({', '.join(names)}); "
+            f"--config {given} is neither a file here nor a recipe of {method} ({', '.join(recipes_of(method))}); "
             "give one of these, or the path of a YAML file."
         )
-    return names[given]
+    return found
+
+
+def at_epsilon(recipe: dict[Any, Any], given: str, place: Path, epsilon: float | None) -> dict[Any, Any]:
+    """
+    A recipe at one epsilon, with what `by_epsilon` says of it in the place of what the recipe says of all.
+
+    Args:
+        recipe (`dict`): As the file has it.
+        given (`str`), place (`Path`): See `find_recipe`. The end of a name, as in `mnist_eps1`, is an epsilon.
+        epsilon (`float`, *optional*): `--target_epsilon`, where no name says it.
+
+    Raises:
+        UsageError: `by_epsilon` is no mapping of mappings.
+    """
+    blocks = recipe.pop("by_epsilon", {})
+    if not isinstance(blocks, dict) or not all(isinstance(each, dict) for each in blocks.values()):
+        raise UsageError(f"--config {given}: 'by_epsilon' holds no 'epsilon: {{flag: value}}' lines; correct it.")
+    if Path(given).stem != place.stem:
+        epsilon = recipe["target_epsilon"] = int(given.rpartition("_eps")[2])
+    own = blocks.get(str(recipe.get("target_epsilon")) if epsilon is None else f"{epsilon:g}", {})
+    experts = [part["expert"] for part in (recipe, own) if isinstance(part.get("expert"), dict)]
+    return recipe | own | ({"expert": experts[0] | experts[1]} if len(experts) == 2 else {})
 
 
 def refuse_another_data_set(config: str, method: str, recipe: Mapping[str, Any], given: Mapping[str, Any]) -> None:
@@ -83,12 +107,26 @@ def _is_shipped(path: Path) -> bool:
 
 def method_of_recipe(given: str, methods: Iterable[str]) -> str | None:
     """The first of these methods that has a recipe of this name; `None` of a path, and where none has one."""
-    return next((method for method in methods if _is_name(given) and given in recipes_of(method)), None)
+    return next((method for method in methods if _is_name(given) and _shipped(given, method)), None)
 
 
 def recipes_of(method: str) -> dict[str, Path]:
     """The shipped recipes of a method, by their names."""
     return {path.stem: path for path in sorted(_recipes().joinpath(method).glob("*.yaml"))}
+
+
+def epsilons_of(path: Path) -> list[float]:
+    """The epsilons that a shipped recipe has values for: its own, and those of `by_epsilon`."""
+    said = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return [said.get("target_epsilon"), *said.get("by_epsilon", ())]
+
+
+def _shipped(given: str, method: str) -> Path | None:
+    """The shipped recipe of this name, of which `mnist_eps1` is `mnist` where that has values for epsilon 1."""
+    names, (short, _, epsilon) = recipes_of(method), given.rpartition("_eps")
+    if given in names or short not in names:
+        return names.get(given)
+    return names[short] if epsilon in map(str, epsilons_of(names[short])) else None
 
 
 def _recipes() -> Path:

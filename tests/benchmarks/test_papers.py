@@ -38,7 +38,7 @@ def test_every_command_of_an_entry_is_taken(place, monkeypatch, tmp_path):
     for method, recipe, flags in papers.commands(place):
         given = flags[: flags.index("--sweep")] if "--sweep" in flags else flags
         config = load_config(["--config", recipe, "--dry_run", *given], CONFIGS[method])
-        assert config.method == method and (papers.RECIPES / method / f"{recipe}.yaml").is_file()
+        assert config.method == method and papers.read_recipe(method, recipe)
     for command in place.get("then", ()):
         program, name, *flags = shlex.split(command)
         if program == "diffusers-dp":

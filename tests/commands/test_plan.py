@@ -48,7 +48,7 @@ def planned(*argv):
 
 
 def test_the_plan_is_that_of_the_training_script(capsys):
-    flags = ["--config", str(RECIPES / "mnist_eps1.yaml"), "--target_epsilon", "2"]
+    flags = ["--config", "mnist_eps1", "--target_epsilon", "2"]
     module_of(FETA_PRO).main([*flags, "--dry_run"])
     table = capsys.readouterr().out
     assert "dp_sgd" in table and table in output(capsys, *flags)
@@ -73,7 +73,7 @@ def test_everything_is_told(capsys):
 
 def test_without_images_at_all_no_data_set_is_opened(monkeypatch, capsys):
     monkeypatch.setattr(data, "open_source", None)
-    flags = ["--config", str(RECIPES / "mnist_eps1.yaml"), "--dataset_name", "no/mnist", "--num_train_images", "40000"]
+    flags = ["--config", "mnist_eps1", "--dataset_name", "no/mnist", "--num_train_images", "40000"]
     flags += "--class_names 0,1,2,3,4,5,6,7,8,9 --resolution 28 --num_channels 1 --validation_size 0".split()
     assert "planned for 40,000 images of 1x28x28 in 10 classes" in output(capsys, *flags)
     # With neither data nor a description, it is the demo's images that are counted.

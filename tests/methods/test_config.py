@@ -194,6 +194,35 @@ def test_settings_of_experts_in_the_wrong_place_are_refused(argv, words):
         load_config(recipe(argv) if isinstance(argv, str) else argv, DPDMConfig)
 
 
+BY_EPSILON = (
+    "max_train_steps: 9\nexpert: {p_mean: 1, p_std: 2}\nby_epsilon: {2: {max_train_steps: 5, expert: {p_std: 3}}}\n"
+)
+
+
+@pytest.mark.parametrize(("epsilon", "steps", "p_std"), [("2", 5, 3), ("2.0", 5, 3), ("3", 9, 2)])
+def test_a_recipe_has_values_by_epsilon(epsilon, steps, p_std):
+    config = load_config([*recipe(BY_EPSILON), "--target_epsilon", epsilon], DPDMConfig)
+    assert (config.max_train_steps, config.p_mean, config.p_std) == (steps, 1, p_std)
+    own = load_config([*recipe(f"target_epsilon: {epsilon}\n{BY_EPSILON}")], DPDMConfig)
+    assert own.target_epsilon == float(epsilon) and (own.max_train_steps == 5) == (epsilon == "2")
+
+
+@pytest.mark.parametrize("text", ["5", "[1]", "{1: 2}", "{1: }"])
+def test_values_by_epsilon_are_mappings(text):
+    assert "'by_epsilon' holds no 'epsilon: {flag: value}' lines" in refusal(recipe(f"by_epsilon: {text}\n"))
+
+
+def test_an_epsilon_at_the_end_of_a_recipes_name():
+    """Of shipped ones, which have values for it. The flag wins over it, and keeps the values of the name."""
+    named = ("--config mnist_eps1", "--config mnist --target_epsilon 1")
+    at_1, flag = (load_config(argv.split(), DPDMConfig) for argv in named)
+    assert at_1.target_epsilon == 1 and vars(at_1) | {"config": ""} == vars(flag) | {"config": ""}
+    other = load_config("--config cifar10_eps1 --target_epsilon 3 --dry_run".split(), DPDiffusionConfig)
+    assert (other.target_epsilon, other.max_train_steps) == (3, 20)
+    with pytest.raises(UsageError, match="mnist_eps7 is neither a file here nor a recipe of dpdm"):
+        load_config(["--config", "mnist_eps7"], DPDMConfig)
+
+
 @pytest.mark.parametrize("text", ["{central_images: [5]}", "{central_images: true}", "{a: {b: 1}}", "[5]", "{1: 2}"])
 def test_noise_multipliers_of_a_recipe_are_a_mapping_of_numbers(text):
     assert "noise_multiplier" in refusal(recipe(f"noise_multiplier: {text}\n"))
@@ -212,12 +241,11 @@ def test_noise_multipliers_of_a_recipe_are_a_mapping_of_numbers(text):
 @pytest.mark.parametrize("epsilon", [1, 10])
 def test_recipes_of_published_rows(name, num_images, rate, normaliser, delta, epsilon):
     """Of DPImageBench's protocol."""
-    family, stem = ("feta_pro", "dp_feta", "dpdm", "dp_gan"), f"{name}_eps{epsilon}"
-    paths = [path for path in RECIPES if path.stem == stem and path.parent.name in family]
-    paths += [path for path in RECIPES if path.stem == f"privimage_{stem}"]
-    assert len(paths) > 3
-    for path in paths:
-        flags = ["--config", str(path), "--dry_run"]
+    named = [f"{method}/{name}" for method in ("feta_pro", "dp_feta", "dpdm", "dp_gan")] + [
+        f"dp_diffusion/privimage_{name}"
+    ]
+    for each in named:
+        flags = ["--config", f"{each}_eps{epsilon}", "--dry_run"]
         config = load_config(flags, chosen_method(flags))
         facts = resolve(config, config.num_train_images)
         assert (config.target_epsilon, config.accountant) == (epsilon, "rdp")
@@ -233,8 +261,7 @@ def test_recipes_of_published_rows(name, num_images, rate, normaliser, delta, ep
 )
 def test_recipes_of_published_rows_of_dp_diffusion(name, num_images, batch, steps):
     """Ghalebikesabi et al. 2023, Table 3; Camelyon's delta is that of the text, for Table 3's is above 1/N."""
-    path = next(path for path in RECIPES if path.stem == name and path.parent.name == "dp_diffusion")
-    config = load_config(["--config", str(path), "--dry_run"], DPDiffusionConfig)
+    config = load_config(["--config", name, "--dry_run"], DPDiffusionConfig)
     facts = resolve(config, config.num_train_images)
     assert (facts.num_units, facts.normaliser, config.max_train_steps) == (num_images, batch, steps)
     assert facts.sample_rate == batch / num_images and facts.target_delta < 1 / num_images

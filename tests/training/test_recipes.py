@@ -14,13 +14,16 @@ from diffusers_dp.methods.flag import flags_of
 from diffusers_dp.methods.flags import TrainingConfig
 from support.feature_networks import save_classifier, save_resnet
 from support.latents import stable_diffusion
-from support.places import ROOT
+from support.places import ROOT, module_of
 from support.public_models import save as save_pipeline
 from support.runs import load
 
 
 ALL_RECIPES = sorted((ROOT / "training" / "recipes").glob("*/*.yaml"))
 RECIPES = [path for path in ALL_RECIPES if not path.stem.startswith("folder_")]  # these name no data
+papers = module_of(ROOT / "benchmarks" / "papers.py")
+#: Methods' folders and names, one for each epsilon that a recipe has values for.
+ALL_NAMES = [(path.parent.name, name) for path in ALL_RECIPES for name in papers.names_of(path)]
 NUM_IMAGES = 40
 # What is shortened, where the method has it: numbers of steps and images, never the model, the queries or the noise
 # multiplicity.
@@ -45,14 +48,14 @@ def read(recipe: Path) -> TrainingConfig:
     return load_config(flags, chosen_method(flags))
 
 
-@pytest.mark.parametrize("recipe", ALL_RECIPES, ids=name)
-def test_every_recipe_passes_a_dry_run(recipe, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize(("folder", "recipe"), ALL_NAMES)
+def test_every_recipe_passes_a_dry_run(folder, recipe, tmp_path, monkeypatch, capsys):
     """Stages, epsilon, and the noise that its comment states, without an image and without a file."""
     monkeypatch.setattr("diffusers_dp.runs.run.load_images", lambda *_: pytest.fail("a dry run reads nothing"))
     monkeypatch.setattr(Image, "open", lambda *_: pytest.fail("a dry run reads nothing"))
-    described = ["--class_names", "a,b", "--num_train_images", "5000"] if recipe.stem.startswith("folder_") else []
-    is_stated = "_eps" in recipe.stem  # the noise of the others is planned by RDP here: PLD takes a second each
-    flags = ["--config", str(recipe), "--dry_run", "--output_dir", str(tmp_path / "run"), *described]
+    described = ["--class_names", "a,b", "--num_train_images", "5000"] if recipe.startswith("folder_") else []
+    is_stated = "_cpu" not in recipe or "_eps" in recipe  # that of others is planned by RDP: PLD takes a second each
+    flags = ["--config", f"{folder}/{recipe}", "--dry_run", "--output_dir", str(tmp_path / "run"), *described]
     flags += [] if is_stated else ["--accountant", "rdp"]
     config = load_config(flags, chosen_method(flags))
     load(config.method, monkeypatch).main(flags)
@@ -66,8 +69,7 @@ def test_every_recipe_passes_a_dry_run(recipe, tmp_path, monkeypatch, capsys):
     epsilon = float(re.match(r"\(\w+\): epsilon ([\d.]+)", total)[1])
     assert 0.98 * config.target_epsilon < epsilon <= config.target_epsilon and not list(tmp_path.iterdir())
     if is_stated and steps:
-        comments = recipe.read_text().replace("\n# ", " ")
-        stated = re.search(r"noise multiplier of (?:DP-SGD|a round) comes out at ([\d.]+) here", comments)
+        stated = papers.NOISE.search(papers.read_recipe(folder, recipe)[1])
         assert stated is not None and float(stated[1]) == pytest.approx(rows[steps[0]], abs=6e-4)
 
 
