@@ -15,7 +15,7 @@ from ..release.loading import AnyRelease
 from ..runs.plan_picture import picture_of
 from . import views
 from .downloads import archive_name, dataset_zip, images_zip
-from .drawing import Drawn, Step, read_order
+from .drawing import Drawn, read_order
 from .planning import planned
 from .shelf import Shelf
 
@@ -47,17 +47,17 @@ class Answers:
         return str(request.query_params.get("model") or next(iter(self.shelf.names), ""))
 
     def open(self, request: gr.Request) -> tuple[Any, ...]:
-        """Name, guarantee and samples; updates of classes, steps and solver; and of the four buttons."""
+        """Name, guarantee and samples; updates of classes, steps and solver; and of the three buttons."""
         name = self.chosen(request)
         try:
             released = self.shelf.opened(name)
         except DiffusersDPError as error:
-            return name, views.error(str(error)), *(gr.skip() for _ in range(8))
+            return name, views.error(str(error)), *(gr.skip() for _ in range(7))
         names = list(released.class_names or ())
         drawn, ready = gr.update(visible=not released.holds_images), gr.update(interactive=True)
         return (
             name, views.guarantee(released), views.samples(released),
-            gr.update(choices=names, visible=bool(names)), drawn, drawn, *[ready] * 4,
+            gr.update(choices=names, visible=bool(names)), drawn, drawn, *[ready] * 3,
         )  # fmt: skip
 
     def fetch(self, name: str) -> None:
@@ -77,22 +77,10 @@ class Answers:
 
     def draw(self, name: str, *values: Any) -> Iterator[tuple[str, Drawn | None, str]]:
         """Images, what a visitor can save of them, and the link of what was saved before, which goes."""
-        for (found,) in self._watch([name], values):
-            yield views.drawings([found]), found if isinstance(found, Drawn) else None, ""
-
-    def compare(self, first: str, second: str, *values: Any) -> Iterator[str]:
-        for found in self._watch([first, second], values):
-            yield views.drawings(found, compared=True)
-
-    def _watch(self, names: list[str], values: tuple[Any, ...]) -> Iterator[list[Drawn | Step]]:
-        """Draws from these models, one after another."""
         with told():
-            orders = [(each, read_order(each, values, self.shelf.limits)) for each in map(self.shelf.open, names)]
-            done: list[Drawn | Step] = []
-            for released, drawing in orders:
-                for found in self.shelf.draw(released, drawing):
-                    yield [*done, found]
-                done.append(found)
+            released = self.shelf.open(name)
+            for found in self.shelf.draw(released, read_order(released, values, self.shelf.limits)):
+                yield views.drawing(found), found if isinstance(found, Drawn) else None, ""
 
 
 @told()

@@ -6,7 +6,7 @@ from typing import Any
 from ..errors import UsageError
 
 
-PIPELINES_KEPT = 2  # the number that a comparison needs
+PIPELINES_KEPT = 2  # models in memory
 MODELS_FETCHED = 20  # models fetched by typed names until a restart, because each uses disk space
 OPENED_AT_ONCE = 8  # models that visitors have open, fetched and verified
 QUEUE_LENGTH = 128

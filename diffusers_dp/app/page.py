@@ -40,8 +40,6 @@ def build_page(shelf: Shelf) -> gr.Blocks:
         with gr.Tabs():
             with gr.Tab("Draw"):
                 controls, result, buttons = _draw_tab(answer, model)
-            with gr.Tab("Compare"):
-                buttons.append(_compare_tab(answer, model, controls))
             with gr.Tab("How private?"):
                 _private_tab()
             with gr.Tab("Leaderboard") as measured:
@@ -111,23 +109,6 @@ def _draw_tab(answer: Answers, model: gr.Textbox) -> tuple[list[Any], gr.HTML, l
         saving = button.click(partial(answers.save, kind), [kept], [link], **QUIET)
         saving.success(None, [link], None, js=SAVE)
     return controls, result, [draw, *saves.values()]
-
-
-def _compare_tab(answer: Answers, model: gr.Textbox, controls: list[Any]) -> gr.Button:
-    """Returns the button, which needs a model."""
-    gr.Markdown(
-        "Both models draw with the settings of the tab *Draw*, from the same seeds; if no classes are chosen there, "
-        "each draws all of its own."
-    )
-    names = list(answer.shelf.names)
-    other = gr.Dropdown(
-        names, value=names[-1] if names else None, label="Second model", allow_custom_value=True, elem_id="other",
-        info="The first is the one above.",
-    )  # fmt: skip
-    compare = gr.Button("Compare", variant="primary", interactive=False, elem_id="compare")
-    result = gr.HTML(views.note("Nothing is compared yet."), elem_id="comparison", padding=False)
-    compare.click(answer.compare, [model, other, *controls], [result], api_name="compare", concurrency_id="work")
-    return compare
 
 
 def _private_tab() -> None:

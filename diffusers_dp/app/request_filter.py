@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 
 HERE, EVERYWHERE = ("127.0.0.1", "localhost", "::1"), ("0.0.0.0", "::", "")
-API, NAMES = "/gradio_api", ("draw", "compare", "plan")
+API, NAMES = "/gradio_api", ("draw", "plan")
 #: Exact paths, and prefixes of paths, which end with a slash. All other requests are refused.
 READ = (
     "/", "/config", "/theme.css", "/favicon.ico", "/robots.txt", "/manifest.json", "/assets/", "/static/", "/svelte/",

@@ -15,7 +15,6 @@ from ..release.image_tables import to_png
 NAME = "samples.png"
 MOST_BYTES, MOST_PIXELS = 2**26, 2**25
 WIDTH, HEIGHT = 1200, 1200  # pixels shown; rows below are left out
-THUMBNAIL = 174  # pixels of the picture's upper right corner, which has no class names
 
 
 @cache
@@ -30,10 +29,3 @@ def samples_of(folder: Path) -> bytes | None:
         return None
     shown.thumbnail((WIDTH, shown.height))
     return to_png(shown.crop((0, 0, shown.width, min(shown.height, HEIGHT))))
-
-
-def thumbnail_of(samples: bytes) -> bytes:
-    """Crops a square PNG of some images."""
-    with Image.open(BytesIO(samples), formats=("PNG",)) as image:
-        side = min(image.width, image.height, THUMBNAIL)
-        return to_png(image.crop((image.width - side, 0, image.width, side)))

@@ -25,7 +25,7 @@ from ..release.plain_words import (
 from ..verify import consistency
 from .downloads import file_names
 from .drawing import Drawn, Step
-from .samples import samples_of, thumbnail_of
+from .samples import samples_of
 
 
 UNSAID = "The receipt holds what no receipt of this library does, and there are no words for it."
@@ -115,11 +115,9 @@ def gallery(found: Sequence[AnyRelease | str], chosen: str) -> str:
 
 def _card(found: AnyRelease | str) -> dict[str, Any]:
     if isinstance(found, str):
-        return {"name": found, "fact": "not opened", "word": "", "uri": ""}
-    content = None if found.problems else samples_of(found.folder)
+        return {"name": found, "fact": "not opened", "word": ""}
     word, fact = in_short(found)
-    uri = data_uri(thumbnail_of(content), "image/png") if content else ""
-    return {"name": found.name, "uri": uri, "fact": fact, "word": word}
+    return {"name": found.name, "fact": fact, "word": word}
 
 
 def in_short(released: AnyRelease) -> tuple[str, str]:
@@ -133,23 +131,14 @@ def in_short(released: AnyRelease) -> tuple[str, str]:
         return "weak", "no words for it"
 
 
-def drawings(found: Sequence[Drawn | Step], *, compared: bool = False) -> str:
-    """Renders drawings side by side, finished or not; a click on an image saves it.
-
-    Args:
-        found (sequence): Drawings, of which the last may not be finished.
-        compared (`bool`): Whether each has the name and the guarantee of its model above it.
-    """
-    return render("app_drawings.html", columns=[_column(each) for each in found], compared=compared)
-
-
-def _column(found: Drawn | Step) -> dict[str, Any]:
+def drawing(found: Drawn | Step) -> str:
+    """Renders the images, or how far they are; a click on an image saves it."""
     if isinstance(found, Step):
-        return {"step": found}
-    drawing, released = found.drawing, found.released
-    how = f"Seed {drawing.seed}, {drawing.num_inference_steps} steps of {drawing.solver}."
+        return render("app_drawing.html", step=found)
+    order, released = found.drawing, found.released
+    how = f"Seed {order.seed}, {order.num_inference_steps} steps of {order.solver}."
     if released.holds_images:
-        how = f"Released images, in the order of seed {drawing.seed}; nothing is drawn."
+        how = f"Released images, in the order of seed {order.seed}; nothing is drawn."
     uris = (data_uri(image, "image/png") for image in found.images)
     images = list(zip(uris, file_names(found), found.names, strict=True))
-    return {"name": released.name, "how": how, "images": images, "in_short": in_short(released), "step": None}
+    return render("app_drawing.html", step=None, release=released.name, how=how, images=images)

@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The page in a real Chromium, on a release that is trained here: pick, draw, save, compare, read, and what goes
+"""The page in a real Chromium, on a release that is trained here: pick, draw, save, read, and what goes
 wrong."""
 
 import io
