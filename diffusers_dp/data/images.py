@@ -112,11 +112,7 @@ def public_facts(data: DataSource) -> PublicFacts:
             reading images, or there are known to be more images than declared.
     """
     if data.declared_only and data.num_train_images is not None:
-        names = DigitsSource().class_names() if data.uses_digits else data.class_names
-        ids = "column" if data.id_column else "row" if data.train_data_dir is None else "path"
-        return PublicFacts(
-            data.num_train_images, data.image_shape, names, data.num_train_units, data.validation_size, ids
-        )
+        return declared_facts(data)
     source = open_source(data)
     count = source.count()
     num_images = data.num_train_images
@@ -138,6 +134,14 @@ def public_facts(data: DataSource) -> PublicFacts:
             raise UsageError(f"{data.validation_size} leaves no image to train on; lower it.", field="validation_size")
     names = source.class_names()
     return PublicFacts(num_images, data.image_shape, names, data.num_train_units, data.validation_size, source.ids)
+
+
+def declared_facts(data: DataSource) -> PublicFacts:
+    """The public facts as flags declare them, the number of images among them. No data set is looked at."""
+    assert data.num_train_images is not None
+    names = DigitsSource().class_names() if data.uses_digits else data.class_names
+    ids = "column" if data.id_column else "row" if data.train_data_dir is None else "path"
+    return PublicFacts(data.num_train_images, data.image_shape, names, data.num_train_units, data.validation_size, ids)
 
 
 def load_images(data: DataSource, facts: PublicFacts, cache_dir: str | Path) -> ImageArrays:

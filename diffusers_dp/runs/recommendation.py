@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from ..data.images import public_facts
+from ..data.images import declared_facts
 from ..errors import UsageError
 from ..methods.advice import Advice, MeasuredRow, Situation, far_from, in_digits, rank, what_would
 from ..methods.automatic import AUTO
@@ -100,14 +100,15 @@ def recommendation(facts: DeclaredFacts, rows: Sequence[MeasuredRow]) -> tuple[s
         UsageError: No method can be planned for these facts.
     """
     situation = facts.situation
-    ranked = rank(rows, situation, facts.given)
+    ranked, far = rank(rows, situation, facts.given), far_from(rows, situation)
     in_time = [each for each in ranked if facts.minutes is None or each.minutes <= facts.minutes]
     refused: dict[str, str] = {}
-    plan, chosen = None, None
-    for chosen in in_time:  # the first whose plan can be made
+    plan, chosen, flags = None, None, list[str]()
+    commands = [(each, _flags(facts, each)) for each in in_time]
+    for chosen, flags in commands:  # the first whose plan can be made
         try:
-            config = load_config([*_flags(facts, chosen), "--dry_run"], METHODS[chosen.row.method])
-            plan = plan_run(config, public_facts(config.data))
+            config = load_config([*flags, "--dry_run"], METHODS[chosen.row.method])
+            plan = plan_run(config, declared_facts(config.data))
             break
         except UsageError as error:
             refused[chosen.row.method] = str(error)
@@ -126,7 +127,7 @@ def recommendation(facts: DeclaredFacts, rows: Sequence[MeasuredRow]) -> tuple[s
         "skill: share of what real images teach a classifier, beyond chance, that drawn ones are expected to teach.",
         *_source(ranked, situation.num_classes),
     ]
-    if far := far_from(rows, situation):
+    if far:
         lines.append(f"far from what was measured, so a guess: {'; '.join(far)}.")
     lines += [f"{name}: {reason}" for name, reason in refused.items()]
     lines += [*_left_out_methods(rows, facts.given, ranked), ""]
@@ -142,7 +143,7 @@ def recommendation(facts: DeclaredFacts, rows: Sequence[MeasuredRow]) -> tuple[s
         f"{chosen.word}: {METHODS[chosen.row.method].title}, about {chosen.minutes:.1f} minutes of one core (this "
         f"machine has {os.cpu_count()}). Its plan:",
         plan.table, "", "Run:",
-        shlex.join(["diffusers-dp", "train", chosen.row.method, *_flags(facts, chosen)]),
+        shlex.join(["diffusers-dp", "train", chosen.row.method, *flags]),
     ]  # fmt: skip
     return "\n".join(lines), plan
 
