@@ -1,34 +1,26 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """The leaderboard, from rows of `board.yaml` and of releases that others entered (`rows.py enter`): blocks of
-docs/measured.md, its picture, and `diffusers_dp/methods/leaderboard.json`, which `diffusers-dp app` shows, too."""
+docs/measured.md, and its picture."""
 
 import hashlib
 import io
 import json
 import re
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import PIL.Image
-
-from diffusers_dp.methods.leaderboard import PICTURES
-from diffusers_dp.methods.registry import METHODS
 
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 ROOT = Path(__file__).parents[1]
-FILE = ROOT / "diffusers_dp" / "methods" / "leaderboard.json"
 PICTURE = ROOT / "docs" / "images" / "leaderboard.png"
 COLUMNS = (10.0, 1.0)  # epsilons of the table
 TITLES = {"mnist": "MNIST", "cifar10": "CIFAR-10"}
 ENTERED = "method not reviewed"
-#: Status of methods whose published figures stand in no table.
-UNSOUND = ("claim_refuted", "no_guarantee")
 PREFIX = "board "  # of names of cases
 BESIDE = ("longer ", "equal ")  # of names of cases whose rows stand beside the table
 BOARD = re.compile(r"(<!-- board (\w+) -->).*?(<!-- /board -->)", re.DOTALL)
@@ -124,24 +116,10 @@ def with_board(text: str, rows: Sequence[dict[str, Any]]) -> str:
     return HOURS.sub(lambda found: f"{found[1]}\n\n{core_hours(rows)}\n\n{found[2]}", text)
 
 
-def text_of(rows: Sequence[dict[str, Any]]) -> str:
-    """The file of the tables, by their titles."""
-    places = places_in(rows)
-    names = dict.fromkeys([*TITLES, *(place.data for place in places)])
-    tables = {TITLES.get(name, name): leaderboard_table(places, name) for name in names}
-    return json.dumps({**tables, "Published epsilons that do not hold": refuted_table()}, indent=1) + "\n"
-
-
-def write_board(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """Writes the picture, for docs and the page, and the file. Returns the name of the file if it changed."""
+def draw_board(rows: Sequence[dict[str, Any]]) -> None:
+    """Writes the picture."""
     if (picture := leaderboard_picture(places_in(rows))) is not None:
         PICTURE.write_bytes(picture)
-        with PIL.Image.open(io.BytesIO(picture), formats=("PNG",)) as drawn:
-            drawn.convert("RGB").save(FILE.with_name(PICTURES[""][0]), lossless=True)
-    new = text_of(rows)
-    if not FILE.exists() or FILE.read_text(encoding="utf-8") != new:
-        FILE.write_text(new, encoding="utf-8")
-        yield str(FILE.relative_to(ROOT))
 
 
 def ranked(places: Sequence[Place], data: str) -> dict[tuple[str, str | None], dict[float, Place]]:
@@ -173,16 +151,6 @@ def _each(own: dict[float, Place], what: str) -> str:
     """A field of the places of a method, once where all agree."""
     found = (str(getattr(own[epsilon], what)) for epsilon in COLUMNS if epsilon in own)
     return ", ".join(dict.fromkeys(found))
-
-
-def refuted_table() -> str:
-    """Markdown: methods whose published figures have no sound epsilon, and what shows it."""
-    lines = ["| method | why | check |", "|---|---|---|"]
-    for method in METHODS.values():
-        if method.status in UNSOUND:
-            check = f"`diffusers-dp methods {method.name}`" if method.computed else "cited"
-            lines.append(f"| {method.title} | {method.note} | {check} |")
-    return "\n".join(lines)
 
 
 def _rank(own: dict[float, Place]) -> tuple[float, ...]:

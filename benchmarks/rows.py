@@ -39,8 +39,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import PIL.Image
-from board import COLUMNS, FILE, PREFIX, digest_of_rows, pictured, write_board
+from board import COLUMNS, PREFIX, digest_of_rows, draw_board, pictured
 from cases import Case, data_of, filled, read_cases
 from entry import entered, rescored
 from evidence import write_evidence
@@ -154,8 +153,6 @@ def draw_images(rows: Sequence[dict[str, Any]], cases: Iterable[Case], runner: R
             columns[f"epsilon {row['epsilon']:g}"][row["case"].removeprefix(PREFIX)] = images
         path = ROOT / "docs" / "images" / f"leaderboard_{data}.png"
         draw_methods(columns, path, shows=digest_of_rows(shown))
-        with PIL.Image.open(path, formats=("PNG",)) as drawn:
-            drawn.convert("RGB").save(FILE.with_name(path.stem + ".webp"), quality=60)  # for the page
         yield path
 
 
@@ -221,7 +218,8 @@ def main(argv: list[str] | None = None) -> int:
     if args.what == "docs":
         rows = read_rows(RESULTS)
         draw_few_images(rows, ROOT / "docs" / "images" / "few_images.png")
-        print("\n".join([*write_docs(rows), *write_evidence(rows), *write_board(rows)]) or "Nothing changed.")
+        print("\n".join([*write_docs(rows), *write_evidence(rows)]) or "Nothing changed.")
+        draw_board(rows)
         return 0
     try:
         places = places_of(args.data)

@@ -3,14 +3,12 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from html import escape
 from typing import Any
 
 import gradio as gr
 
 from ..errors import DiffusersDPError, UsageError
-from ..methods.leaderboard import read_pictures
 from ..release.loading import AnyRelease
 from ..runs.plan_picture import picture_of
 from . import views
@@ -98,9 +96,3 @@ def plan(*values: Any) -> str:
         return views.text(text)
     words = f"Total epsilon {found.epsilon:.4g}; the table has the numbers."
     return views.text(text) + views.picture(picture_of(found), words)
-
-
-@cache
-def leaderboard() -> str:
-    """Pictures of the measured runs."""
-    return "".join(views.picture(content, words, title, "webp") for title, (words, content) in read_pictures().items())

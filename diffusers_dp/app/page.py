@@ -7,7 +7,6 @@ from typing import Any
 import gradio as gr
 
 from ..files.templates import render
-from ..methods.leaderboard import read_tables
 from . import answers, views
 from .answers import Answers
 from .drawing import SOLVERS
@@ -42,14 +41,11 @@ def build_page(shelf: Shelf) -> gr.Blocks:
                 controls, result, buttons = _draw_tab(answer, model)
             with gr.Tab("How private?"):
                 _private_tab()
-            with gr.Tab("Leaderboard") as measured:
-                board = _leaderboard_tab()
         classes, _, _, steps, solver = controls
         page.load(answer.open, None, [model, guarantee, result, classes, steps, solver, *buttons], **OPEN)
         if len(shelf.names) > 1:
             page.load(answer.gallery, None, [gallery], **OPEN)
         typed.submit(answer.fetch, [typed], None, **OPEN).success(None, [typed], None, js=GO)
-        measured.select(answers.leaderboard, None, [board], concurrency_id="plan", **QUIET)
     page.queue(max_size=QUEUE_LENGTH, default_concurrency_limit=1)
     return page
 
@@ -123,12 +119,3 @@ def _private_tab() -> None:
     plan = gr.Button("Plan", elem_id="plan")
     planned = gr.HTML(elem_id="planned", padding=False)
     plan.click(answers.plan, facts, [planned], api_name="plan", concurrency_id="plan")
-
-
-def _leaderboard_tab() -> gr.HTML:
-    """Returns the component for the pictures."""
-    gr.Markdown(render("app_leaderboard.md", escape=False))
-    pictures = gr.HTML(views.note("The picture comes in a moment."), elem_id="leaderboard", padding=False)
-    tables_and_refuted = render("app_tables.md", escape=False, tables=read_tables())
-    gr.Markdown(tables_and_refuted, elem_classes="dp-measured")
-    return pictures

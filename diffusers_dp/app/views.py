@@ -45,9 +45,9 @@ def text(lines: str) -> str:
     return f'<pre class="dp-scroll" tabindex="0">{escape(lines)}</pre>'
 
 
-def picture(content: bytes, words: str, caption: str = "", kind: str = "png") -> str:
-    """Renders a picture with a text alternative."""
-    return render("app_picture.html", uri=data_uri(content, f"image/{kind}"), words=words, caption=caption)
+def picture(content: bytes, words: str, caption: str = "") -> str:
+    """Renders a PNG with a text alternative."""
+    return render("app_picture.html", uri=data_uri(content, "image/png"), words=words, caption=caption)
 
 
 def saved(content: bytes, name: str) -> str:

@@ -10,7 +10,7 @@ from support.page_visits import CONTRAST, PHONE
 
 DESK = {"viewport": {"width": 1280, "height": 900}}
 SCREENS = {"desk in the dark": {**DESK, "color_scheme": "dark"}, "phone": PHONE}
-TABS = ("Draw", "How private?", "Leaderboard")
+TABS = ("Draw", "How private?")
 
 
 @pytest.mark.parametrize("name", SCREENS)

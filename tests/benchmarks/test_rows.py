@@ -165,11 +165,10 @@ def test_a_case_that_fails_leaves_no_row_and_others_go_on(rows, tmp_path, monkey
     assert rows.left_of(cases, "train", rows.RESULTS) == cases
 
 
-def test_the_leaderboard_of_the_package_is_that_of_the_rows(monkeypatch):
+def test_the_pictures_of_the_leaderboard_are_those_of_the_rows(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     board = import_module("board")
     rows = [json.loads(line) for line in (ROOT / "benchmarks" / "results" / "rows.jsonl").read_text().splitlines()]
-    assert board.FILE.read_text(encoding="utf-8") == board.text_of(rows), "run `python benchmarks/rows.py docs`"
     for name in ("", "_mnist", "_cifar10"):
         shown = (
             board.digest_of_rows(board.pictured(rows, name[1:]))
