@@ -2,13 +2,14 @@
 """What every flag of every method keeps of what its metadata say."""
 
 import math
+import re
 from dataclasses import replace
 from typing import get_type_hints
 
 import pytest
 
 from diffusers_dp.errors import UsageError
-from diffusers_dp.methods.command_line import value_type
+from diffusers_dp.methods.command_line import parser_of, value_type
 from diffusers_dp.methods.config import CONFIGS
 from diffusers_dp.methods.flag import LARGEST, MOST, SMALLEST, flags_of, plain_flags, validate
 from support.places import ROOT, module_of
@@ -71,6 +72,19 @@ def test_a_flag_refuses_what_lies_outside_of_its_range_and_takes_its_bounds(name
     for value in [*inside, *([] if said.or_else is None else [said.or_else])]:
         assert said.takes(value), value
     assert said.takes(getattr(config, name)), "the default"
+
+
+@pytest.mark.parametrize("name", ["feta_pro", "dp_gan"])
+def test_the_long_help_shows_settings_of_experts_as_they_are_given(name):
+    parser = parser_of(CONFIGS[name], prog="train", description="A method.")
+    shown = re.findall(r"^  --(expert (?!NAME))?(\w+)", parser.format_help(), re.MULTILINE)
+    said = flags_of(CONFIGS[name])
+    assert {each for expert, each in shown if expert} == {each for each, flag in said.items() if flag.expert} != set()
+    assert {each for expert, each in shown if not expert} == {
+        "expert",
+        "help_all",
+        *(each for each, flag in said.items() if not flag.expert),
+    }
 
 
 def test_the_page_of_all_flags_is_what_they_say():
