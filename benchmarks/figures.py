@@ -1,15 +1,15 @@
-"""Figures of the docs: tables that are made from rows, and the rule that each figure names its row.
+"""Figures of the docs: tables that are made from rows, and the rule that each figure links to its row.
 
 `python benchmarks/rows.py docs` writes every block between `<!-- rows: CASE, CASE -->` and `<!-- /rows -->` again,
 from `results/rows.jsonl`, and `evidence.py` the block `<!-- choice -->`. Other figures link to their row:
-`[row](../benchmarks/results/FILE#NAME)`, or name it as inline code, `rows: FILE NAME`. In links, NAME has hyphens for
-blanks and no commas. NAME is a recipe's hash in `quality_cpu.jsonl`, the `part` in `gpu_h100.jsonl`, and the `name` of
-a line in `measured_before.jsonl`, which has the figures that were measured without `rows.py`.
+`[row](../benchmarks/results/FILE#NAME)`. NAME has hyphens for blanks and no commas. It is a recipe's hash in
+`quality_cpu.jsonl`, the `part` in `gpu_h100.jsonl`, and the `name` of a line in `measured_before.jsonl`, which has the
+figures that were measured without `rows.py`. Sentences hold no names of rows.
 
 The rule: a paragraph or a table states a figure of ours where it has a word of `WORDS` and a number of per cent or of
 points, or a word of `MEASURES` and a number with a decimal point. For a table, the paragraph before or after it may
 have that word. Code, headings and targets of links do not count. A figure stands in a generated block, or its
-paragraph names its row; for a table the paragraph before or after may do so. Published figures need no row: their
+paragraph links to its row; for a table the paragraph before or after may do so. Published figures need no row: their
 paragraph or table, or the paragraph before the table, says "published" or cites arXiv, and does not say "measured".
 """
 
@@ -45,7 +45,7 @@ DRAWN = 5000  # images, unless a table says otherwise
 OF_A_CASE = ("train", "draw", "upscale")  # stages whose minutes a table shows; no command enlarges now
 BLOCK = re.compile(r"(<!-- rows: (.+?) -->).*?(<!-- /rows -->)", re.DOTALL)
 CHOICE = re.compile(r"(<!-- choice -->).*?(<!-- /choice -->)", re.DOTALL)  # `evidence.py` writes it
-NAMED = re.compile(r"`rows: (\S+\.jsonl) ([^`\n]+)`|\]\((?:\.\./)*benchmarks/results/(\S+\.jsonl)#([^)\s]+)\)")
+NAMED = re.compile(r"\]\((?:\.\./)*benchmarks/results/(\S+\.jsonl)#([^)\s]+)\)")
 MEASURES = re.compile(r"accurac|Fréchet|\bFID\b|\blegible\b|±", re.IGNORECASE)
 WORDS = re.compile(r"accurac|Fréchet|\bFID\b|\bs\.e\.|\breach(?:es|ed)? \W*\d|classif|\bCNN\b", re.IGNORECASE)
 PER_CENT = re.compile(r"(?<![\d.,])\d{1,2}(?:\.\d+)? ?(?:%|points\b)")
@@ -184,8 +184,8 @@ def is_published(block: str, before: Iterable[str]) -> bool:
 
 
 def names_row(near: Iterable[str], known: dict[str, set[str]]) -> bool:
-    """Whether rows are named, all of which exist."""
-    named = [(a or c, anchor(b or d)) for block in near for a, b, c, d in NAMED.findall(block)]
+    """Whether links name rows, all of which exist."""
+    named = [pair for block in near for pair in NAMED.findall(block)]
     return bool(named) and all(name in map(anchor, known.get(file, ())) for file, name in named)
 
 

@@ -46,10 +46,10 @@ def test_tables_of_the_docs_are_those_of_the_rows(path):
         "The recipe reaches 87.3 % on three seeds.", "Its Fréchet distance is 4.4.", TABLE,
         "Accuracy in per cent:\n\n| epsilon | seed 0 |\n|---|---|\n| 10 | 87.3 |",
         "The published network reaches 80.9 %; we measured 87.3 %.", "As published, it reached 45.8 %.",
-        "The recipe reaches 87.3 % (`rows: measured_before.jsonl no such row`).",
-        "The recipe reaches 87.3 % (`rows: no_such_file.jsonl psg, trials`).",
-        "It reaches 87.3 % [row](../benchmarks/results/measured_before.jsonl#no-such-row).",
-        f"`rows: measured_before.jsonl psg, trials`\n\nText.\n\n{TABLE}",
+        "The recipe reaches 87.3 % ([row](../benchmarks/results/measured_before.jsonl#no-such-row)).",
+        "The recipe reaches 87.3 % ([row](../benchmarks/results/no_such_file.jsonl#psg-trials)).",
+        "The recipe reaches 87.3 % (`rows: measured_before.jsonl psg, trials`).",
+        f"[row](../benchmarks/results/measured_before.jsonl#psg-trials)\n\nText.\n\n{TABLE}",
     ],
 )  # fmt: skip
 def test_a_figure_without_a_row_is_found(planted):
@@ -60,10 +60,9 @@ def test_a_figure_without_a_row_is_found(planted):
 @pytest.mark.parametrize(
     "text",
     [
-        "The recipe reaches 87.3 % (`rows: measured_before.jsonl psg, trials`).",
-        "It reaches 87.3 % [row](../../benchmarks/results/measured_before.jsonl#psg-trials).",
-        f"By seed (`rows: quality_cpu.jsonl ac6f8c498ab6`):\n\n{TABLE}",
-        f"{TABLE}\n\nThese are `rows: quality_cpu.jsonl ac6f8c498ab6`.",
+        "The recipe reaches 87.3 % ([row](../benchmarks/results/measured_before.jsonl#psg-trials)).",
+        f"By seed ([row](../benchmarks/results/quality_cpu.jsonl#ac6f8c498ab6)):\n\n{TABLE}",
+        f"{TABLE}\n\nThese are [row](../benchmarks/results/quality_cpu.jsonl#ac6f8c498ab6).",
         f"<!-- rows: PSG -->\n\n{TABLE}\n\n<!-- /rows -->",
         "It publishes an accuracy of 95.6 %.", f"Published, **not measured** here:\n\n{TABLE}",
         "```\naccuracy 87.3 %\n```", "Accuracy with `--expert p_mean=0.8` [here](a_0.8.md).",
@@ -75,9 +74,11 @@ def test_a_figure_with_a_row_passes(text):
 
 
 def test_a_block_is_made_from_its_rows_and_a_stale_one_is_seen():
-    text = "before\n<!-- rows: PSG, PE -->\nold\n<!-- /rows -->\nafter `rows: a.jsonl b`\n"
+    text = "before\n<!-- rows: PSG, PE -->\nold\n<!-- /rows -->\nafter [row](../benchmarks/results/a.jsonl#b)\n"
     made = figures.written(text, [ROW, {**ROW, "case": "DPDM"}, {**ROW, "scored_on": "train"}])
-    assert made.startswith("before\n<!-- rows: PSG, PE -->\n\n| case |") and made.endswith("`rows: a.jsonl b`\n")
+    assert made.startswith("before\n<!-- rows: PSG, PE -->\n\n| case |") and made.endswith(
+        "[row](../benchmarks/results/a.jsonl#b)\n"
+    )
     assert made.count("87.30") == 1 and "No row yet: PE." in made and "DPDM" not in made
     assert figures.written(made, [ROW]) == made != figures.written(made, [{**ROW, "frechet": 0.02}])
     assert figures.cases_of(made) == {"PSG", "PE"}
