@@ -35,6 +35,7 @@ HELD_OUT = 1000  # images that the accuracy is measured on
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dataset_name", required=True, help="Public images: a folder or a Hub id, with labels.")
+    parser.add_argument("--dataset_config_name", help="Its configuration, where it has several.")
     parser.add_argument("--train_split", default="train")
     parser.add_argument("--image_column", default="image")
     parser.add_argument("--label_column", default="label")
@@ -42,6 +43,7 @@ def main() -> None:
     parser.add_argument("--num_channels", type=int, choices=(1, 3), default=1)
     parser.add_argument("--feature_resolution", type=int, default=56)
     parser.add_argument("--widths", type=int, nargs="+", default=[32, 64, 128], help="Channels of each stage.")
+    parser.add_argument("--blocks", type=int, default=1, help="Blocks of each stage; ResNet-18 has 2, and four widths.")
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--batch_size", type=int, default=128)
     parser.add_argument("--learning_rate", type=float, default=2e-3)
@@ -52,7 +54,7 @@ def main() -> None:
     images, labels, num_classes = read(args)
     model = ResNetForImageClassification(ResNetConfig(
         num_channels=args.num_channels, embedding_size=args.widths[0], hidden_sizes=args.widths,
-        depths=[1] * len(args.widths), layer_type="basic", num_labels=num_classes,
+        depths=[args.blocks] * len(args.widths), layer_type="basic", num_labels=num_classes,
     ))  # fmt: skip
     train(model, images[HELD_OUT:], labels[HELD_OUT:], args)
     accuracy = score(model, images[:HELD_OUT], labels[:HELD_OUT], args.feature_resolution)
@@ -65,8 +67,8 @@ def read(args: argparse.Namespace, labelled: bool = True) -> tuple[torch.Tensor,
     classes are 0."""
     shape = (args.num_channels, args.resolution, args.resolution)
     source = open_source(DataSource(
-        dataset_name=args.dataset_name, train_split=args.train_split, image_column=args.image_column,
-        label_column=args.label_column if labelled else None, image_shape=shape,
+        dataset_name=args.dataset_name, dataset_config_name=args.dataset_config_name, train_split=args.train_split,
+        image_column=args.image_column, label_column=args.label_column if labelled else None, image_shape=shape,
     ))  # fmt: skip
     names = source.class_names()
     if names is None and labelled:
