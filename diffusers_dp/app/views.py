@@ -64,29 +64,22 @@ def guarantee(released: AnyRelease) -> str:
 
 
 def _guarantee(released: AnyRelease, receipt: dict[str, Any], problems: tuple[str, ...]) -> str:
-    what = "these images" if released.holds_images else "this model"
-    words = _words(receipt, what) if receipt else {}
-    if receipt and not problems:  # nothing is computed from a receipt that does not match
-        words["attack"] = attack_in_words(receipt, what)
+    what, words = "these images" if released.holds_images else "this model", dict[str, Any]()
+    if receipt:
+        epsilon, strength = claimed(receipt), strength_of(receipt)
+        words = {
+            "epsilon": epsilon, "strength": strength, "position": position(epsilon, strength.word),
+            "plain": plain_guarantee(receipt, what), "has_earlier": has_earlier(receipt),
+            "rows": queries(receipt["events"]),
+            # nothing is computed from a receipt that does not match
+            "attack": "" if problems else attack_in_words(receipt, what),
+        }  # fmt: skip
     shown = render(
         "app_guarantee.html", filters={"short": short_number}, release=released.name, receipt=receipt, what=what,
         problems=problems, card_agrees=released.card_agrees, consistency=consistency(released.folder).capitalize(),
         **words,
     )  # fmt: skip
     return shown.encode().decode()  # raises for lone surrogates, which cannot be sent
-
-
-def _words(receipt: dict[str, Any], what: str) -> dict[str, Any]:
-    epsilon, strength = claimed(receipt), strength_of(receipt)
-    return {
-        "epsilon": epsilon,
-        "strength": strength,
-        "position": position(epsilon, strength.word),
-        "plain": plain_guarantee(receipt, what),
-        "has_earlier": has_earlier(receipt),
-        "rows": queries(receipt["events"]),
-        "attack": "",
-    }
 
 
 def position(epsilon: float, word: str) -> float:

@@ -10,21 +10,23 @@ import argparse
 import sys
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ..audit.attach import check_same_run
 from ..audit.flags import ReleaseAudit
+from ..data.images import PublicFacts, public_facts
 from ..errors import UsageError
+from ..files.output_files import write_json
 from ..methods.command_line import Help, OneSentence, add_flags
+from ..methods.config import chosen_method, load_config
 from ..methods.flag import validate
+from ..methods.flags import TrainingConfig
 from ..methods.method import load
 from ..methods.registry import METHODS
 from ..release.hub import intact_receipt
+from ..runs.folder import AUDIT_FILE
+from ..runs.plan import Plan, plan_run
 
-
-if TYPE_CHECKING:
-    from ..data.images import PublicFacts
-    from ..methods.flags import TrainingConfig
-    from ..runs.plan import Plan
 
 TIERS = {
     "mechanism": "the run's sampler, clipper, noise, divisor and queries, on stand-in records; seconds",
@@ -54,16 +56,13 @@ def run(args: argparse.Namespace) -> None:
 
         return main(given)
     own, training = _parser(args.tier).parse_known_args(args.flags)
-    if own.attach is not None:
-        intact_receipt(own.attach, "--attach")  # before the audit, which takes long
+    config, facts, plan = _planned(args.tier, own.attach, training, own.method)
     if args.tier == "mechanism":
-        result = _mechanism(own, training)
-    else:
-        result = _training_run(own, training)
-    audit, config = result
-    from ..files.output_files import write_json
-    from ..runs.folder import AUDIT_FILE
+        from ..audit.mechanism_audit import audit_mechanism  # loads torch
 
+        audit = audit_mechanism(facts, plan, bf16=config.precision == "bf16")
+    else:
+        audit = _training_run(own, config, facts, plan)
     path = Path(config.output_dir, "private", AUDIT_FILE)
     write_json(audit.as_json(), path)
     print(f"{audit}\nWritten to {path}; private data read: no.")
@@ -105,33 +104,20 @@ def _parser(tier: str) -> argparse.ArgumentParser:
 
 def _planned(
     tier: str, attach: Path | None, flags: list[str], method: str | None
-) -> "tuple[TrainingConfig, PublicFacts, Plan]":
+) -> tuple[TrainingConfig, PublicFacts, Plan]:
     """What is audited. An audit of another run than made the release to which it is attached is refused here."""
-    from ..data.images import public_facts
-    from ..methods.config import chosen_method, load_config
-    from ..runs.plan import plan_run
-
+    receipt = None if attach is None else intact_receipt(attach, "--attach")  # before what takes long
     config = load_config(flags, chosen_method(flags, method))
     if not config.has_guarantee:
         raise UsageError("--target_epsilon inf is a run without noise, which leaves nothing to audit; give a number.")
     facts = public_facts(config.data)
     plan = plan_run(config, facts)
-    if attach is not None:
-        from ..audit.attach import check_same_run
-
-        check_same_run(attach, intact_receipt(attach, "--attach"), tier, METHODS[config.method].title, plan)
+    if attach is not None and receipt is not None:
+        check_same_run(attach, receipt, tier, METHODS[config.method].title, plan)
     return config, facts, plan
 
 
-def _mechanism(own: argparse.Namespace, flags: list[str]) -> tuple[Any, "TrainingConfig"]:
-    config, facts, plan = _planned("mechanism", own.attach, flags, own.method)
-    from ..audit.mechanism_audit import audit_mechanism  # loads torch
-
-    audit = audit_mechanism(facts, plan, bf16=config.precision == "bf16")
-    return audit, config
-
-
-def _training_run(own: argparse.Namespace, flags: list[str]) -> tuple[Any, "TrainingConfig"]:
+def _training_run(own: argparse.Namespace, config: TrainingConfig, facts: PublicFacts, plan: Plan) -> Any:
     for name in ("audit_steps", "num_canaries"):
         value, least = getattr(own, name), 20 if name == "num_canaries" else 1
         if value is not None and value < least:
@@ -141,7 +127,6 @@ def _training_run(own: argparse.Namespace, flags: list[str]) -> tuple[Any, "Trai
     from ..audit.training_run import audit_run, broken_steps, default_canaries
     from ..distributed.memory import keep_freed_memory
 
-    config, facts, plan = _planned("run", own.attach, flags, own.method)
     method = METHODS[config.method]
     if config.dp_sgd is not None and config.dp_sgd.num_shares is not None:
         raise UsageError(f"`audit run` is of DP-SGD, and {method.title} has teachers: use `audit mechanism`.")
@@ -160,4 +145,4 @@ def _training_run(own: argparse.Namespace, flags: list[str]) -> tuple[Any, "Trai
     weaker = "" if own.audit_steps is None else f" --audit_steps {steps}: the bounds are weaker than with all steps."
     print(f"Runs of {steps}, {broken} and {broken} steps with {canaries} canaries.{weaker}", flush=True)
     name, build = Path(str(method.script)).name, partial(load(method.build), config.dp_sgd, facts, device)
-    return audit_run(build, name, config.dp_sgd, facts, plan, canaries, steps, device), config
+    return audit_run(build, name, config.dp_sgd, facts, plan, canaries, steps, device)
