@@ -20,7 +20,6 @@ from ..release.hub import intact_receipt, verify_here
 from ..verify import guarantee, settled_digest
 from ..words import CARD_NAME, LOWERED_STATUS, RECEIPT_NAME
 from .analyses import ANALYSES
-from .complexity import DRAWN_IMAGES
 from .measurement import Measurement, protocol_words
 
 
@@ -29,7 +28,7 @@ HONESTY = "- The receipt is the trainer's statement"  # last line of the card's 
 BEGIN, END = "<!-- evaluation: begin -->", "<!-- evaluation: end -->"
 #: Protocol fields that a card may contain, at any depth: no count of private images, and no hash that depends on them.
 PROTOCOL_IN_CARD = frozenset(
-    "extractor synthetic_images seed covariance classes splits k neighbours judged_on num_images levels classifier "
+    "extractor synthetic_images seed covariance classes splits k neighbours judged_on num_images classifier "
     "trained_on tested_on num_train num_validation ensemble selection seeds epochs chosen_epochs unit features "
     "weights layer dimension preprocessing steps batch_size learning_rate origin drawn_from num_inference_steps "
     "solver trajectory_length guidance_scale".split()
@@ -62,13 +61,14 @@ def publish(release: str | Path, measurements: Sequence[Measurement], *, read_pr
         read_private_data (`bool`): Whether they come from images that were not declared public.
     """
     shown = [_for_card(found, read_private_data) for found in measurements if _is_of_the_release(found)]
-    real = sorted({found.metric for found in shown if ANALYSES[found.analysis].reads_real})
-    against = "alone" if not real else "private" if read_private_data else "public"
-    section = render("evaluation_section.md", escape=False, words=protocol_words, measurements=shown, against=against)
+    section = render(
+        "evaluation_section.md", escape=False, words=protocol_words, measurements=shown, private=read_private_data
+    )
     with _amended(release) as (folder, receipt, texts):
         card, before = (folder / CARD_NAME).read_text(encoding="utf-8"), guarantee(receipt)
-        if against == "private":
-            output = f"evaluation against private images, published in the model card: {', '.join(real)}"[:1000]
+        if read_private_data and shown:
+            names = ", ".join(sorted({found.metric for found in shown}))
+            output = f"evaluation against private images, published in the model card: {names}"[:1000]
             receipt |= {"leaky_outputs": sorted({*receipt["leaky_outputs"], output}), "status": LOWERED_STATUS}
             index = json.loads((folder / INDEX_NAME).read_text(encoding="utf-8"))
             index["privacy"] |= {"status": LOWERED_STATUS, "receipt_sha256": settled_digest(receipt)}
@@ -95,15 +95,13 @@ def is_writable(release: str | Path) -> bool:
 def _is_of_the_release(found: Measurement) -> bool:
     """Tells whether a number describes the release: not an earlier state (whose analysis has no titles), nor a
     classifier of real images."""
-    facts, analysis = found.protocol, ANALYSES[found.analysis]
-    of_synthetic = facts.get("trained_on", "synthetic") == "synthetic"
-    of_drawn_images = analysis.reads_real or facts["features"] == DRAWN_IMAGES
-    return found.metric.split(" (")[0] in analysis.titles and of_synthetic and of_drawn_images
+    of_synthetic = found.protocol.get("trained_on", "synthetic") == "synthetic"
+    return found.metric.split(" (")[0] in ANALYSES[found.analysis].titles and of_synthetic
 
 
 def _for_card(found: Measurement, read_private_data: bool) -> Measurement:
     error, error_of = found.standard_error, str(found.protocol.get("standard_error_of", ""))
-    if read_private_data and ANALYSES[found.analysis].reads_real and not error_of.endswith("seeds"):
+    if read_private_data and not error_of.endswith("seeds"):
         error, error_of = None, ""  # another error of a share reveals the number of images
     return replace(found, protocol={**_shown(found.protocol), "standard_error_of": error_of}, standard_error=error)
 

@@ -60,7 +60,6 @@ class Analysis:
         titles (`dict[str, str]`): Metrics that a card may contain, without a feature space in brackets: `LOWER`,
             `HIGHER`, or nothing if neither is better.
         by_features (`bool`): Whether it is measured in each feature space.
-        reads_real (`bool`): Whether it reads real images.
     """
 
     name: str
@@ -69,7 +68,6 @@ class Analysis:
     heading: str = "Fidelity: features of {extractor}"
     titles: Mapping[str, str] = field(default_factory=dict)
     by_features: bool = False
-    reads_real: bool = True
 
 
 def function_of(name: str) -> Callable[..., Any]:
@@ -116,29 +114,13 @@ ANALYSES = {
             "training_curve", "evaluator:training_curve", fid_needs, "Along the training: features of {extractor}",
         ),
         Analysis(
-            "complexity", "evaluator:complexity",
-            heading="Complexity of the synthetic images and of what led to them, which reads no real one",
-            titles={"entropy": "", "texture_complexity": ""}, reads_real=False,
-        ),
-        Analysis(
             "classifiers", "evaluator:utility", classifiers_need, "Utility: {classifier}, tested on real images",
             titles={"accuracy": HIGHER},
-        ),
-        Analysis(
-            "model_selection", "evaluator:ranking", classifiers_need, "Model selection",
-            titles={
-                "model selection: Spearman correlation": HIGHER, "model selection: top-1 agrees": HIGHER,
-                "model selection: regret": LOWER,
-            },
-        ),
-        Analysis(
-            "dp_reference", "evaluator:dp_reference", classifiers_need,
-            "Utility: a classifier trained on real images with DP-SGD",
         ),
     )
 }  # fmt: skip
 #: What `--metrics` names.
-METRICS = (*(each.name for each in ANALYSES.values() if each.by_features), "complexity")
+METRICS = tuple(each.name for each in ANALYSES.values() if each.by_features)
 #: The better direction of metrics by title, also of those that a receipt contains.
 BETTER = {title: better for each in ANALYSES.values() for title, better in each.titles.items()} | dict.fromkeys(
     ("first moment distance", "second moment distance"), LOWER

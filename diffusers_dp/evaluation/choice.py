@@ -53,17 +53,15 @@ def choose(flags: MeasureFlags, known: AvailableImages) -> MeasurementPlan:
         if fits(f"--extractors {name}", bool(flags.extractors), f"features of {name}", problem):
             choice.extractors.append(name)
     for name in flags.metrics or usual["metrics"]:
-        spaces = choice.extractors if ANALYSES[name].by_features else [""]
-        problems = {space: ANALYSES[name].needs(known, space) for space in spaces}
+        problems = {space: ANALYSES[name].needs(known, space) for space in choice.extractors}
         asked = bool(flags.metrics) and (bool(flags.extractors) or all(problems.values()))
-        words = {space: f"{name} by features of {space}" for space in spaces}
-        fit = [space for space in spaces if fits(f"--metrics {words[space]}", asked, words[space], problems[space])]
+        words = {space: f"{name} by features of {space}" for space in problems}
+        fit = [space for space in problems if fits(f"--metrics {words[space]}", asked, words[space], problems[space])]
         choice.metrics += [name] if fit else []
         choice.jobs += [(name, space) for space in fit]
-    for name in ("training_curve", "model_selection", "dp_reference"):
-        if getattr(flags, name):
-            fits(f"--{name}", True, name, ANALYSES[name].needs(known, choice.extractors[0]))
-            choice.jobs.append((name, ""))
+    if flags.training_curve:
+        fits("--training_curve", True, "", ANALYSES["training_curve"].needs(known, choice.extractors[0]))
+        choice.jobs.append(("training_curve", ""))
     problem = ANALYSES["classifiers"].needs(known, "")
     fits("--selection validation", flags.selection == "validation", "utility", problem)
     fits("--reference", flags.reference and not flags.quick, "utility", problem)

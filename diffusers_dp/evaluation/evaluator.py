@@ -19,15 +19,12 @@ from ..release.receipt import hash_source
 from .analyses import ANALYSES, function_of
 from .choice import MeasurementPlan
 from .classifier_features import ClassifierExtractor
-from .complexity import DRAWN_IMAGES, feature_complexity
-from .dp_classifier import reference_dp
 from .extractors import FeatureExtractor, PixelExtractor
 from .feature_cache import FeatureCache
 from .fidelity_report import FeatureSpace, measure_fid
 from .flags import EvaluationFlags
 from .images import ImageSet, hash_images
 from .measurement import Measurement
-from .model_selection import measure_model_selection
 from .report import library_versions
 from .utility import measure_utility
 
@@ -78,11 +75,8 @@ class Evaluator:
         device (`str`): Device of networks.
         networks (`dict[str, FeatureExtractor]`): Extractors by name that are not built here.
         pool (`WorkerPool`): Processes that share features and classifiers.
-        features (`dict[str, ImageSet]`): Results of `warm_up_features`, for complexity.
         points (iterable of `tuple`): Earlier states of the released model: what determines their images, and a
             function that draws these.
-        dp_budget (`tuple[float, float]`, *optional*): Epsilon and delta of a classifier trained on real images with
-            DP-SGD.
 
     Attributes:
         confusion (`dict`): Counts `[true class][predicted class]` on the real test images, by classifier.
@@ -96,9 +90,7 @@ class Evaluator:
     device: str
     networks: Mapping[str, FeatureExtractor]
     pool: WorkerPool
-    features: Mapping[str, ImageSet]
     points: Iterable[tuple[dict[str, Any], Callable[[], np.ndarray]]]
-    dp_budget: tuple[float, float] | None
 
     def __post_init__(self) -> None:
         self.cache = FeatureCache(self.folder / "features", counted=self.flags.real_is_public, pool=self.pool)
@@ -155,10 +147,6 @@ class Evaluator:
         return {"extractor": name, "facts": facts, "seed": self.seed, "device": self.device}
 
 
-def complexity(evaluator: Evaluator) -> list[Measurement]:
-    return feature_complexity({**evaluator.features, DRAWN_IMAGES: evaluator.sets["synthetic"]})
-
-
 def training_curve(evaluator: Evaluator) -> list[Measurement]:
     """Measures the Fréchet distance of each state's images in the first feature space."""
     name, found = evaluator.choice.extractors[0], []
@@ -169,26 +157,6 @@ def training_curve(evaluator: Evaluator) -> list[Measurement]:
         )  # fmt: skip
         found += [replace(each, protocol={**each.protocol, **facts}) for each in measured]
     return found
-
-
-def ranking(evaluator: Evaluator) -> list[Measurement]:
-    """See `measure_model_selection`."""
-    options: Any = {
-        "seed": evaluator.seed, "epochs": evaluator.flags.classifier_epochs, "device": evaluator.device,
-    }  # fmt: skip
-    sets = evaluator.sets["synthetic"], evaluator.sets["real test"]
-    return evaluator.stored(
-        "model_selection", options, lambda: measure_model_selection(*sets, **options, pool=evaluator.pool)
-    )
-
-
-def dp_reference(evaluator: Evaluator) -> list[Measurement]:
-    """See `reference_dp`; its ledger is not kept because nothing is released."""
-    assert evaluator.dp_budget is not None  # the command looked
-    epsilon, delta = evaluator.dp_budget
-    options: Any = {"epsilon": epsilon, "delta": delta, "seed": evaluator.seed, "device": evaluator.device}
-    sets = evaluator.sets["real training"], evaluator.sets["real test"]
-    return evaluator.stored("dp_reference", options, lambda: [reference_dp(*sets, **options).accuracy])
 
 
 def utility(evaluator: Evaluator) -> list[Measurement]:

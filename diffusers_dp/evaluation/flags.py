@@ -97,9 +97,7 @@ class MeasureFlags:
     utility_sizes: Sequence[int] | None = flag(
         None, "Train on N images, too; unset: a tenth, a third.", metavar="N", at_least=2
     )
-    model_selection: bool = flag(False, "Does a ranking of models hold on real images?")
     reference: bool = flag(False, "Train the classifiers on real images as well.")
-    dp_reference: bool = flag(False, "Train a classifier on real images with DP-SGD, at the release's epsilon.")
     selection: str = flag(
         "synthetic", "Images that choose a classifier's epoch; validation: the real ones of --validation_size.",
         choices=("synthetic", "validation"),

@@ -28,20 +28,14 @@ def judged_facts(flags: EvaluationFlags, release: Drawer | None) -> dict[str, An
     """What the receipt of what is judged says, where it is a release. `--images` on the Hub are fetched.
 
     Raises:
-        UsageError: There is no such folder, or `--dp_reference` cannot be compared with the release.
+        UsageError: There is no such folder.
         IntegrityError: `--images` are a release, and not what its receipt says.
     """
     folder = folder_of("--images", flags.images or "") if release is None else release.release.folder
     problems = verify_here(folder)[1] if release is None and release_in(folder).holds_images else []
     if problems:
         raise IntegrityError(f"--images {flags.images} is not judged: {' '.join(problems)}")
-    facts = release_facts(folder)
-    if flags.dp_reference and (facts is None or facts["unit_of_privacy"] != "image"):
-        raise UsageError(
-            "--dp_reference needs the epsilon of a release that protects single images; give --model, or --images of "
-            "`diffusers-dp sample`, or leave it out."
-        )
-    return facts
+    return release_facts(folder)
 
 
 class Inputs:

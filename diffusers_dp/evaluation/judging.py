@@ -35,14 +35,13 @@ from .pictures import check_plotting
 from .report import PAGE_NAME, REPORT_NAME, Evaluation
 from .report_page import report_page
 from .summary import verdict
-from .warm_up_features import warm_up_features
 
 
 CACHES = ("cache", "features", "steps")
 #: Flags that decide numbers, as the report states them, besides those of drawing.
 SETTINGS = (
     "quick", "repetitions", "ensemble", "classifier_epochs", "cifar_networks", "utility_sizes", "reference",
-    "selection", "model_selection", "dp_reference", "training_curve", "train_split",
+    "selection", "training_curve", "train_split",
     "validation_size", "resize", "real_is_public",
 )  # fmt: skip
 #: Images of a state along the training: enough for a covariance of pixels or of small features; of large ones, as in
@@ -73,18 +72,15 @@ def judge_images(
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     with _folder(flags) as (folder, begun):
-        features, curve = {}, None
-        if release is not None and "complexity" in (flags.metrics or ["complexity"]):
-            features = warm_up_features(release.release.folder, release.release.image_shape, seed=drawing.seed)
+        curve = None
         if release is not None and flags.training_curve:
             curve = curve_of(release.release.folder)
         inputs = Inputs(flags, drawing.seed, release, facts, folder / "cache")
         sets, choice, networks = _read(inputs, device, begun, pool)
         most = CURVE_IMAGES_OF_LARGE_FEATURES if choice.extractors[0] == "inception" else CURVE_IMAGES
         evaluator = Evaluator(
-            flags, choice, folder, sets, drawing.seed, device, networks, pool, features,
+            flags, choice, folder, sets, drawing.seed, device, networks, pool,
             points=() if curve is None else curve(release, inputs.shape, most, pool),
-            dp_budget=None if facts is None else (facts["epsilon_by_pld"], facts["delta"]),
         )  # fmt: skip
         settings = {
             **drawing.facts, **{name: getattr(flags, name) for name in SETTINGS}, "num_images": flags.num_judged,

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 
-WITH_DP = "real, with DP-SGD"  # training data of a classifier
 OF_HALVES = "between_halves_of_the_real_images"  # a distance, beside that of the synthetic images
 
 

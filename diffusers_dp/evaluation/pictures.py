@@ -89,7 +89,7 @@ def sample_picture(synthetic: ImageSet) -> str:
 def build_charts(evaluation: Evaluation) -> list[Chart]:
     """Builds the charts for which there are numbers."""
     charts = [confusion_chart(evaluation)] if evaluation.confusion else []
-    of_analysis = {"classifiers": sizes_chart, "training_curve": curve_chart, "model_selection": ranking_chart}
+    of_analysis = {"classifiers": sizes_chart, "training_curve": curve_chart}
     for name, draw in of_analysis.items():
         if found := [each for each in evaluation.measurements if each.analysis == name]:
             charts += draw(found)
@@ -170,31 +170,6 @@ def curve_chart(found: Sequence[Measurement]) -> list[Chart]:
         "covers these states as well."
     )
     return [Chart("How far did each stage bring it?", words, _svg(draw, 3.4))]
-
-
-def ranking_chart(found: Sequence[Measurement]) -> list[Chart]:
-    """Draws accuracies of the same models on held-out synthetic and on real images, with a mark for each kind of
-    model."""
-    regret, facts = found[-1].value, found[-1].protocol
-    points = list(zip(facts["models"], facts["accuracy_on_synthetic"], facts["accuracy_on_real"], strict=True))
-    (chosen,) = [point for point in points if point[0] == facts["chosen_on_synthetic"]]
-    kinds = dict.fromkeys(name.split(",")[0] for name, *_ in points)
-
-    def draw(axes: "Axes") -> None:
-        for kind, (marker, _, colour) in zip(kinds, MARKS, strict=False):
-            places = zip(*(place for name, *place in points if name.split(",")[0] == kind), strict=True)
-            axes.plot(*places, marker, color=colour, label=kind)
-        label = "chosen on synthetic images"
-        axes.plot(*chosen[1:], "o", color=INK, markersize=13, fillstyle="none", label=label)
-        axes.margins(0.1)
-        axes.set(xlabel="accuracy on held-out synthetic images, %", ylabel="accuracy on real test images, %")
-        axes.grid()
-
-    words = (
-        f"{len(points)} models; the one chosen on synthetic images, {chosen[0]}, is {regret:.1f} points below the "
-        "best on real ones."
-    )
-    return [Chart("Would the best model be found on synthetic images?", words, _svg(draw, 3.4))]
 
 
 def _svg(draw: "Callable[[Axes], None]", height: float) -> str:

@@ -117,7 +117,6 @@ def release_facts(folder: Path) -> dict[str, Any] | None:
             "epsilon": receipt["claimed_epsilon"][receipt["accountant"]]["epsilon"],
             "delta": receipt["delta"],
             "accountant": receipt["accountant"],
-            "epsilon_by_pld": receipt["claimed_epsilon"]["pld"]["epsilon"],
             "num_images": receipt["public_facts"].get("num_images"),
             "unit_of_privacy": receipt["unit_of_privacy"],
             "held_out": receipt["public_facts"].get("held_out"),

@@ -2,7 +2,7 @@
 """The summary of a report in sentences. No torch."""
 
 from ..methods.advice import word_of
-from .measurement import OF_HALVES, WITH_DP, Measurement, number
+from .measurement import OF_HALVES, Measurement, number
 from .report import Evaluation, class_rates
 
 
@@ -21,9 +21,6 @@ def summary(evaluation: Evaluation) -> list[str]:
         f"The best classifier that saw synthetic images only ({name}) takes {number(best.value, best.unit)} of the "
         "real test images for what they are."
     )
-    if (other := _best(evaluation, WITH_DP)) is not None:
-        value = number(other.value, other.unit)
-        lines.append(f"One trained on the real images with DP-SGD at the same epsilon: {value}.")
     rates = class_rates(evaluation.confusion[name], evaluation.class_names)
     worst = min((row for row in rates if row["accuracy"] is not None), key=lambda row: row["accuracy"])
     lines.append(f"It serves the class {worst['class']} worst: {number(100 * worst['accuracy'], '%')}.")

@@ -152,7 +152,6 @@ def test_a_release_that_cannot_be_written_is_not_counted_and_says_so(judged, rel
     ("flags", "words"),
     [
         (["--publish_metrics"], "--publish_metrics needs a release"),
-        (["--dp_reference"], "--dp_reference needs the epsilon of a release"),
         (["--selection", "validation"], "--selection validation takes the real images that --validation_size leaves"),
         (["--train_split", "dev"], "--train_split 'dev' does not exist"),
     ],

@@ -2,8 +2,6 @@
 """What `diffusers-dp evaluate` measures when it is asked: choices on validation images, rankings, a DP classifier, the
 way to the release."""
 
-import functools
-import json
 import shutil
 
 import pytest
@@ -11,10 +9,7 @@ from diffusers import UNet2DModel
 from safetensors.torch import load_file
 
 from diffusers_dp.errors import UsageError
-from diffusers_dp.evaluation import evaluator, model_selection
-from diffusers_dp.evaluation.dp_classifier import reference_dp
 from diffusers_dp.evaluation.inputs import check_held_out
-from diffusers_dp.runs.checkpoints import open_sealed
 from diffusers_dp.runs.kept_states import kept_states, load_state
 from support.evaluating import FAST, read, refused, run
 from support.flags import TINY
@@ -45,43 +40,6 @@ def test_real_validation_images_choose_the_epoch(data, tmp_path):
     sizes = [found["image_sets"][f"real {side}"]["num_images"] for side in ("training", "validation")]
     assert sum(sizes) == 200 and 40 < sizes[1] < 80  # each image by its own id
     assert "of which choose the epoch" not in (tmp_path / HOUSE / "report.html").read_text()
-
-
-def test_rankings_are_compared(data, tmp_path, monkeypatch):
-    monkeypatch.setattr(model_selection, "HIDDEN_UNITS", (4, 8))
-    monkeypatch.setattr(model_selection, "CNN_WIDTHS", ())
-    run(
-        "--images", data / "synthetic", "--real", data / "real", "--output_dir", tmp_path, *FAST, "--model_selection",
-        "--classifier_epochs", "2",
-    )  # fmt: skip
-    values = {each["metric"]: each for each in read(tmp_path / HOUSE)["measurements"] if "models" in each["protocol"]}
-    assert {"model selection: top-1 agrees", "model selection: regret"} <= values.keys()
-    facts = values["model selection: regret"]["protocol"]
-    best = facts["accuracy_on_real"][facts["models"].index(facts["chosen_on_synthetic"])]
-    assert values["model selection: regret"]["value"] == max(facts["accuracy_on_real"]) - best
-    page = (tmp_path / HOUSE / "report.html").read_text()
-    assert "Would the best model be found on synthetic images?" in page and facts["chosen_on_synthetic"] in page
-
-
-def test_a_dp_classifier_at_the_epsilon_of_the_release(data, release, monkeypatch):
-    monkeypatch.setattr(evaluator, "reference_dp", functools.partial(reference_dp, steps=2, expected_batch_size=500))
-    run(
-        "--model", release, "--real", data / "real", "--num_images", 30, "--num_inference_steps", 2, *FAST,
-        "--dp_reference",
-    )  # fmt: skip
-    found = read(release.parent / HOUSE)
-    (accuracy,) = [each for each in of(found, classifier="dp_cnn") if each["metric"] == "accuracy"]
-    assert "drawn afresh" in accuracy["protocol"]["repetition"]
-    receipt = json.loads((release / "privacy_receipt.json").read_text())
-    claimed = receipt["claimed_epsilon"]["pld"]["epsilon"]
-    assert (
-        0.9 * claimed < accuracy["protocol"]["epsilon"] <= claimed
-        and accuracy["protocol"]["delta"] == receipt["delta"]
-    )
-    page = (release.parent / HOUSE / "report.html").read_text()
-    assert (
-        "a classifier trained on real images with DP-SGD" in page and "A separate release, for comparison only" in page
-    )
 
 
 @pytest.fixture(scope="module")
@@ -120,28 +78,6 @@ def test_the_way_to_the_release(trained, capsys):
     damaged = trained / "private" / "checkpoint-3" / "ema.safetensors"
     damaged.write_bytes(damaged.read_bytes()[:-1])
     assert "ema.safetensors is damaged" in refused(capsys, *flags, code=4)
-
-
-def test_complexity_of_what_led_to_the_release(trained, capsys):
-    """The rows of the paper's Table 2, of noisy releases alone."""
-    release = trained / "release"
-    flags = ["--model", release, "--num_images", 40, "--num_inference_steps", 2, *FAST, "--metrics", "complexity"]
-    run(*flags)
-    found = [each for each in read(trained / HOUSE)["measurements"] if each["metric"] == "entropy"]
-    facts = [each["protocol"] for each in found]
-    assert [each["features"] for each in facts] == ["spatial features", "frequency features", "synthetic images"]
-    answer, _ = open_sealed(trained / "private/answers/central_images")
-    assert [each["num_images"] for each in facts] == [10 * answer["query"]["steps"], 1000, 40]
-    assert all(each["value"] > 0 for each in found)
-    page = (trained / HOUSE / "report.html").read_text()
-    assert "entropy, spatial features" in page and "entropy, frequency features" in page
-    run(*flags, "--publish_metrics")
-    assert (release / "README.md").read_text().count("| entropy") == 1
-    tensors = trained / "private/answers/central_images/answer.safetensors"
-    tensors.write_bytes(tensors.read_bytes()[:-1])
-    counted = json.loads((release / "privacy_receipt.json").read_text())["private_evaluations"]
-    assert "answer.safetensors is damaged" in refused(capsys, *flags, code=4)
-    assert json.loads((release / "privacy_receipt.json").read_text())["private_evaluations"] == counted == 2
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,14 @@ import pytest
 import torch
 
 from diffusers_dp import verify
-from diffusers_dp.evaluation.warm_up_features import SPATIAL, warm_up_features
 from diffusers_dp.methods.registry import METHODS
 from diffusers_dp.release.allow_list import RELEASE_FILES
 from support.flags import NUM_IMAGES, TINY_RUN
+from support.places import ROOT, module_of
 from support.runs import files, independent_epsilon, interrupted, load, read_ledger, receipt_of, status, write_images
 
 
+complexity = module_of(ROOT / "benchmarks" / "complexity.py")
 WARM_UP = "--spatial_steps 2 --num_central_images 3".split()
 #: Flags of each way to run a script, and what it asks before DP-SGD.
 WAYS = {
@@ -59,7 +60,9 @@ def test_from_images_to_release(way, tmp_path, capsys):
         assert query["normaliser"] == pytest.approx(0.1 * NUM_IMAGES / 3)
         assert receipt["events"][0]["partition"] == "label"
     assert re.findall(r"^warm-up \((\w+)\)", out, re.MULTILINE) == ["spatial" for _ in asked]
-    assert list(warm_up_features(run / "release", (1, 8, 8), seed=0)) == [SPATIAL for _ in asked]
+    found = complexity.warm_up_features(run, (1, 8, 8))
+    assert list(found) == ["spatial features" for _ in asked]
+    assert all(complexity.row_of(name, images)["entropy"] > 0 for name, images in found.items())
     kept = [json.loads(path.read_text()) for path in run.glob("private/*/model_index.json")]
     assert [index["privacy"]["status"] for index in kept] == ["unreleased" for _ in asked]
 

@@ -8,16 +8,30 @@ so this costs no privacy. (The paper's third row uses the original images, which
 Only the order of the rows is comparable with the paper. It describes entropy in words (Appendix C.3: grey, histogram
 of 256 values, Shannon) and gives no formula for texture complexity. Its entropies, 1.2 for CIFAR-10, are not in bits;
 grey CIFAR-10 images have 7.0 bits.
+
+    python benchmarks/complexity.py runs/demo --images runs/drawn
+
+Prints a JSON line for each set: noisy central images and images of the auxiliary generator, as the run keeps them, and
+drawn images.
 """
 
+import argparse
+import json
+from pathlib import Path
+
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from .images import ImageSet
-from .measurement import Measurement
+from diffusers_dp.errors import IntegrityError
+from diffusers_dp.files.sealed_folder import open_sealed
+from diffusers_dp.models.feature_generator import FeatureGenerator
+from diffusers_dp.models.one_step import generate
+from diffusers_dp.queries.central_images import MeanImages, ModeImages, restore_central_images
+from diffusers_dp.words import RECEIPT_NAME
 
 
-DRAWN_IMAGES = "synthetic images"  # name of the images in the report, beside the curriculum's features
+GENERATED_IMAGES = 1000
 GREY_WEIGHTS = (0.299, 0.587, 0.114)  # for red, green, blue: ITU-R BT.601
 NUM_LEVELS = 256
 TEXTURE_LEVELS = 8  # few enough that the 64 pairs of levels occur often in an image of a few hundred pixels
@@ -64,32 +78,6 @@ def texture_complexity(images: NDArray[np.uint8]) -> NDArray[np.float64]:
     return _entropy((counts + counts.transpose(0, 2, 1)).reshape(len(images), -1))
 
 
-def feature_complexity(features: dict[str, ImageSet]) -> list[Measurement]:
-    """Computes mean entropy and mean texture complexity of each set, in order: the rows of Table 2.
-
-    Args:
-        features (`dict[str, ImageSet]`): Image sets by name, for example `spatial` (restored noisy central images),
-            `frequency` (images of the auxiliary generator) and `images` (drawn from the release). Pass only noisy
-            releases or post-processing of these.
-
-    Returns:
-        `list[Measurement]`: Two measurements for each set, with the standard error of the mean over images, unless
-            there is only one image.
-    """
-    found = []
-    for name, images in features.items():
-        for metric, values in (
-            ("entropy", entropy(images.images)),
-            ("texture_complexity", texture_complexity(images.images)),
-        ):
-            protocol = {"features": name, "num_images": len(images), "unit": "bits", "origin": images.origin}
-            if metric == "texture_complexity":
-                protocol["levels"] = TEXTURE_LEVELS
-            error = float(values.std(ddof=1) / len(values) ** 0.5) if len(values) > 1 else None
-            found.append(Measurement(metric, float(values.mean()), protocol, error))
-    return found
-
-
 def _pairs(first: NDArray[np.int64], second: NDArray[np.int64]) -> NDArray[np.int64]:
     """Encodes each pair of neighbours as one number, shape `[N, pairs]`."""
     return (first * TEXTURE_LEVELS + second).reshape(len(first), -1)
@@ -104,3 +92,57 @@ def _histograms(values: NDArray[np.int64], num_values: int) -> NDArray[np.int64]
 def _entropy(counts: NDArray[np.int64]) -> NDArray[np.float64]:
     shares = counts / counts.sum(axis=1, keepdims=True)
     return -np.where(shares > 0, shares * np.log2(np.where(shares > 0, shares, 1)), 0).sum(axis=1) + 0.0  # no -0
+
+
+def warm_up_features(run: Path, image_shape: tuple[int, int, int]) -> dict[str, NDArray[np.uint8]]:
+    """Loads the restored noisy central images, and draws 1,000 images of the auxiliary generator, where `private/` of
+    a run has them.
+
+    Raises:
+        IntegrityError: The receipt does not count an answer.
+    """
+    found, private = {}, run / "private"
+    for query in (MeanImages, ModeImages):
+        answer = private / "answers" / query.name
+        if answer.is_dir():
+            state, tensors = open_sealed(answer)
+            events = json.loads((run / "release" / RECEIPT_NAME).read_text(encoding="utf-8"))["events"]
+            noise = [event["noise_multiplier"] for event in events if event["stage"] == answer.name]
+            if state["query"]["noise_multiplier"] not in noise:
+                raise IntegrityError(f"{answer} is not in the receipt of {run / 'release'}: it is of another run.")
+            central = restore_central_images(tensors["answer"]["answer"].flatten(0, 1), image_shape)
+            found["spatial features"] = central.numpy()
+    if (private / "auxiliary_generator").is_dir():
+        generator = FeatureGenerator.from_pretrained(private / "auxiliary_generator", use_safetensors=True)
+        torch.manual_seed(0)
+        labels = torch.arange(GENERATED_IMAGES) % generator.num_classes
+        found["frequency features"] = generate(generator, labels).numpy()
+    return found
+
+
+def row_of(name: str, images: NDArray[np.uint8]) -> dict[str, object]:
+    """Mean entropy and texture complexity of a set, in bits, with their standard errors."""
+    row: dict[str, object] = {"features": name, "num_images": len(images)}
+    for metric, values in (("entropy", entropy(images)), ("texture_complexity", texture_complexity(images))):
+        row[metric] = round(float(values.mean()), 4)
+        row[f"{metric}_error"] = round(float(values.std(ddof=1)) / len(values) ** 0.5, 4) if len(values) > 1 else None
+    return row
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path, help="Folder of a run with release/ and private/.")
+    parser.add_argument("--images", help="Images drawn from its release, by `diffusers-dp sample`.")
+    args = parser.parse_args()
+    from scorer import read  # of this folder
+
+    receipt = json.loads((args.run / "release" / RECEIPT_NAME).read_text(encoding="utf-8"))
+    sets = warm_up_features(args.run, tuple(receipt["public_facts"]["image_shape"]))
+    if args.images is not None:
+        sets["synthetic images"] = read(args.images, "train").images
+    for name, images in sets.items():
+        print(json.dumps(row_of(name, images)))
+
+
+if __name__ == "__main__":
+    main()

@@ -7,7 +7,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from diffusers_dp.evaluation.complexity import entropy, texture_complexity
+from support.places import ROOT, module_of
+
+
+complexity = module_of(ROOT / "benchmarks" / "complexity.py")
 
 
 def grey(rows):
@@ -33,5 +36,7 @@ def test_against_counting_by_hand():
     images = np.random.default_rng(0).integers(0, 256, (5, 1, 7, 9), dtype=np.uint8)
     images[1] //= 9
     images[2, :, 3:] = 200
-    assert entropy(images) == pytest.approx([bits(Counter(x.ravel().tolist()).values()) for x in images[:, 0]])
-    assert texture_complexity(images) == pytest.approx([brute_force_texture(x) for x in images[:, 0]])
+    assert complexity.entropy(images) == pytest.approx(
+        [bits(Counter(x.ravel().tolist()).values()) for x in images[:, 0]]
+    )
+    assert complexity.texture_complexity(images) == pytest.approx([brute_force_texture(x) for x in images[:, 0]])
