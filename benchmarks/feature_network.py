@@ -43,7 +43,7 @@ def main() -> None:
     parser.add_argument("--num_channels", type=int, choices=(1, 3), default=1)
     parser.add_argument("--feature_resolution", type=int, default=56)
     parser.add_argument("--widths", type=int, nargs="+", default=[32, 64, 128], help="Channels of each stage.")
-    parser.add_argument("--blocks", type=int, default=1, help="Blocks of each stage; ResNet-18 has 2, and four widths.")
+    parser.add_argument("--blocks", type=int, default=1, help="Blocks of each stage; ResNet-18: 2.")
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--batch_size", type=int, default=128)
     parser.add_argument("--learning_rate", type=float, default=2e-3)

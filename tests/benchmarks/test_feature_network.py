@@ -21,8 +21,8 @@ def test_what_is_written_can_be_asked_about(tmp_path, monkeypatch):
     labels = np.arange(1200) % 2
     images[labels == 0, :, :4], images[labels == 1, :, 4:] = 255, 255
     data, network = write_dataset(tmp_path / "public", images, labels, ["above", "below"]), tmp_path / "network"
-    flags = "--resolution 8 --feature_resolution 16 --widths 4 8 --blocks 2 --steps 20 --batch_size 16 --output_dir".split()
-    monkeypatch.setattr(sys, "argv", ["x", "--dataset_name", str(data), *flags, str(network)])
+    flags = "--resolution 8 --feature_resolution 16 --widths 4 8 --blocks 2 --steps 20 --batch_size 16".split()
+    monkeypatch.setattr(sys, "argv", ["x", "--dataset_name", str(data), *flags, "--output_dir", str(network)])
     import_module("feature_network").main()
     assert "100.0% of held-out images" in (network / "README.md").read_text()
     assert json.loads((network / "config.json").read_text())["depths"] == [2, 2]
