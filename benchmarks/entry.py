@@ -82,6 +82,27 @@ def too_dear(receipt: dict[str, Any], epsilon: float, number: int) -> str:
     )
 
 
+def redrawn(release: Path, num_images: int, draw: tuple[str, ...], runner: Runner) -> dict[str, Any]:
+    """A row of other draws from the release of a row. Its images stay in `runner.output_dir`, where the same command
+    finishes an interrupted drawing.
+
+    Raises:
+        ValueError: The folder is no release of a row, or its data set has no place.
+        Stopped: A command failed.
+    """
+    digest = digest_of(release / RECEIPT)
+    old = next((row for row in read_rows(runner.results) if row["receipt_sha256"] == digest), None)
+    if old is None or old["data"] not in runner.places:
+        raise ValueError(f"give the release of a row in {runner.results}, and --data of the images it learned from")
+    case = Case(
+        old["case"], old["method"], old["data"], old["epsilon"], old["seed"], old["recipe"],
+        tuple(old["flags"].split()), num_images, draw,
+    )  # fmt: skip
+    folder = runner.folder_of(case)
+    row = runner.row_of(release.resolve(), case, folder / f"drawn_{case.key}", folder / "minutes.json", None)
+    return row | {"commit": commit(), "minutes": minutes_in(folder / "minutes.json"), "settings": old["settings"]}
+
+
 def rescored(release: Path, runner: Runner) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """Each row of a release on test images, and a new one: verified, drawn and scored again.
 

@@ -7,6 +7,7 @@
     python benchmarks/rows.py enter path/to/release --name "My method" --epsilon 10 --data mnist=path/to/mnist
     python benchmarks/rows.py check               # recomputes epsilon of the receipts in benchmarks/results/receipts
     python benchmarks/rows.py rescore path/to/release --data mnist=path/to/mnist
+    python benchmarks/rows.py redraw path/to/release --num_images 60000 --data mnist=path/to/mnist
     python benchmarks/rows.py releases path/to/releases --data mnist=path/to/mnist
     python benchmarks/rows.py pictures --data mnist=path/to/mnist
     python benchmarks/rows.py docs                # writes what is made of rows again: docs, evidence, leaderboard
@@ -41,7 +42,7 @@ from typing import Any
 
 from board import COLUMNS, PREFIX, digest_of_rows, draw_board, pictured
 from cases import Case, data_of, filled, read_cases
-from entry import entered, rescored
+from entry import entered, redrawn, rescored
 from evidence import write_evidence
 from figures import ROOT, draw_few_images, table, write_docs
 from kept import RECEIPT, RECEIPTS, check_kept, digest_of, draw_methods, first_of_classes, folders, some_images
@@ -190,6 +191,11 @@ def main(argv: list[str] | None = None) -> int:
     again = parts.add_parser("rescore", help="Verify, draw and score the release of a row again; print both results.")
     again.add_argument("release", type=Path, help="Folder of the release.")
     again.add_argument("--output_dir", type=Path, default=Path("runs/rows"), help="Folder of the drawn images.")
+    other = parts.add_parser("redraw", help="A row of other draws from a release in results/releases.")
+    other.add_argument("release", type=Path, help="Folder of the release.")
+    other.add_argument("--num_images", type=int, default=5000, help="Images to draw.")
+    other.add_argument("--draw", default="", help='Flags of `diffusers-dp sample`: --draw="--solver heun".')
+    other.add_argument("--output_dir", type=Path, default=Path("runs/rows"), help="Folder of the drawn images.")
     drawn = parts.add_parser("pictures", help="Draw images of each method, from the releases of their runs.")
     drawn.add_argument("--output_dir", type=Path, default=Path("runs/rows"), help="Folder of the runs.")
     given = parts.add_parser("releases", help="Train a release of each method, data set and epsilon, to push.")
@@ -198,7 +204,7 @@ def main(argv: list[str] | None = None) -> int:
     given.add_argument("--only", default="", help="Only cases whose name contains this.")
     given.add_argument("--jobs", type=int, default=1, help="Cases side by side, each on one core.")
     given.add_argument("--output_dir", type=Path, default=Path("runs/rows"), help="Folder of the runs. It is private.")
-    for each in (runs, limits, entry, again, drawn, given):
+    for each in (runs, limits, entry, again, other, drawn, given):
         each.add_argument("--data", action="append", default=[], metavar="NAME=PLACE", help="Place of a data set.")
     shown = parts.add_parser("table", help="Print a table of all rows.")
     shown.add_argument("--results", type=Path, default=RESULTS, help="File of the rows.")
@@ -240,6 +246,11 @@ def main(argv: list[str] | None = None) -> int:
         if args.what == "rescore":
             for old, new in rescored(args.release, Runner(places, args.output_dir, RESULTS)):
                 print(f"row: {line_of(old)}\nnow: {line_of(new)}")
+            return 0
+        if args.what == "redraw":
+            runner = Runner(places, args.output_dir, EXAMPLES, keep_images=True)
+            write_row(row := redrawn(args.release, args.num_images, tuple(args.draw.split()), runner), EXAMPLES)
+            print(line_of(row))
             return 0
         if args.what == "pictures":
             if not places:
