@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -15,7 +16,7 @@ from ..data.images import PublicFacts
 from ..errors import BudgetExceeded, UsageError
 from ..mechanisms import sampled
 from ..methods.bounds import check_images
-from ..methods.config import SamplingFacts, sampling_of, target_delta
+from ..methods.config import SamplingFacts, sampling_of
 from ..methods.flags import DPSGDConfig, TrainingConfig
 from ..queries.query import Query
 from ..verify import delta_in_words, publishes_records
@@ -134,6 +135,61 @@ class Plan:
         return self.rows[DP_SGD].mechanism.noise_of_a_step
 
 
+@dataclass(frozen=True)
+class _Request:
+    """What the flags ask of a plan.
+
+    Args:
+        ledger (`PrivacyLedger`): In memory; what is planned must fit into it.
+        ids (`str`): What the id of an image is, see `mechanisms.groups.Grouped`.
+        queries (`tuple[Query, ...]`): As in `Plan`.
+        of_door (`dict`): What the door makes of every mechanism.
+        dp_sgd (`DPSGDConfig`, *optional*), sampling (`SamplingFacts`, *optional*): Settings of DP-SGD.
+        kept (`Noise`, *optional*): Noise of the first start, of a run that goes on after it asked something.
+        query_slack (`int`): Queries that keep budget to be asked once more.
+        shares (`dict[str, float]`), takes_rest (`str`): Shares of the budget by their flags, and what gets the rest,
+            for messages.
+    """
+
+    ledger: PrivacyLedger
+    ids: str
+    queries: tuple[Query, ...]
+    of_door: dict[str, Any]
+    dp_sgd: DPSGDConfig | None
+    sampling: SamplingFacts | None
+    kept: Noise | None
+    query_slack: int
+    shares: dict[str, float]
+    takes_rest: str
+
+    @property
+    def rest(self) -> list[Query]:
+        """The queries that share what all others leave, of a method without DP-SGD."""
+        rest = [query for query in self.queries if query.noise_multiplier is None and query.budget_share is None]
+        if rest and self.dp_sgd is not None or len({query.sample_rate for query in rest}) > 1:
+            raise ValueError("What is left goes to queries of one sample rate, and none beside DP-SGD.")
+        return rest
+
+    def rows_of_the_rest(self, again: int, ledger: PrivacyLedger) -> dict[str, LedgerRow]:
+        """With the one noise multiplier with which all of them together, `again` of them once more, use up what the
+        ledger has left."""
+        rest = self.rest
+        if not rest:
+            return {}
+        mechanism = rest[0].mechanism(**self.of_door)
+        sigma = ledger.calibrate(mechanism, sum(query.repeats for query in rest) + again)
+        return {query.name: query.row(sigma, **self.of_door) for query in rest}
+
+    def row(self, query: Query) -> LedgerRow:
+        """With the given noise multiplier, or that of the share; without a guarantee with none."""
+        sigma = query.noise_multiplier if self.ledger.has_guarantee else 0.0
+        if sigma is None:
+            share = query.budget_share
+            assert share is not None  # others get the rest
+            sigma = self.ledger.calibrate_gaussian(share, query.mechanism(**self.of_door), query.repeats)
+        return query.row(sigma, **self.of_door)
+
+
 def plan_run(config: TrainingConfig, facts: PublicFacts) -> Plan:
     """Work out the noise of every stage: the queries' from their noise multiplier or budget share, DP-SGD's from what
     they leave of the budget.
@@ -143,34 +199,40 @@ def plan_run(config: TrainingConfig, facts: PublicFacts) -> Plan:
             exceed the budget, other releases of the data set leave too little of it, `verify` would refuse the
             release, or a flag is out of range.
     """
+    resumes = config.resume_from_checkpoint is not None
     _refuse_one_name(config)
-    sampling = sampling_of(config, facts.num_units)
-    if config.has_guarantee and not config.allow_large_delta:
-        _refuse_large_delta(target_delta(config, facts.num_units), facts.num_units, config.unit_of_privacy)
-    identity = read_identity(Path(config.output_dir, "private"), config.dataset_id, config.ledger_path)
-    ledger = new_ledger(None, config, facts, identity)
-    if not config.dry_run and config.resume_from_checkpoint is None:  # a plan may leave out what a run needs
+    if not config.dry_run and not resumes:  # a plan may leave out what a run needs
         config.check_facts(facts.class_names)
     _refuse_numbers_of_images(config, facts)
-    kept = identity.noise if identity.asked and config.resume_from_checkpoint is not None else None
-    if kept is not None:
-        return _resumed(config, facts, ledger, sampling, kept)
-    rest = _queries_of_the_rest(config)
-    _refuse_next_to_nothing(config, ledger, sampling, rest)
-    shares_rest = {query.name for query in rest}
-    rows = {query.name: _query_row(config, query, ledger) for query in config.queries if query.name not in shares_rest}
-    spent = ledger.epsilon(extra=[*rows.values(), *ledger.set_aside])
-    takes_rest = sampling is not None or bool(rest)
-    if ledger.has_guarantee and (spent >= config.target_epsilon if takes_rest else spent > config.target_epsilon):
-        raise UsageError(_over_budget(config, spent))
-    slack = _slack(config, rows, rest, ledger)
-    shared = [row for row in slack if row.name.removeprefix(AGAIN) in shares_rest]
+    sampling = sampling_of(config, facts.num_units)
+    identity = read_identity(Path(config.output_dir, "private"), config.dataset_id, config.ledger_path)
+    request = _Request(
+        ledger=new_ledger(None, config, facts, identity), ids=facts.ids, queries=config.queries,
+        of_door=config.of_door, dp_sgd=config.dp_sgd, sampling=sampling, query_slack=config.query_slack,
+        kept=identity.noise if resumes and identity.asked else None,
+        shares=config.asked_shares, takes_rest=config.takes_rest,
+    )  # fmt: skip
+    if not config.allow_large_delta:
+        _refuse_large_delta(request.ledger)
+    if request.kept is not None:
+        return _resumed(request, request.kept)
+    if not resumes:  # what goes on has spent some of it already
+        _refuse_next_to_nothing(request)
+    return _planned(request)
+
+
+def _planned(request: _Request) -> Plan:
+    ledger, rest = request.ledger, {query.name for query in request.rest}
+    rows = {query.name: request.row(query) for query in request.queries if query.name not in rest}
+    _refuse_over_budget(request, ledger.epsilon(extra=[*rows.values(), *ledger.set_aside]))
+    slack = _slack(request, rows)
+    shared = [row for row in slack if row.name.removeprefix(AGAIN) in rest]
     ledger.set_aside += [row for row in slack if row not in shared]
-    if slack and ledger.epsilon(extra=[*rows.values(), *ledger.set_aside]) >= config.target_epsilon:
+    if slack and ledger.epsilon(extra=[*rows.values(), *ledger.set_aside]) >= ledger.target_epsilon:
         raise UsageError(
-            f"--query_slack {config.query_slack} keeps budget to ask "
+            f"--query_slack {request.query_slack} keeps budget to ask "
             f"{', '.join(row.name.removeprefix(AGAIN) for row in slack)} once more, which leaves nothing of "
-            f"--target_epsilon {config.target_epsilon:g}: lower it, or lower the budget shares or raise the noise "
+            f"--target_epsilon {ledger.target_epsilon:g}: lower it, or lower the budget shares or raise the noise "
             "multipliers of the queries."
         )
     for row in rows.values():
@@ -178,36 +240,35 @@ def plan_run(config: TrainingConfig, facts: PublicFacts) -> Plan:
             ledger.reserve(row)
         except BudgetExceeded as error:  # of the data set: this release's was checked above
             raise UsageError(f"{error} Lower --target_epsilon, or raise the noise of the queries.") from None
-    later = _rows_of_the_rest(config, rest, sum(row.steps for row in shared), ledger)
+    later = request.rows_of_the_rest(sum(row.steps for row in shared), ledger)
     ledger.set_aside += [replace(row, mechanism=later[row.name.removeprefix(AGAIN)].mechanism) for row in shared]
     later |= {row.name: row for row in ledger.set_aside}
     errors: dict[int, float] = {}
-    if (steps := config.dp_sgd) is not None and sampling is not None:
-        mechanism, errors = chosen_mechanism(steps, sampling, ledger, facts.ids)
-        later |= _dp_sgd_rows(steps, step_of(steps, sampling, mechanism))
+    if (steps := request.dp_sgd) is not None and request.sampling is not None:
+        mechanism, errors = chosen_mechanism(steps, request.sampling, ledger, request.ids)
+        later |= _dp_sgd_rows(steps, step_of(steps, request.sampling, mechanism))
     for row in later.values():
         ledger.reserve(row)
     if ledger.has_guarantee:
-        refuse_unverifiable(ledger, config.queries)
-    return Plan(sampling, rows | later, ledger, config.queries, errors, config.is_exact)
+        refuse_unverifiable(ledger, request.queries)
+    return Plan(request.sampling, rows | later, ledger, request.queries, errors, request.of_door["exact"])
 
 
-def _resumed(
-    config: TrainingConfig, facts: PublicFacts, ledger: PrivacyLedger, sampling: SamplingFacts | None, kept: Noise
-) -> Plan:
+def _resumed(request: _Request, kept: Noise) -> Plan:
     """The plan of a run that goes on, with the noise of its first start. `rest_of_plan` prices what is left of it from
     the run's own ledger."""
-    refuse_the_other_kind(kept, config.has_guarantee, config.is_exact)
-    rows = {query.name: kept_row(kept, query, config.of_door) for query in config.queries}
+    ledger, exact = request.ledger, request.of_door["exact"]
+    refuse_the_other_kind(kept, ledger.has_guarantee, exact)
+    rows = {query.name: kept_row(kept, query, request.of_door) for query in request.queries}
     rows |= {row.name: row for row in ledger.set_aside}
     ledger.set_aside = []
-    if (steps := config.dp_sgd) is not None and sampling is not None:
+    if (steps := request.dp_sgd) is not None and request.sampling is not None:
         began = kept_step(kept, DP_SGD if steps.num_shares is None else TEACHERS)
-        rows |= _dp_sgd_rows(steps, resumed_step(steps, sampling, began, facts.ids))
+        rows |= _dp_sgd_rows(steps, resumed_step(steps, request.sampling, began, request.ids))
     for row in rows.values():
         if number := ledger.affordable_steps(row, row.steps):
             ledger.reserve(replace(row, steps=number))
-    return Plan(sampling, rows, ledger, config.queries, exact=config.is_exact)
+    return Plan(request.sampling, rows, ledger, request.queries, exact=exact)
 
 
 def _refuse_one_name(config: TrainingConfig) -> None:
@@ -219,51 +280,19 @@ def _refuse_one_name(config: TrainingConfig) -> None:
         known |= {query.name, AGAIN + query.name}
 
 
-def _queries_of_the_rest(config: TrainingConfig) -> list[Query]:
-    """The queries that share what all others leave, of a method without DP-SGD."""
-    rest = [query for query in config.queries if query.noise_multiplier is None and query.budget_share is None]
-    if rest and config.dp_sgd is not None or len({query.sample_rate for query in rest}) > 1:
-        raise ValueError(f"{config.method}: what is left goes to queries of one sample rate, and none beside DP-SGD.")
-    return rest
-
-
-def _rows_of_the_rest(
-    config: TrainingConfig, rest: Sequence[Query], again: int, ledger: PrivacyLedger
-) -> dict[str, LedgerRow]:
-    """With the one noise multiplier with which all of them together, `again` of them once more, use up what the ledger
-    has left."""
-    if not rest:
-        return {}
-    mechanism = rest[0].mechanism(**config.of_door)
-    sigma = ledger.calibrate(mechanism, sum(query.repeats for query in rest) + again)
-    return {query.name: query.row(sigma, **config.of_door) for query in rest}
-
-
-def _query_row(config: TrainingConfig, query: Query, ledger: PrivacyLedger) -> LedgerRow:
-    """With the given noise multiplier, or that of the share; without a guarantee with none."""
-    sigma = query.noise_multiplier if ledger.has_guarantee else 0.0
-    if sigma is None:
-        share = query.budget_share
-        assert share is not None  # others get the rest
-        sigma = ledger.calibrate_gaussian(share, query.mechanism(**config.of_door), query.repeats)
-    return query.row(sigma, **config.of_door)
-
-
-def _slack(
-    config: TrainingConfig, rows: dict[str, LedgerRow], rest: Sequence[Query], ledger: PrivacyLedger
-) -> list[LedgerRow]:
+def _slack(request: _Request, rows: dict[str, LedgerRow]) -> list[LedgerRow]:
     """`--query_slack`: the queries that cost most by themselves, once more. Those that get the rest are compared
     by the noise that they would have without it.
 
     Raises:
         UsageError: There are fewer queries.
     """
-    number, known = config.query_slack, [*rows.values(), *ledger.set_aside]
+    number, ledger = request.query_slack, request.ledger
     if not number or not ledger.has_guarantee:
         return []
     alone, empty = ledger.without_rows(), ledger.without_rows()
-    alone.set_aside = known
-    known = [*known, *_rows_of_the_rest(config, rest, 0, alone).values()]
+    alone.set_aside = known = [*rows.values(), *ledger.set_aside]
+    known = [*known, *request.rows_of_the_rest(0, alone).values()]
     if number > len(known):
         raise UsageError(
             f"--query_slack {number} is more than the {len(known)} queries of the plan: give at most that."
@@ -295,32 +324,32 @@ def dp_sgd_row(config: DPSGDConfig, plan: Plan, ledger: PrivacyLedger) -> Ledger
     return row
 
 
-def _refuse_large_delta(delta: float, number: int, unit: str) -> None:
+def _refuse_large_delta(ledger: PrivacyLedger) -> None:
     """Raises `UsageError` where delta is 1/N or more, as its default is for N = 2."""
-    if publishes_records(delta, number, unit):
+    delta, number, unit = ledger.target_delta, ledger.num_images, ledger.header["unit_of_privacy"]
+    if ledger.has_guarantee and publishes_records(delta, number, unit):
         raise UsageError(
             f"--target_delta {delta:.4g} is not below 1 / {number:,} {unit}s and allows to publish some of them "
             "outright: give a smaller one, or add --allow_large_delta, and the release says so."
         )
 
 
-def _refuse_next_to_nothing(
-    config: TrainingConfig, ledger: PrivacyLedger, sampling: SamplingFacts | None, rest: Sequence[Query]
-) -> None:
+def _refuse_next_to_nothing(request: _Request) -> None:
     """Raises `UsageError` where the data set's bounds leave less than a tenth of what is asked for to DP-SGD alone, or
-    to the queries that get the rest: the release would be noise. One that is resumed has spent some of it already."""
-    if not ledger.dataset_bounds or config.resume_from_checkpoint is not None:
+    to the queries that get the rest: the release would be noise."""
+    ledger = request.ledger
+    if not ledger.dataset_bounds:
         return
-    alone = list(_rows_of_the_rest(config, rest, 0, ledger).values())
-    if config.dp_sgd is not None and sampling is not None:
-        steps, mechanism = config.dp_sgd.counted_steps, sampled(sampling.sample_rate)
+    alone = list(request.rows_of_the_rest(0, ledger).values())
+    if request.dp_sgd is not None and request.sampling is not None:
+        steps, mechanism = request.dp_sgd.counted_steps, sampled(request.sampling.sample_rate)
         alone = [LedgerRow(DP_SGD, mechanism.with_noise(ledger.calibrate(mechanism, steps)), steps)]
     left = ledger.epsilon(extra=alone)
-    if alone and left < LEAST_SHARE * config.target_epsilon:
+    if alone and left < LEAST_SHARE * ledger.target_epsilon:
         raise UsageError(
             f"{others_in_words(ledger)} {'leaves' if len(ledger.prior_releases) == 1 else 'leave'} epsilon {left:.4g} "
             f"of {bound_in_words(ledger.tightest_bound(extra=alone), ledger)}, less than a tenth of --target_epsilon "
-            f"{config.target_epsilon:g}; lower --target_epsilon to that, or use other data."
+            f"{ledger.target_epsilon:g}; lower --target_epsilon to that, or use other data."
         )
 
 
@@ -341,11 +370,15 @@ def _refuse_numbers_of_images(config: TrainingConfig, facts: PublicFacts) -> Non
                 check_images(name, getattr(config, name), number, values, free)
 
 
-def _over_budget(config: TrainingConfig, spent: float) -> str:
-    """What to do about queries that leave nothing. A higher target helps only those of absolute noise, because noise
-    that comes from a share scales with the target."""
-    absolute = dict.fromkeys(query.called for query in config.queries if query.noise_multiplier is not None)
-    shares = [f"{flag} ({share:g})" for flag, share in config.asked_shares.items()]
+def _refuse_over_budget(request: _Request, spent: float) -> None:
+    """Raises `UsageError` where the queries leave nothing. A higher target helps only those of absolute noise, because
+    noise that comes from a share scales with the target."""
+    ledger = request.ledger
+    target, takes_rest = ledger.target_epsilon, request.sampling is not None or bool(request.rest)
+    if not ledger.has_guarantee or spent < target or (spent == target and not takes_rest):
+        return
+    absolute = dict.fromkeys(query.called for query in request.queries if query.noise_multiplier is not None)
+    shares = [f"{flag} ({share:g})" for flag, share in request.shares.items()]
     remedies = [f"raise {' and '.join(f'--noise_multiplier {called}' for called in absolute)}"] if absolute else []
     if shares:
         remedies.append(f"lower {' or '.join(shares)}")
@@ -353,8 +386,8 @@ def _over_budget(config: TrainingConfig, spent: float) -> str:
         remedies.insert(0, f"raise it above {spent:.4g}, the smallest that these queries can reach")
     cost = "more than any epsilon, let alone"
     if math.isfinite(spent):
-        cost = f"epsilon {spent:.4g}, {spent - config.target_epsilon:.4g} more than"
-    return (
-        f"The queries alone cost {cost} --target_epsilon {config.target_epsilon:g}, which leaves nothing to "
-        f"{config.takes_rest}: {', or '.join(remedies)}."
+        cost = f"epsilon {spent:.4g}, {spent - target:.4g} more than"
+    raise UsageError(
+        f"The queries alone cost {cost} --target_epsilon {target:g}, which leaves nothing to "
+        f"{request.takes_rest}: {', or '.join(remedies)}."
     )

@@ -27,6 +27,7 @@ def new_ledger(
         IntegrityError: The ledger at `path` is for another budget or other public facts, or holds no row of a run that
             has asked.
     """
+    delta, public_facts = target_delta(config, facts.num_units), _public_facts(config, facts)
     dataset_id, release_id = config.dataset_id, None if identity is None else identity.release_id
     others: list[ReleaseRows] = []
     if path is None and dataset_id is not None and release_id is not None:
@@ -34,8 +35,8 @@ def new_ledger(
             config.ledger_path, dataset_id=dataset_id, release_id=release_id, unit_of_privacy=config.unit_of_privacy,
         )  # fmt: skip
     ledger = PrivacyLedger(
-        path, target_epsilon=config.target_epsilon, target_delta=target_delta(config, facts.num_units),
-        num_images=facts.num_units, accountant=config.accountant, public_facts=_public_facts(config, facts),
+        path, target_epsilon=config.target_epsilon, target_delta=delta,
+        num_images=facts.num_units, accountant=config.accountant, public_facts=public_facts,
         unit_of_privacy=config.unit_of_privacy, dataset_id=dataset_id, dataset_epsilon=config.dataset_epsilon,
         release_id=release_id, others=others,
         has_guarantee=config.has_guarantee,  # False with --target_epsilon inf, and with nothing else
