@@ -49,7 +49,6 @@ def run_method(method: Method, preflight: "Preflight", argv: list[str] | None = 
         return
     processes = early or _start(config)
     from ..privacy.separate_records import refuse_exact_steps
-    from .forecast import forecast
 
     if config.is_exact and config.dp_sgd is not None:
         processes.on_first(lambda: refuse_exact_steps(processes.device))
@@ -66,9 +65,8 @@ def run_method(method: Method, preflight: "Preflight", argv: list[str] | None = 
                 )
             opened = None if trained is None else trained.opened
             preflight(facts, plan, trained, bf16=config.precision == "bf16")
-            if (loop := config.dp_sgd) is not None:
-                stages, count = loop.ordinary_training, processes.count
-                print(forecast(facts, plan, trained, loop, stages, 0, processes.device, count=count), flush=True)
+            if config.dp_sgd is not None:
+                print(how_long(config, facts, plan, trained, processes.count), flush=True)
             return None if trained is None else trained.kind
 
         tried = processes.on_first(check)
@@ -94,8 +92,10 @@ def _device() -> "torch.device":
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def how_long(config: TrainingConfig, facts: PublicFacts, plan: Plan, trained: "Trained | None") -> str:
-    """What the pre-flight says of seconds, memory and disk, for `diffusers-dp plan`."""
+def how_long(
+    config: TrainingConfig, facts: PublicFacts, plan: Plan, trained: "Trained | None", num_processes: int = 1
+) -> str:
+    """What pre-flight and `diffusers-dp plan` say of seconds, memory and disk, see `forecast`."""
     if config.dp_sgd is not None and trained is None:
         return "how long: not measured without --pretrained_model_name_or_path."
     if config.dp_sgd is None and any(query.num_values is None for query in config.queries):
@@ -104,7 +104,7 @@ def how_long(config: TrainingConfig, facts: PublicFacts, plan: Plan, trained: "T
 
     device = _device() if trained is None else next(trained.model.parameters()).device
     made = config.num_made(facts.num_classes or 1)
-    return forecast(facts, plan, trained, config.dp_sgd, config.ordinary_training, made, device)
+    return forecast(facts, plan, trained, config.dp_sgd, config.ordinary_training, made, device, count=num_processes)
 
 
 def launch(main: Callable[[], None]) -> None:
