@@ -6,12 +6,10 @@ adapters for it.
         --class_prompts "a benign scan,a malignant scan" --target_epsilon 5
     accelerate launch training/train_dp_ldm.py --train salient ...               # a noisy answer chooses the matrices
     accelerate launch training/train_dp_ldm.py --train attention ...             # the attention's own weights
-    accelerate launch training/train_dp_ldm.py --train all --public_data_dir photos ...     # a new UNet
 
-Stages: each image is encoded once by the public autoencoder, into private/cache (-> a new UNet learns the latents of
-public images) (-> DP-SAPF's query) -> DP-SGD on the latents -> release/. Only this query and DP-SGD touch the
-sensitive images, through `SensitiveImages`; each writes its row to the ledger first. The pipeline's own scale of
-latents is public; prompts are fixed and encoded once.
+Stages: each image is encoded once by the public autoencoder, into private/cache (-> DP-SAPF's query) -> DP-SGD on the
+latents -> release/. Only this query and DP-SGD touch the sensitive images, through `SensitiveImages`; each writes its
+row to the ledger first. The pipeline's own scale of latents is public; prompts are fixed and encoded once.
 
 A release holds `pytorch_lora_weights.safetensors`, which `pipe.load_lora_weights` of Diffusers reads, and names its
 base by commit and hashes; with `--merge` it is a whole pipeline.
@@ -37,10 +35,7 @@ if TYPE_CHECKING:
 def train(run: "LatentRun[LatentConfig]") -> None:
     from diffusers_dp.models.saliency import Saliency
 
-    # 1. What a new network learns from public images alone.
-    run.pretrain()
-
-    # 2. Which layers get low-rank matrices: those of a flag, or of a noisy answer.
+    # 1. Which layers get low-rank matrices: those of a flag, or of a noisy answer.
     config, targets = run.config, run.config.targets
     for query in config.queries:
         saliency = Saliency(run.denoiser, SALIENCY_TIMES, config.seed, at_once=config.encoding_batch_size)
@@ -48,7 +43,7 @@ def train(run: "LatentRun[LatentConfig]") -> None:
         chosen = run.ask(query, saliency, images=run.latents)
         targets = tuple(saliency.names[number] for number in chosen.tolist())
 
-    # 3. DP-SGD on the latents, and the release.
+    # 2. DP-SGD on the latents, and the release.
     run.dp_sgd_on_latents(targets)
     run.release_model({**config.training_facts, **({"lora_targets": list(targets)} if targets else {})})
 

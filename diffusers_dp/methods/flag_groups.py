@@ -104,16 +104,26 @@ class PrivacyFlags:
 
 
 @dataclass
-class LevelFlags:
-    """The levels of a UNet."""
+class NetworkFlags(DataFlags):
+    """The UNet."""
+
+    _argument_group_name = "network"
 
     block_out_channels: str = flag(
         "16,32", "Channels per level.", read=integers, range="a positive integer per level, such as 32,64"
     )
     layers_per_block: int = flag(1, "Residual blocks per level.")
     attention_resolutions: str = flag(
-        "", "Feature-map sizes (of patches, or of latents) that get attention.",
+        "", "Feature-map sizes (of patches) that get attention.",
         read=integers, range="sizes of feature maps, comma-separated, or nothing",
+    )  # fmt: skip
+    patch_size: int = flag(1, "Pixels are unshuffled into patches of this side length before the first layer.")
+    attention_head_dim: int | None = expert(
+        None, "Channels of an attention head; unset: the greatest common divisor of --block_out_channels."
+    )
+    resnet_time_scale_shift: str = expert(
+        "default", "How residual blocks use the time: added to features, or as their scale and shift (scale_shift).",
+        choices=("default", "scale_shift"),
     )  # fmt: skip
 
     @property
@@ -125,22 +135,6 @@ class LevelFlags:
     def attention_sizes(self) -> tuple[int, ...]:
         """`--attention_resolutions` as integers."""
         return integers(self.attention_resolutions)
-
-
-@dataclass
-class NetworkFlags(LevelFlags, DataFlags):
-    """The UNet."""
-
-    _argument_group_name = "network"
-
-    patch_size: int = flag(1, "Pixels are unshuffled into patches of this side length before the first layer.")
-    attention_head_dim: int | None = expert(
-        None, "Channels of an attention head; unset: the greatest common divisor of --block_out_channels."
-    )
-    resnet_time_scale_shift: str = expert(
-        "default", "How residual blocks use the time: added to features, or as their scale and shift (scale_shift).",
-        choices=("default", "scale_shift"),
-    )  # fmt: skip
 
     @property
     def network(self) -> dict[str, Any]:

@@ -11,10 +11,10 @@ from ..errors import UsageError
 from ..mechanisms.mechanism import NO_EXACT_LATENTS
 from ..queries.query import Query
 from ..queries.saliency import MatrixSaliency
-from .flag import expert, flag, refuse_given, split_list
-from .flag_groups import LevelFlags, TimesOfRows
+from .flag import expert, flag, split_list
+from .flag_groups import TimesOfRows
+from .flags import DPSGDConfig
 from .method import DP_SGD, SUM, Method
-from .public_flags import LearnsPublicImages, PretrainingFlags, PublicDataFlags
 
 
 #: What `--train` may be, and whose it is.
@@ -66,14 +66,7 @@ class LatentFlags(TimesOfRows):
 
 
 @dataclass
-class NewNetworkFlags(LevelFlags):
-    """The UNet of latents that is made where public images are named; sizes of feature maps are those of latents."""
-
-    _argument_group_name = "new network (with public images)"
-
-
-@dataclass
-class LatentConfig(LatentFlags, NewNetworkFlags, LearnsPublicImages):
+class LatentConfig(LatentFlags, DPSGDConfig):
     """What the methods of `training/train_dp_ldm.py` share."""
 
     @property
@@ -82,7 +75,7 @@ class LatentConfig(LatentFlags, NewNetworkFlags, LearnsPublicImages):
 
     @property
     def model_key(self) -> str:  # a base can have gigabytes
-        return repr((self.new_network, [getattr(self, each.name) for each in fields(LatentFlags)]))
+        return repr([getattr(self, each.name) for each in fields(LatentFlags)])
 
     @property
     def merges(self) -> bool:
@@ -105,14 +98,6 @@ class LatentConfig(LatentFlags, NewNetworkFlags, LearnsPublicImages):
         return None if self.class_prompts is None else split_list(self.class_prompts)
 
     @property
-    def new_network(self) -> dict[str, Any] | None:
-        """The UNet that public images are to teach, as `models.unet.latent_unet` takes it."""
-        if not self.names_public_images:
-            return None
-        names = ("channels_per_level", "layers_per_block", "attention_sizes")
-        return {name: getattr(self, name) for name in names}
-
-    @property
     def told(self) -> tuple[str, ...]:
         return ("train", *(("lora_rank",) if self.has_adapters else ()))
 
@@ -128,14 +113,6 @@ class LatentConfig(LatentFlags, NewNetworkFlags, LearnsPublicImages):
             raise UsageError(f"--train {self.train} needs a package: pip install diffusers_dp[lora].")
         if self.train != "lora" and self.targets:
             raise UsageError(f"--lora_targets has no effect with --train {self.train}; leave one of them out.")
-        if not (self.names_public_images or self.dry_run):
-            why = "needs --public_dataset_name or --public_data_dir, whose images teach a new network: give both."
-            refuse_given(self, (PublicDataFlags, PretrainingFlags, NewNetworkFlags), why)
-        if self.names_public_images and not self.merges:
-            raise UsageError(
-                "Public images teach a new network, which nobody has to load adapters into: add --merge, or give "
-                "--train all."
-            )
 
 
 @dataclass

@@ -1,12 +1,12 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Construction of Diffusers' `UNet2DModel`, or of its `UNet2DConditionModel` of latents, from flags."""
+"""Construction of Diffusers' `UNet2DModel` from flags."""
 
 import math
 from collections.abc import Sequence
 from typing import Any
 
 import torch
-from diffusers import UNet2DConditionModel, UNet2DModel
+from diffusers import UNet2DModel
 from torch import nn
 
 
@@ -58,43 +58,6 @@ def unet_config(
         "resnet_time_scale_shift": resnet_time_scale_shift,
         "num_class_embeds": None if num_classes is None else num_classes + 1,  # the last row is the null label
     }
-
-
-def latent_unet(
-    latent_shape: tuple[int, int, int],
-    token_width: int,
-    *,
-    channels_per_level: Sequence[int],
-    layers_per_block: int,
-    attention_sizes: Sequence[int],
-) -> UNet2DConditionModel:
-    """Builds a new UNet of latents that attends to prompts, always at its coarsest feature map.
-
-    Args:
-        latent_shape (`tuple[int, int, int]`): (channels, height, width) of a latent, with equal sides.
-        token_width (`int`): Width of the text encoder's token embeddings.
-        channels_per_level, layers_per_block, attention_sizes: See `unet_config`; `attention_sizes` of latents.
-
-    Raises:
-        ValueError: The sides cannot be halved for each level, or no feature map has one of `attention_sizes`.
-    """
-    channels, side, _ = latent_shape
-    levels = tuple(channels_per_level)
-    sizes = [side // 2**level for level in range(len(levels))]
-    if side % 2 ** (len(levels) - 1):
-        raise ValueError(f"{len(levels)} levels, and latents of {side} x {side} cannot be halved as often")
-    if set(attention_sizes) - set(sizes):
-        raise ValueError(f"attention at {list(attention_sizes)}, and its feature maps have the sizes {sizes}")
-    attention = [size in attention_sizes for size in sizes]
-    common = math.gcd(*levels)
-    return UNet2DConditionModel(
-        sample_size=side, in_channels=channels, out_channels=channels, block_out_channels=levels,
-        layers_per_block=layers_per_block, cross_attention_dim=token_width,
-        down_block_types=["CrossAttnDownBlock2D" if a else "DownBlock2D" for a in attention],
-        up_block_types=["CrossAttnUpBlock2D" if a else "UpBlock2D" for a in reversed(attention)],
-        attention_head_dim=math.gcd(8, common),  # the number of heads, in this class
-        norm_num_groups=_groups(common),
-    )  # fmt: skip
 
 
 def _groups(common: int) -> int:

@@ -71,7 +71,7 @@ class LatentArtefact:
         tags = ["differential-privacy", "dp-sgd", "image-generation", "synthetic", *([] if self.merge else ["lora"])]
         named = None if self.merge or base.revision is None else base.name
         data = ModelCardData(library_name="diffusers", pipeline_tag="text-to-image", tags=tags, base_model=named)
-        facts = {"kind": base.kind, "name": base.name, "revision": base.revision, "new": base.is_new}
+        facts = {"kind": base.kind, "name": base.name, "revision": base.revision}
         names = None if self.id2label is None else list(self.id2label.values())
         return release_card("model_card.md", data, receipt, names, latent={**facts, "merged": self.merge})
 

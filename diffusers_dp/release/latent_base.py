@@ -7,7 +7,7 @@ No code of theirs is run: components are known classes of Diffusers and transfor
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,6 @@ from ..data.public_images import origin_of_model
 from ..errors import IntegrityError, UsageError, first_line
 from ..models.latent_denoiser import LatentDenoiser, training_scheduler
 from ..models.latent_pipeline import LatentImagePipeline
-from ..models.unet import latent_unet
 from ..verify import check_base, file_digest
 from ..words import BASE_FILE, RECEIPT_NAME
 from .components import WRONG, WrongModel, load_whole, quiet, read_json, these_alone
@@ -59,7 +58,6 @@ class LatentBase:
         files (`list[dict]`): `{"name": ..., "sha256": ...}` of all files that were read.
         licence (`str`): Licence that its card states.
         folder (`Path`): Folder of the pipeline.
-        is_new (`bool`): Whether its network was replaced by a new, untrained one.
     """
 
     kind: str
@@ -69,7 +67,6 @@ class LatentBase:
     files: list[dict[str, str]]
     licence: str
     folder: Path
-    is_new: bool = False
 
     @property
     def network(self) -> Any:
@@ -87,28 +84,7 @@ class LatentBase:
         return {
             "kind": "latent pipeline", "name": self.name, "revision": self.revision, "licence": self.licence,
             "files_sha256": hashlib.sha256(content.encode()).hexdigest(),
-            **({"used": "autoencoder and text encoder"} if self.is_new else {}),
         }  # fmt: skip
-
-    def with_new_network(self, latent_shape: tuple[int, int, int], seed: int, **network: Any) -> "LatentBase":
-        """Returns the base with a new UNet, whose weights come from a public seed.
-
-        Args:
-            latent_shape (`tuple[int, int, int]`), network: See `models.unet.latent_unet`.
-
-        Raises:
-            UsageError: Such a UNet is not possible.
-        """
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(seed)
-            try:
-                unet = latent_unet(latent_shape, self.pipeline.text_encoder.config.hidden_size, **network)
-            except ValueError as error:
-                raise UsageError(
-                    f"--block_out_channels and --attention_resolutions ask for {first_line(error)}; give others."
-                ) from None
-        self.pipeline.register_modules(unet=unet.requires_grad_(False))
-        return replace(self, is_new=True)
 
     def denoiser(
         self, id2label: dict[int, str] | None, prompts: Sequence[str] | None, bf16: bool = False

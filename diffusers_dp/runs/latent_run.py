@@ -6,11 +6,9 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 import torch
-from tqdm.auto import tqdm
 
 from ..data.images import PublicFacts
-from ..data.public_images import PublicImages
-from ..errors import IntegrityError, UsageError
+from ..errors import UsageError
 from ..methods.latents import LatentConfig
 from ..models.adapters import choose_trained, trained_parameters
 from ..models.latent_denoiser import LatentDenoiser, LatentLoss
@@ -19,10 +17,9 @@ from ..release.latent_artefacts import LatentArtefact
 from ..release.latent_base import LatentBase, drawing_pipeline, load_base
 from ..sampling.drawing import sample_grid
 from .dp_sgd import Trained
-from .pretrained import FLAG, KEPT_NAME, keep_pretrained, learned_or_public, origin_kept_in
+from .pretrained import FLAG, origin_kept_in
 from .prior_release import cost_of_start
 from .run import TrainingRun
-from .warm_up import warm_up
 
 
 Config = TypeVar("Config", bound=LatentConfig)
@@ -35,32 +32,18 @@ class LatentRun(TrainingRun[Config]):
     Attributes:
         base (`LatentBase`): The public pipeline.
         latents (`SensitiveImages`): The door to the latents of the images. `images` is the one to the images.
-        public (`PublicImages`, *optional*): That are to teach a new network, unless an earlier start did.
     """
 
     def _begin(self) -> list[dict[str, Any]]:
         config = self.config
         opened: Opened = self.opened or open_base(self.facts, config)
         self.base, self.encoder, self.denoiser = opened
-        learned, self.public = self._public()
         what = f"{FLAG} {config.pretrained_model_name_or_path}"
         cost = cost_of_start(self.base.folder, what, self.facts, **config.ledger_options)
         self.denoiser.to(self.processes.device)
-        if self.base.is_new:
-            self.processes.same_weights(self.denoiser.network)
         overlap = "unknown" if config.base_overlap == "unknown" else "no, as the trainer states"
         base = {**self.base.origin, "saw_training_images": overlap, **cost, **origin_kept_in(self.base.folder)}
-        return [*super()._begin(), base, *([] if learned is None else [learned])]
-
-    def _public(self) -> tuple[dict[str, Any] | None, PublicImages | None]:
-        """See `learned_or_public`."""
-        private, public = self.folder.private, self.config.public_training
-        learned, images = self.processes.on_first(lambda: learned_or_public(self, self.denoiser.network))
-        if public is None and (private / KEPT_NAME).exists():
-            raise UsageError("This run's network learned public images: resume with the flags of the first start.")
-        if public is not None and learned is None:  # a checkpoint has the trained weights alone
-            raise IntegrityError(f"{private / KEPT_NAME} is missing: restore it, or start anew.")
-        return learned, images
+        return [*super()._begin(), base]
 
     def _open(self, public_inputs: list[dict[str, Any]]) -> None:
         super()._open(public_inputs)
@@ -69,30 +52,6 @@ class LatentRun(TrainingRun[Config]):
             made_of=[self.made_of, self.encoder.facts], batch_size=self.config.encoding_batch_size,
         )  # fmt: skip
         self.done("encoding")
-
-    def pretrain(self) -> None:
-        """Teaches a new network the latents of the public images, where flags name some, under their classes' names as
-        prompts, and keeps what came of it in `private/pretrained`."""
-        public, training, config = self.public, self.config.public_training, self.config
-        if public is None or training is None:
-            return
-        device, images = self.processes.device, public.images
-        rows = self.processes.on_first(lambda: latents_of(self.encoder, images, config.encoding_batch_size, device))
-        names = None if public.class_names is None else dict(enumerate(public.class_names))
-        denoiser = self.base.denoiser(names, None, bf16=config.precision == "bf16").to(device)
-        taught, size = replace(public, images=rows), self.processes.part(training.batch_size)
-        denoiser.requires_grad_(True)
-        warm_up(
-            denoiser, LatentLoss(mixture=training.mixture), lambda: taught.batch(size), title="Public pre-training",
-            num_steps=training.num_steps, learning_rate=training.learning_rate,
-            lr_warmup_steps=training.lr_warmup_steps, ema_decay=config.ema_decay, processes=self.processes,
-        )  # fmt: skip
-        denoiser.requires_grad_(False)
-        private, pipeline = self.folder.private, self.base.pipeline
-        origin = public.origin
-        self.processes.on_first(lambda: keep_pretrained(private, pipeline, origin, chosen=False))
-        self.public = None
-        self.done("public pre-training")
 
     def dp_sgd_on_latents(self, targets: tuple[str, ...]) -> None:
         """DP-SGD, from the last checkpoint on.
@@ -115,23 +74,13 @@ class LatentRun(TrainingRun[Config]):
         self.release(artefact, curriculum, evaluation)
 
 
-@torch.no_grad()
-def latents_of(
-    encoder: LatentEncoder, images: torch.Tensor, batch_size: int, device: torch.device | str
-) -> torch.Tensor:
-    """Rows `[n, *shape]`, float32 on the CPU, of public images `[n, C, H, W]`, uint8."""
-    batches = tqdm(images.split(batch_size), desc="Encoding public images", unit="batch")
-    return torch.cat([encoder(batch.to(device).float() / 127.5 - 1).to("cpu", torch.float32) for batch in batches])
-
-
 def open_base(facts: PublicFacts, config: LatentConfig) -> Opened:
     """The public pipeline, what encodes, and what denoises under the condition of the classes; nothing is trained yet.
-    Where public images are named, what denoises is new.
 
     Raises:
-        UsageError: See `load_base` and `LatentBase.with_new_network`; or the pipeline is one of other images.
+        UsageError: See `load_base`; or the pipeline is one of other images.
     """
-    name, network = config.pretrained_model_name_or_path, config.new_network
+    name = config.pretrained_model_name_or_path
     if not name:
         raise UsageError(f"{FLAG} is needed: the Hub id or folder of a public latent pipeline.")
     base = load_base(name, config.pretrained_model_revision)
@@ -143,10 +92,7 @@ def open_base(facts: PublicFacts, config: LatentConfig) -> Opened:
         taken = encoder.shape(facts.image_shape)[1:]
     except ValueError as error:
         raise UsageError(f"{FLAG} {name} takes {error}; change --resolution or --num_channels.") from None
-    if network is not None:
-        latent_shape = encoder.vae.config.latent_channels, *taken
-        base = base.with_new_network(latent_shape, config.seed, **network)
-    elif taken != sides:
+    if taken != sides:
         raise UsageError(
             f"{FLAG} {name} makes images of {sides[0] * factor} pixels a side, and yours have {facts.image_shape[1]}; "
             f"give --resolution {sides[0] * factor}."

@@ -22,7 +22,7 @@ from diffusers_dp.release.latent_base import load_base
 from diffusers_dp.release.push import files_to_push
 from support.flags import NUM_IMAGES
 from support.latents import stable_diffusion
-from support.runs import files, independent_epsilon, interrupted, load, read_ledger, status, write_images, write_public
+from support.runs import files, independent_epsilon, load, read_ledger, status, write_images
 
 
 METHOD = "dp_lora"
@@ -136,46 +136,6 @@ def test_a_base_that_is_a_release_is_counted(base, script, flags, tmp_path):
     (release / "privacy_receipt.json").unlink()
     with pytest.raises(UsageError, match="missing or damaged"):
         script.main([*again, "--num_train_images", "31", "--output_dir", str(tmp_path / "third")])
-
-
-NEW = ["--block_out_channels", "4,8", "--attention_resolutions", "2"]
-
-
-@pytest.fixture
-def new(base, flags, tmp_path):
-    """Without --train: public images, and the size of the network that they teach."""
-    return [*flags, *base_flag(base), *write_public(tmp_path / "public"), *NEW]
-
-
-@pytest.mark.parametrize("trained", ["all", "attention"])
-def test_a_new_network_learns_public_images_first(trained, script, base, new, tmp_path, capsys, monkeypatch):
-    """Of the base, autoencoder and text encoder are released. What is frozen is what the public images taught; and a
-    run that was interrupted after they did goes on from there."""
-    given = [*new, "--train", trained, "--checkpointing_steps", "1"]
-    script.main([*given, "--dry_run"])
-    assert "dp_sgd" in capsys.readouterr().out and not (tmp_path / "run").exists()
-    interrupted(script, monkeypatch, given, 4)  # three steps of the average come before
-    monkeypatch.setattr("diffusers_dp.runs.latent_run.warm_up", lambda *_, **__: pytest.fail("taught again"))
-    script.main([*given, "--resume_from_checkpoint", "latest"])
-    release, kept = tmp_path / "run" / "release", tmp_path / "run" / "private" / "pretrained"
-    assert verify.report(release) == 0 and set(files_to_push(release)) == files(release)
-    assert drawn(load_verified(release)).images.shape == (2, 8, 8, 1)
-    assert StableDiffusionPipeline.from_pretrained(release).unet.config.block_out_channels == [4, 8]
-    weights = [load_file(folder / "unet" / "diffusion_pytorch_model.safetensors") for folder in (kept, release)]
-    changed = {name for name in weights[0] if not torch.equal(weights[0][name], weights[1][name])}
-    assert changed and (trained == "all" or all("attn" in name for name in changed))
-    for part in ("vae/diffusion_pytorch_model", "text_encoder/model"):
-        before, after = (load_file(f"{place}/{part}.safetensors") for place in (base, release))
-        assert all(torch.equal(before[name], after[name]) for name in before)
-    receipt = json.loads((release / "privacy_receipt.json").read_text())
-    base, public = receipt["public_inputs"]
-    assert base["used"] == "autoencoder and text encoder" and base["saw_training_images"] == "unknown"
-    assert (public["kind"], public["num_images"], public["steps"]) == ("public images", 6, 3)
-    assert public["licence"] == "cc0-1.0" and str(tmp_path) not in json.dumps(receipt)
-    assert "The network began as noise, and learned the public images" in (release / "README.md").read_text()
-    shutil.rmtree(kept)
-    with pytest.raises(IntegrityError, match="pretrained is missing"):
-        script.main([*given, "--resume_from_checkpoint", "latest"])
 
 
 def test_a_noisy_answer_chooses_the_layers(base, script, flags, tmp_path, monkeypatch):
