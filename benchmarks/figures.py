@@ -32,7 +32,8 @@ LINES = {
 }
 IMAGES = {"mnist_1500": 1500, "mnist_6000": 6000, "mnist": 60_000}
 RESULTS = ROOT / "benchmarks" / "results"
-TEXTS = [ROOT / "README.md", ROOT / "training" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+READMES = [ROOT / name / "README.md" for name in (".", "training", "examples")]
+TEXTS = [*READMES, *sorted((ROOT / "docs").rglob("*.md"))]
 NAMES = {
     "rows.jsonl": "case",
     "examples.jsonl": "case",
