@@ -17,7 +17,7 @@ from ..errors import UsageError
 PACKAGES = {".dcm": "pydicom", ".dicom": "pydicom", ".ima": "pydicom", ".nii": "nibabel", ".nii.gz": "nibabel"}
 
 
-def check_medical(suffixes: tuple[str, ...], has_window: bool) -> None:
+def check_medical(suffixes: tuple[str, ...], has_range: bool) -> None:
     """Raises `UsageError` where files of these suffixes cannot be read here: each would be taken for a damaged one."""
     for suffix in suffixes:
         if suffix in PACKAGES and find_spec(PACKAGES[suffix]) is None:
@@ -25,9 +25,10 @@ def check_medical(suffixes: tuple[str, ...], has_window: bool) -> None:
                 f"{suffix} needs {PACKAGES[suffix]}, which is not installed: pip install 'diffusers_dp[medical]'.",
                 field="image_suffixes",
             )
-        if suffix in PACKAGES and not has_window:
+        if suffix in PACKAGES and not has_range:
             raise UsageError(
-                f"{suffix} needs a declared window; add --window with center and width, such as --window 40,400.",
+                f"{suffix} needs a declared black and white; add --value_range, such as --value_range=-160,240 for a "
+                "scanner's window of 40,400.",
                 field="image_suffixes",
             )
 

@@ -231,8 +231,8 @@ class Source:
 
     def _own_flags(self) -> AbstractContextManager[None]:
         """Errors of the data name the flags of an evaluation."""
-        names = {"dataset_name": self.flag[2:], "train_data_dir": self.flag[2:], "train_split": self.split_flag[2:]}
-        return fields_named(names)
+        own = ("dataset_name", "train_data_dir", "image_suffixes")
+        return fields_named(dict.fromkeys(own, self.flag[2:]) | {"train_split": self.split_flag[2:]})
 
     def _public_name(self) -> str:
         """Returns the name without local folders."""

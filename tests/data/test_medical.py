@@ -12,6 +12,7 @@ import pytest
 from diffusers_dp.data.decoding import decode_as_it_is, decode_image
 from diffusers_dp.data.images import load_images, public_facts
 from diffusers_dp.errors import UsageError
+from diffusers_dp.evaluation.images import Source
 from support.images import folder_config
 
 
@@ -140,13 +141,19 @@ class TestFolders:
         ("change", "words"),
         [
             ({"image_suffixes": None}, r"--train_data_dir holds no images .*--image_suffixes .*\.dcm .* named"),
-            ({"window": None}, "--image_suffixes .dcm needs a declared window; add --window .* 40,400"),
+            ({"window": None}, "--image_suffixes .dcm needs a declared black and white; add --value_range.* 40,400"),
         ],
     )
     def test_what_is_not_declared_is_one_sentence(self, scans, tmp_path, change, words):
         with pytest.raises(UsageError, match=words) as refused:
             public_facts(flags(folder_of(tmp_path, scans), **change))
         assert refused.value.exit_code == 2
+
+    def test_an_evaluation_names_its_own_flags(self, scans, tmp_path):
+        """It has `--value_range`, and neither `--window` nor `--image_suffixes`."""
+        real = Source("--real", str(folder_of(tmp_path, scans)), trained_on={"image_suffixes": [".dcm"]})
+        with pytest.raises(UsageError, match="^--real .dcm needs a declared black and white; add --value_range"):
+            real.shape("train", tmp_path / "cache")
 
     @pytest.mark.parametrize(("suffix", "package"), [(".dcm", "pydicom"), (".nii.gz", "nibabel")])
     def test_without_the_extra_it_is_one_sentence(self, tmp_path, monkeypatch, suffix, package):
