@@ -14,8 +14,8 @@ from .folders import files_below, meant_split
 from .local_tables import check_tables, local_tables
 from .records import DatasetRecords, Records
 from .source import DataSource, ImageSource, MissingSplit
-from .untrusted_tables import check_folder, check_kind, check_named_files
-from .values import ID_TYPE, LABEL_TYPE, class_of
+from .untrusted_tables import check_folder, check_kind, check_named_files, check_saved
+from .values import ID_TYPE, LABEL_TYPE, class_of, listed
 
 
 class DatasetSource(ImageSource):
@@ -42,6 +42,7 @@ class DatasetSource(ImageSource):
                 )
         with _asked(data):
             if self._saved:
+                check_saved(self.path, dataset_name, data.own_files)
                 dataset = self._load(Path())
                 self._rows, self._features = len(dataset), dataset.features
                 self._files = [file["filename"] for file in dataset.cache_files]
@@ -195,21 +196,19 @@ class DatasetSource(ImageSource):
         for flag in ("image_column", "label_column", "unit_column", "key_column"):
             column = getattr(self.data, flag)
             if column is not None and column not in features:
-                where = f"in {self.data.dataset_name}; there is: {', '.join(features)}"
+                where = f"in {self.data.dataset_name}; there is: {listed(features)}"
                 raise UsageError(f"'{column}' does not exist {where}.", field=flag)
         kind = features[self.data.image_column]
         if isinstance(kind, dict):  # as `datasets` stores an image, written by others, who do not call it one
             kind = kind.get("bytes")
         if not isinstance(kind, datasets.Image) and getattr(kind, "dtype", None) not in ("binary", "large_binary"):
             raise UsageError(
-                f"'{self.data.image_column}' holds no images; there is: {', '.join(features)}.", field="image_column"
+                f"'{self.data.image_column}' holds no images; there is: {listed(features)}.", field="image_column"
             )
 
         column, field = self.data.id_column, "unit_column" if self.data.unit_column else "key_column"
         if column is not None and not re.fullmatch(ID_TYPE, str(getattr(features[column], "dtype", ""))):
-            raise UsageError(
-                f"'{column}' holds neither integers nor text; there is: {', '.join(features)}.", field=field
-            )
+            raise UsageError(f"'{column}' holds neither integers nor text; there is: {listed(features)}.", field=field)
 
     def _label_column(self, features: Any) -> str | None:
         return self.data.label_column or ("label" if "label" in features else None)
@@ -223,7 +222,7 @@ class DatasetSource(ImageSource):
         if column is None:
             if declared is not None:
                 raise UsageError(
-                    f"must name the labels of the declared classes; there is: {', '.join(features)}.",
+                    f"must name the labels of the declared classes; there is: {listed(features)}.",
                     field="label_column",
                 )
             return None
@@ -232,7 +231,7 @@ class DatasetSource(ImageSource):
         if not plain and not isinstance(kind, datasets.ClassLabel):
             raise UsageError(
                 f"'{column}' holds neither integers nor text nor a ClassLabel, but {kind}; there is: "
-                f"{', '.join(features)}.",
+                f"{listed(features)}.",
                 field="label_column",
             )
         own = getattr(kind, "names", None)
@@ -242,7 +241,7 @@ class DatasetSource(ImageSource):
             )
         if own is not None and declared is not None and _renaming(own, declared) is None:
             raise UsageError(
-                f"contradicts column '{column}', which has: {', '.join(own)}; name these.", field="class_names"
+                f"contradicts column '{column}', which has: {listed(own)}; name these.", field="class_names"
             )
         return declared if declared is not None else tuple(own or ())
 

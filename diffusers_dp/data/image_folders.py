@@ -29,7 +29,7 @@ from .records import Id, ListedRecords, Record, Records
 from .source import DataSource, ImageSource, MissingSplit
 from .tables import TABLES, Columns, Row, columns_of, rows_of
 from .untrusted_tables import check_folder, check_kind
-from .values import ID_TYPE, LABEL_TYPE, TEXT, id_of, in_nfc, label_of
+from .values import ID_TYPE, LABEL_TYPE, TEXT, id_of, in_nfc, label_of, listed
 
 
 METADATA = tuple(f"metadata{suffix}" for suffix in TABLES)  # beside images, as `datasets` calls them
@@ -117,7 +117,7 @@ class ImageFolderSource(ImageSource):
         if not self._tables and data.class_names is not None and not self._folders_are_classes:
             raise UsageError(
                 f"names no folder in {place}, which has no metadata file either; it holds: "
-                f"{', '.join(names) or 'no folder'}.",
+                f"{listed(names) or 'no folder'}.",
                 field="class_names",
             )
 
@@ -148,8 +148,8 @@ class ImageFolderSource(ImageSource):
         damaged: Record = (None, None, None)
         if self._named_alone:
             return ListedRecords([*found.values(), *[damaged] * missing])
-        listed = [found.get(name, damaged) for name in self._images]
-        return ListedRecords(listed + [damaged] * max(0, len(found) + missing - len(self._images)))
+        known = [found.get(name, damaged) for name in self._images]
+        return ListedRecords(known + [damaged] * max(0, len(found) + missing - len(self._images)))
 
     def files(self) -> list[Path | str]:
         if not self._named_alone:
@@ -246,7 +246,7 @@ class ImageFolderSource(ImageSource):
     def _check_columns(self, table: Path, columns: Columns, first: dict[str, str]) -> None:
         """Columns are public: those of a CSV file or of Parquet are in its header. Those of Parquet can be read, and
         have the types of the first file."""
-        there = f"; there is: {', '.join(columns)}"
+        there = f"; there is: {listed(columns)}"
         if len(columns) == 1 and re.search(r"[;|\t]", next(iter(columns))):
             there += ". If another character separates them, give --delimiter"
         labelled = self.data.class_names is not None or self.data.label_column is not None
@@ -268,7 +268,7 @@ class ImageFolderSource(ImageSource):
             if isinstance(found, list):  # the names of classes are what is read
                 if flag == "label_column" and not set(found) <= set(self.data.class_names or found):
                     raise UsageError(
-                        f"contradicts column '{column}' of {table.name}, which has: {', '.join(found)}; name these.",
+                        f"contradicts column '{column}' of {table.name}, which has: {listed(found)}; name these.",
                         field="class_names",
                     )
                 found = "string"
@@ -297,18 +297,18 @@ class ImageFolderSource(ImageSource):
         if not self._tables:
             return [(name, {}) for name in self._images]
         lines = (
-            (self._name(table, row), row)
+            (self._name(folder, row), row)
             for table in self._tables
+            for folder in [table.parent.relative_to(self.root).as_posix()]
             for row in rows_of(table, self._wanted, self.data.delimiter)
         )
         return [(name, row) for name, row in lines if self._named_alone or self._counts(name)]
 
-    def _name(self, table: Path, row: dict[str, Any] | None) -> str | None:
-        """The file that a line names, relative to the root; `None` where it names none there."""
+    def _name(self, folder: str, row: dict[str, Any] | None) -> str | None:
+        """The file that a line of a folder's table names, relative to the root; `None` where it names none there."""
         value = None if row is None else row.get(self.data.image_column, row.get(FILE_NAME))
         if not isinstance(value, str) or "\0" in value:
             return None
-        folder = table.parent.relative_to(self.root).as_posix()
         name = os.path.relpath(value, self.root.absolute()) if value.startswith("/") else posixpath.join(folder, value)
         return in_nfc(posixpath.normpath(name))
 

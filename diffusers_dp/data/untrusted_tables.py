@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import UsageError
 from ..files.untrusted_files import foreign_entries, read_bounded, regular_size
-from ..files.untrusted_values import leaves_of, parse_yaml
+from ..files.untrusted_values import leaves_of, parse_json, parse_yaml
 
 
 if TYPE_CHECKING:
@@ -128,6 +128,33 @@ def check_named_files(files: Sequence[str], folder: Path, name: str) -> None:
             f"{name} is not read, for its card names files outside of it; give one that holds its own.",
             field="dataset_name",
         )
+
+
+def check_saved(folder: Path, name: str, own_files: bool) -> None:
+    """Looks at the files that a folder of `save_to_disk` names, before `datasets` opens them.
+
+    Args:
+        folder (`Path`): Folder of the data set.
+        name (`str`): Its name, for messages.
+        own_files (`bool`): Whether files of another place are refused.
+
+    Raises:
+        UsageError: One is no regular file, or of another place; or the list of them cannot be read.
+    """
+    for state in sorted(folder.rglob("state.json")):
+        try:
+            told = parse_json(read_bounded(state, MOST_CARD).decode())
+            named = [state.parent / each["filename"] for each in told["_data_files"]]
+            for file in named:
+                regular_size(file)
+        except (OSError, ValueError, LookupError, TypeError, RecursionError):
+            raise UsageError(
+                f"{name} could not be opened (its state.json names no files that can be read); write it again by "
+                "save_to_disk.",
+                field="dataset_name",
+            ) from None
+        if own_files:
+            check_named_files([str(file) for file in named], folder, name)
 
 
 def root_of(place: str, folder: Path) -> str | None:

@@ -4,7 +4,8 @@
 import math
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from itertools import islice
 from typing import Any
 
 
@@ -14,6 +15,7 @@ NO_VALUE = frozenset({
     "", "NA", "N/A", "n/a", "na", "n.a.", "#N/A", "#NA", "<NA>", "NULL", "Null", "null", "NONE", "None", "none", "nil",
     "NIL", "NaN", "nan", "NAN", "-nan", "NaT", "-", "--", "?", "undefined", "missing",
 })  # fmt: skip
+MOST_SHOWN, LONGEST_SHOWN = 40, 80  # names in a message, and letters of one
 #: Names of the types that columns of Parquet may have, by Arrow and by `datasets`.
 TEXT = r"(large_)?string(_view)?"
 ID_TYPE = rf"u?int\d+|(half)?float\d*|double|{TEXT}"
@@ -87,6 +89,12 @@ def class_of(names: Sequence[str], value: Any) -> str | None:
 def are_positions(class_names: Sequence[str]) -> bool:
     """Whether a whole number is a position in the declared order: where no name says a number or a boolean."""
     return not any(integer_of(name) is not None for name in class_names)
+
+
+def listed(names: Collection[str]) -> str:
+    """Names for a message: some of many, and the start of long ones."""
+    shown = [name[:LONGEST_SHOWN] for name in islice(names, MOST_SHOWN)]
+    return ", ".join(shown + ["..."] * (len(names) > MOST_SHOWN))
 
 
 def positions(class_names: Sequence[str]) -> str:

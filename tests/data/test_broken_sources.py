@@ -2,6 +2,9 @@
 """Shards that are gone or cut short, and folders that cannot be written: one sentence that names the flag, before
 anything is spent."""
 
+import os
+from dataclasses import replace
+
 import datasets
 import numpy as np
 import pytest
@@ -78,3 +81,23 @@ def test_a_folder_that_cannot_be_written(tmp_path, place):
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="--output_dir .* cannot be used"):
         RunFolder(place.format(tmp=tmp_path)).create()
+
+
+@pytest.mark.parametrize("what", ["a pipe", "elsewhere"])
+def test_a_saved_folder_names_its_own_regular_files(tmp_path, what):
+    """Reading a pipe would never end, and public images may not be those of another folder."""
+    first = saved(tmp_path)[0]
+    if what == "a pipe":
+        first.unlink()
+        os.mkfifo(first)
+    else:
+        first.rename(tmp_path / first.name)
+        state = tmp_path / "set" / "state.json"
+        state.write_text(state.read_text().replace(first.name, f"../{first.name}"))
+    data = DataSource(dataset_name=str(tmp_path / "set"), own_files=True)
+    with pytest.raises(
+        UsageError, match="--dataset_name .*(names no files that can be read|names files outside of it)"
+    ):
+        public_facts(data)
+    if what == "elsewhere":  # the house's own data set may
+        assert public_facts(replace(data, own_files=False)).num_images == 30

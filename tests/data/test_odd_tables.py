@@ -137,3 +137,10 @@ def test_labels_below_zero_are_declared_with_an_equals_sign(tmp_path, capsys):
     assert "  -1: 3\n  1: 3\n" in capsys.readouterr().out
     assert main([*flags, "--class_names=7,other"]) in (0, None)
     assert "1', which --class_names does not list" not in capsys.readouterr().out
+
+
+def test_a_header_of_long_names_makes_no_long_message(tmp_path):
+    (folder_of(tmp_path) / "metadata.csv").write_bytes(b"a" * 10**6 + b"," + b",".join(b"%d" % i for i in range(999)))
+    with pytest.raises(UsageError, match="there is: a{80}, 0, 1, .*") as refused:
+        read(tmp_path)
+    assert len(str(refused.value)) < 1_000

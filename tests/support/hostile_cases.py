@@ -26,6 +26,7 @@ from diffusers_dp.release.build import build_release
 from diffusers_dp.release.dataset_release import DatasetArtefact
 from diffusers_dp.release.receipt import RunRecord
 from support.hostile import ENDLESS, HOSTILE
+from support.hostile_files import more_cases
 from support.hostile_latents import ADAPTER_TRAPS, MERGED_TRAPS
 from support.images import encode
 from support.latent_releases import latent_release
@@ -422,7 +423,7 @@ def cases():
     found |= {f"pictures: {name}": _of_pictures(name) for name in PICTURE_TRAPS}
     found |= {f"name: {name[:50]!r}": _open_on_page(name) for name in NAMES_ON_PAGE}
     found |= {f"order {number}: {str(values)[:50]}": _order(values) for number, values in enumerate(ORDERS)}
-    return found
+    return found | more_cases(_report)
 
 
 def is_refusal(error):
