@@ -100,14 +100,16 @@ def noise_p_values(tensors: Mapping[str, np.ndarray], std: float) -> dict[str, f
 
 
 def _p_value_of_correlation(first: np.ndarray, second: np.ndarray) -> float:
-    """Of Pearson's r, which follows a t distribution; 0 where one side is constant, 1 where there are too few
-    numbers."""
+    """Of Pearson's r; 0 where one side is constant, 1 where there are too few numbers."""
     if first.size < FEWEST_VALUES:
         return 1.0
     with np.errstate(invalid="ignore", divide="ignore"):
-        r = np.corrcoef(first.ravel(), second.ravel())[0, 1]
-        statistic = abs(r) * np.sqrt((first.size - 2) / np.maximum(1 - r**2, 1e-30))
-    return _number(2 * stats.t.sf(statistic, first.size - 2))
+        return _number(_p_value_of_r(np.corrcoef(first.ravel(), second.ravel())[0, 1], first.size))
+
+
+def _p_value_of_r(r: float, size: int) -> float:
+    """Pearson's r of independent normal values follows a t distribution."""
+    return float(2 * stats.t.sf(abs(r) * np.sqrt((size - 2) / np.maximum(1 - r**2, 1e-30)), size - 2))
 
 
 def _number(p_value: float | None) -> float:
@@ -142,14 +144,11 @@ def noise_checks(untouched: np.ndarray, std: float) -> list[Check]:
 
 
 def _largest_correlation(name: str, z: np.ndarray) -> Check:
-    """Of all pairs of rows; Pearson's r of independent normal values follows a t distribution. Bonferroni over the
-    pairs."""
-    rows, size = z.shape
+    """Of all pairs of rows. Bonferroni over the pairs."""
     with np.errstate(invalid="ignore", divide="ignore"):  # constant rows: NaN, which fails
-        r = np.corrcoef(z)[np.triu_indices(rows, 1)]
+        r = np.corrcoef(z)[np.triu_indices(len(z), 1)]
         worst = float(np.abs(r).max())
-        statistic = worst * math.sqrt((size - 2) / np.maximum(1 - worst**2, 1e-30))
-    return random_check(name, worst, 0.0, float(np.minimum(1.0, 2 * len(r) * stats.t.sf(statistic, size - 2))))
+        return random_check(name, worst, 0.0, float(np.minimum(1.0, len(r) * _p_value_of_r(worst, z.shape[1]))))
 
 
 def sampler_checks(watch: Watch, row: LedgerRow, num_records: int, visible: np.ndarray) -> list[Check]:

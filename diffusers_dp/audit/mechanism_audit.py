@@ -3,6 +3,7 @@
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from tqdm.auto import tqdm
@@ -17,7 +18,7 @@ from .own_gradients import own_gradient_checks
 from .probes import additivity_checks, model_tolerance, noise_checks_at_the_door, sensitivity_checks
 from .report import Audit, settings_of
 from .stand_ins import AuditedModel, stand_in
-from .targets import AuditTarget, QueryTarget, evaluation_target, target_runs
+from .targets import AuditTarget, QueryTarget, target_runs, untrained_judge
 from .teacher_targets import TeachersTarget, own_teacher_checks
 
 
@@ -44,26 +45,25 @@ def audit_mechanism(
         `Audit`: With a verdict.
     """
     start, delta, row = time.perf_counter(), plan.ledger.target_delta, plan.rows.get(DP_SGD)
+    draws, accountant, title = (QUICK_DRAWS, "rdp", "Pre-flight") if quick else (DRAWS, "pld", "Mechanism")
     settings: dict[str, Any] = {"delta": delta}
+    mechanisms: dict[str, Callable[[], list[Outcome]]] = {}
+    probes: list[Callable[[], list[Check]]] = []
+    if row is not None:
+        num_records, lengths = size_of_audit(row, quick)
+        records = {"stand_in_records": num_records, "num_canaries": num_records // 2, "steps": lengths}
+        settings |= settings_of(row) | records
+        mechanisms[DP_SGD] = partial(stand_in_runs, row, delta, quick=quick)
+        probes += probes_of_steps(row, model, bf16=bf16, thorough=not quick)
+    for target in _targets(facts, plan):
+        mechanisms[target.row.name] = partial(target_runs, target, delta=delta, draws=draws, accountant=accountant)
+    if TEACHERS in plan.rows and model is not None:
+        probes.append(partial(own_teacher_checks, plan.rows[TEACHERS], model))
     outcomes, checks = dict[str, list[Outcome]](), list[Check]()
-    asked: dict[str, Any] = {
-        "delta": delta, "draws": QUICK_DRAWS if quick else DRAWS, "accountant": "rdp" if quick else "pld",
-    }  # fmt: skip
-    targets, rounds = _queries(facts, plan), plan.rows.get(TEACHERS)
-    probes = [] if row is None else probes_of_steps(row, model, bf16=bf16, thorough=not quick)
-    if rounds is not None and model is not None:
-        probes.append(lambda: own_teacher_checks(rounds, model))
-    number = (row is not None) + len(targets) + len(probes)
     # Records are few and small here: several threads wait for each other, and took eight times the CPU seconds of one.
-    with one_thread(), tqdm(total=number, desc="Pre-flight" if quick else "Mechanism", leave=False) as bar:
-        if row is not None:
-            num_records, lengths = size_of_audit(row, quick)
-            records = {"stand_in_records": num_records, "num_canaries": num_records // 2, "steps": lengths}
-            settings |= settings_of(row) | records
-            outcomes[DP_SGD] = stand_in_runs(row, delta, quick=quick)
-            bar.update()
-        for target in targets:
-            outcomes[target.row.name] = target_runs(target, **asked)
+    with one_thread(), tqdm(total=len(mechanisms) + len(probes), desc=title, leave=False) as bar:
+        for name, runs in mechanisms.items():
+            outcomes[name] = runs()
             bar.update()
         for probe in probes:
             checks += probe()
@@ -89,10 +89,11 @@ def probes_of_steps(
     ]
 
 
-def _queries(facts: PublicFacts, plan: Plan) -> list[AuditTarget]:
+def _targets(facts: PublicFacts, plan: Plan) -> list[AuditTarget]:
     rows, shown = plan.rows, (facts.image_shape, facts.class_names)
     targets: list[AuditTarget] = [] if TEACHERS not in rows else [TeachersTarget(rows[TEACHERS])]
     targets += [QueryTarget(query, rows[query.name], *shown) for query in plan.queries]
     if "evaluation_reserve" in rows:
-        targets.append(evaluation_target(rows["evaluation_reserve"], *shown))
+        judge = untrained_judge(*shown)
+        targets.append(QueryTarget(judge.query, rows["evaluation_reserve"], *shown, judge.features))
     return targets

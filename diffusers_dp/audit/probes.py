@@ -8,9 +8,10 @@ So what all add together is held against the sum of what each adds alone.
 """
 
 import contextlib
+import functools
 import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -151,19 +152,22 @@ def additivity_checks(row: LedgerRow, audited: AuditedModel, name: str, toleranc
     checks = []
     with one_arithmetic(audited.model):
         for factor, words in ((1.0, "at C"), (NO_CLIPPING, "without clipping")):
-            together, *alone = (
-                answer(which, factor * row.facts["clip_norm"]) for which in (numbers, *numbers[:, None])
-            )
-            checks.append(additivity_check(f"additivity of {name}, {words}", together, alone, tolerance))
+            at = functools.partial(answer, max_grad_norm=factor * row.facts["clip_norm"])
+            checks.append(additivity_check(f"additivity of {name}, {words}", at, numbers[:, None], tolerance))
     return checks
 
 
 def additivity_check(
-    name: str, together: torch.Tensor, alone: Sequence[torch.Tensor], tolerance: float = TOLERANCE
+    name: str, answer: Callable[[np.ndarray], torch.Tensor], parts: Sequence[np.ndarray], tolerance: float = TOLERANCE
 ) -> Check:
-    error = float(
-        (together - torch.stack([*alone]).sum(0)).norm() / together.norm()
-    )  # NaN, which fails, where nothing was added
+    """Holds what all records add together against the sum of what the parts add.
+
+    Args:
+        answer (`Callable`): The noiseless answer of the records with these numbers.
+        parts (sequence of `np.ndarray`): Numbers of records, each in one part.
+    """
+    together, alone = answer(np.sort(np.concatenate(parts))), torch.stack([answer(part) for part in parts])
+    error = float((together - alone.sum(0)).norm() / together.norm())  # NaN, which fails, where nothing was added
     return Check(f"{name}: relative difference of a sum from its terms", error, 0.0, None, error < tolerance)
 
 

@@ -157,17 +157,14 @@ class QueryTarget(AuditTarget):
         noise, some longer than the clip norm and some shorter, none of them with the largest value that there is."""
         images = np.random.default_rng(0).integers(0, 200, (NUM_TOGETHER, *self.image_shape), dtype=np.uint8)
         images[0], images[1], images[2] = 240, 60, 150
-        numbers = np.arange(NUM_TOGETHER)
-        together, *alone = (
-            torch.from_numpy(
-                self._sums(
-                    FaultyNoise(0.0), images[which], labels_of(self.class_names, which // 2), None, 1, 1.0,
-                    num_images=NUM_UNITS,
-                )
+
+        def answer(which: np.ndarray) -> torch.Tensor:
+            labels = labels_of(self.class_names, which // 2)
+            return torch.from_numpy(
+                self._sums(FaultyNoise(0.0), images[which], labels, None, 1, 1.0, num_images=NUM_UNITS)
             )
-            for which in (numbers, *numbers[:, None])
-        )  # fmt: skip
-        return [additivity_check(f"{self.row.name}: additivity", together, alone)]
+
+        return [additivity_check(f"{self.row.name}: additivity", answer, np.arange(NUM_TOGETHER)[:, None])]
 
     def _sums(
         self, generator: FaultyNoise, images: np.ndarray, labels: np.ndarray | None, readable: np.ndarray | None,
@@ -182,16 +179,8 @@ class QueryTarget(AuditTarget):
         return query.ask(door, self.features, noise_multiplier=self.row.noise_multiplier).double().numpy()
 
 
-def evaluation_target(
-    row: LedgerRow, image_shape: tuple[int, ...], class_names: tuple[str, ...] | None
-) -> QueryTarget:
-    """The query of `--evaluation_reserve`, about images of noise in the place of drawn ones."""
-    judge = untrained_judge(image_shape, class_names)
-    return QueryTarget(judge.query, row, image_shape, class_names, judge.features)
-
-
 def untrained_judge(image_shape: tuple[int, ...], class_names: tuple[str, ...] | None) -> Judge:
-    """The query about a finished model, about images of noise; its classifier has learnt nothing, for only the sum
+    """The query of `--evaluation_reserve`, about images of noise; its classifier has learnt nothing, for only the sum
     is audited."""
     count = 4 * len(class_names or ("",))
     images = np.random.default_rng(0).integers(0, 256, (count, *image_shape), dtype=np.uint8)

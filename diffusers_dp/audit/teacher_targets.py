@@ -95,7 +95,8 @@ def own_teacher_checks(row: LedgerRow, audited: AuditedModel) -> list[Check]:
     mechanism = SHARES.at(votes=row.mechanism.own_facts.get("votes"))
     clip_norm, share = row.facts["clip_norm"], groups_of_rows(NUM_UNITS, SHARES)
 
-    def answer(readable: np.ndarray) -> torch.Tensor:
+    def answer(there: np.ndarray) -> torch.Tensor:
+        readable = np.isin(np.arange(NUM_UNITS), there)
         door = audited.door(images, labels, readable, generator=FaultyNoise(0.0, bytes(KEY_BYTES)))
         with torch.random.fork_rng():  # the same teachers and inputs
             torch.manual_seed(0)
@@ -104,9 +105,10 @@ def own_teacher_checks(row: LedgerRow, audited: AuditedModel) -> list[Check]:
             )
         return found[ANSWER].double() / mechanism.sensitivity(clip_norm)
 
-    everybody, *without = (answer(np.arange(NUM_UNITS) != unit) for unit in (-1, 0, 1))
+    everybody, *without = (answer(np.flatnonzero(np.arange(NUM_UNITS) != unit)) for unit in (-1, 0, 1))
     moved = max(float((everybody - other).norm()) for other in without)
+    shares = [np.flatnonzero(share == number) for number in range(SHARES.number)]
     return [
-        additivity_check("teachers: additivity of shares", everybody, [answer(share == 0), answer(share == 1)]),
+        additivity_check("teachers: additivity of shares", answer, shares),
         bounded_check("teachers: what a missing unit moves, in the sensitivity", moved),
     ]

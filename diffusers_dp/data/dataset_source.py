@@ -55,14 +55,7 @@ class DatasetSource(ImageSource):
         return self._rows
 
     def class_names(self) -> tuple[str, ...] | None:
-        declared = self.data.class_names
-        if self._features is not None:
-            return self._label_set(self._features)
-        if self.data.label_column is not None and declared is None:
-            raise UsageError(
-                "needs declared class names, because the metadata tells no label set: give both.", field="label_column"
-            )
-        return declared
+        return self.data.declared_classes if self._features is None else self._label_set(self._features)
 
     def records(self, class_names: tuple[str, ...] | None, cache_dir: Path) -> Records:
         with _asked(self.data):

@@ -1,7 +1,5 @@
 """One image file -> one uint8 array of the declared shape, or nothing; no image has a say in another's."""
 
-import os
-import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageOps
 
+from ..files.standard_error import silent_standard_error
 from .layouts import EIGHT_BITS, NO_RANGE, NotRead, layout_of, open_picture, upright
 from .medical import is_medical, open_medical
 
@@ -213,15 +212,6 @@ def _limit(max_pixels: int) -> Iterator[None]:
 @contextmanager
 def _silence() -> Iterator[None]:
     """Mutes warnings and the standard error of C libraries, so that a damaged image leaves no line in a log."""
-    sys.stderr.flush()
-    stderr = os.dup(2)
-    null = os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(null, 2)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        os.dup2(stderr, 2)
-        os.close(stderr)
-        os.close(null)
+    with silent_standard_error(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

@@ -125,11 +125,7 @@ class ImageFolderSource(ImageSource):
         return len(self._lines) if self._named_alone else max(len(self._lines), len(self._images))
 
     def class_names(self) -> tuple[str, ...] | None:
-        if self.data.label_column is not None and self.data.class_names is None:
-            raise UsageError(
-                "needs declared class names, because the metadata tells no label set: give both.", field="label_column"
-            )
-        return self.data.class_names
+        return self.data.declared_classes
 
     def records(self, class_names: tuple[str, ...] | None, cache_dir: Path) -> Records:
         found: dict[str, Record] = {}

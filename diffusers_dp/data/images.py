@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from tqdm.auto import tqdm
 
+from ..distributed.launcher import cores
 from ..errors import UsageError
 from ..randomness.keyed_hash import DIGEST, digests_of, has_id, is_held_out
 from .cache import damaged, fingerprint, new_cache, open_cache
@@ -301,7 +302,7 @@ def _decode(data: DataSource, facts: PublicFacts, records: Records, left_out: np
         records, folder / "images.npy", num_images, facts.image_shape, labelled=facts.class_names is not None,
         max_pixels=data.max_image_pixels, value_range=data.value_range,
     )  # fmt: skip
-    num_processes = min(_num_cores(), capacity // (PARTS_OF_A_PROCESS * length))
+    num_processes = min(cores(), capacity // (PARTS_OF_A_PROCESS * length))
     decoded = map_in_processes(decoder, parts_of(left_out, facts.image_shape), num_processes)
     found = []
     with closing(decoded), tqdm(total=capacity, desc="Reading images", unit="image") as bar:
@@ -324,10 +325,6 @@ def _decode(data: DataSource, facts: PublicFacts, records: Records, left_out: np
         raise UsageError(
             f"{facts.num_units} is less than --unit_column tells apart; raise it.", field="num_train_units"
         )
-
-
-def _num_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _suffixes(data: DataSource) -> str:

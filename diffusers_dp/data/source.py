@@ -68,6 +68,15 @@ class DataSource:
         return self.unit_column or self.key_column
 
     @property
+    def declared_classes(self) -> tuple[str, ...] | None:
+        """`class_names`, where nothing else tells the label set. Raises `UsageError` where labels need one."""
+        if self.label_column is not None and self.class_names is None:
+            raise UsageError(
+                "needs declared class names, because the metadata tells no label set: give both.", field="label_column"
+            )
+        return self.class_names
+
+    @property
     def uses_digits(self) -> bool:
         """True where nothing names or describes other images: the embedded digits."""
         return self.dataset_name is None and self.train_data_dir is None and self.class_names is None

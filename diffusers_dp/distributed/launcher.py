@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Environment variables of launchers, and the choice of the process that reports an error. No torch."""
+"""Environment variables of launchers, cores, and the choice of the process that reports an error. No torch."""
 
 import os
 import select
@@ -21,6 +21,11 @@ def number_of(names: Sequence[str], default: int) -> int:
     """Returns the value of the first of these variables that is set to 0 or more, or the default."""
     numbers = (int(os.environ.get(name, -1)) for name in names)
     return next((number for number in numbers if number >= 0), default)
+
+
+def cores() -> int:
+    """Returns the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def is_launched() -> bool:

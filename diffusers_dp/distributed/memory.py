@@ -1,15 +1,15 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Memory: how much is free, how much a computation needs, and how to keep it between steps."""
 
-import contextlib
 import ctypes
-import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import torch
+
+from ..files.standard_error import silent_standard_error
 
 
 CGROUP, OWN_CGROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
@@ -57,7 +57,7 @@ def peak_bytes(step: Callable[[], object], device: torch.device) -> int:
         step()
         return torch.cuda.max_memory_allocated(device) - before
     with (
-        _silent_profiler(),
+        silent_standard_error(),  # torch's profiler tells of its starts and stops there
         torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile,
     ):
         step()
@@ -67,18 +67,3 @@ def peak_bytes(step: Callable[[], object], device: torch.device) -> int:
         live += event.nbytes()
         peak = max(peak, live)
     return peak
-
-
-@contextlib.contextmanager
-def _silent_profiler() -> Iterator[None]:
-    """Silences torch's profiler, which reports starts and stops on file descriptor 2, past Python, unless configured
-    before torch was loaded."""
-    sys.stderr.flush()
-    kept = os.dup(2)
-    with open(os.devnull, "w") as nowhere:
-        os.dup2(nowhere.fileno(), 2)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)

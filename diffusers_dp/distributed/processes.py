@@ -22,7 +22,7 @@ from tqdm.auto import tqdm
 
 from ..errors import DiffusersDPError, ProcessLost, UsageError
 from .interruption import GO_ON
-from .launcher import LOCAL_SIZES, SIZES, number_of
+from .launcher import LOCAL_SIZES, SIZES, cores, number_of
 from .memory import keep_freed_memory
 
 
@@ -290,11 +290,6 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(number)
-
-
-def cores() -> int:
-    """Returns the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _refuse(asked: int, precision: str) -> None:

@@ -15,6 +15,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import DiffusersDPError, Interrupted, ProcessLost
+from .launcher import cores
 
 
 if TYPE_CHECKING:
@@ -160,8 +161,6 @@ def _use_cores(sharing: int = 1) -> None:
     """Uses all cores, or one process's part of them; launchers set one thread per process."""
     import torch
     from threadpoolctl import threadpool_limits
-
-    from .processes import cores
 
     threads = max(1, cores() // sharing)
     torch.set_num_threads(threads)

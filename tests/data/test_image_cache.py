@@ -86,7 +86,7 @@ def small_parts(monkeypatch):
 def test_the_same_arrays_as_in_memory(tmp_path, monkeypatch, validation_size, num_processes, part):
     monkeypatch.setattr(image_parts, "PART_IMAGES", part)
     monkeypatch.setattr(data, "PARTS_OF_A_PROCESS", 1)
-    monkeypatch.setattr(data, "_num_cores", lambda: num_processes)
+    monkeypatch.setattr(data, "cores", lambda: num_processes)
     config = config_of(
         write_images(tmp_path / "set"), validation_size=validation_size, unit_column="patient", num_train_units=5
     )
@@ -101,7 +101,7 @@ def test_the_same_arrays_as_in_memory(tmp_path, monkeypatch, validation_size, nu
 def test_a_data_set_that_is_called_like_the_cache(tmp_path, monkeypatch, small_parts):
     """What `datasets` caches of it lies elsewhere: other processes read it while ours is made."""
     monkeypatch.setattr(data, "PARTS_OF_A_PROCESS", 1)
-    monkeypatch.setattr(data, "_num_cores", lambda: 2)
+    monkeypatch.setattr(data, "cores", lambda: 2)
     config = config_of(write_images(tmp_path / data.FOLDER))
     facts, arrays = read_images(config, tmp_path)
     assert np.array_equal(arrays.images, in_memory(config, facts, tmp_path / "other")["images"])
@@ -178,7 +178,7 @@ from pathlib import Path
 from diffusers_dp.data import images as data, parts as image_parts
 from support.images import config_of, read_images
 
-image_parts.PART_IMAGES, data.PARTS_OF_A_PROCESS, data._num_cores = 4, 1, lambda: int(sys.argv[3])
+image_parts.PART_IMAGES, data.PARTS_OF_A_PROCESS, data.cores = 4, 1, lambda: int(sys.argv[3])
 decode = image_parts.decode_image
 place = Path(sys.argv[2])
 decoded = []
@@ -281,7 +281,7 @@ def test_images_that_are_not_there_are_one_sentence(tmp_path):
 def test_a_disk_that_fills_up_is_one_sentence(tmp_path, monkeypatch, num_processes):
     monkeypatch.setattr(image_parts, "PART_IMAGES", 4)
     monkeypatch.setattr(data, "PARTS_OF_A_PROCESS", 1)
-    monkeypatch.setattr(data, "_num_cores", lambda: num_processes)
+    monkeypatch.setattr(data, "cores", lambda: num_processes)
     monkeypatch.setattr(data, "Decoder", FullDisk)
     with pytest.raises(UsageError, match="No space left on device.*make room"):
         read_images(config_of(write_images(tmp_path / "set")), tmp_path)
@@ -309,7 +309,7 @@ def test_rows_that_cannot_be_read_under_way_are_one_sentence(tmp_path, monkeypat
 def test_nothing_is_said_of_broken_images(tmp_path, monkeypatch, capfd, small_parts, broken, num_processes):
     """Neither a line, nor how often and how far the bar moves, but for its times; nor how large the files are."""
     monkeypatch.setattr(data, "PARTS_OF_A_PROCESS", 1)
-    monkeypatch.setattr(data, "_num_cores", lambda: num_processes)
+    monkeypatch.setattr(data, "cores", lambda: num_processes)
     moves = []
 
     class Bar(data.tqdm):

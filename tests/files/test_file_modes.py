@@ -78,7 +78,7 @@ def data_set(folder):
 def test_all_that_a_run_writes(script, tmp_path, umask, monkeypatch):
     """Every kind of file: caches, answers, checkpoints, unfinished models, and the shared ledger."""
     monkeypatch.setattr("diffusers_dp.data.images.PARTS_OF_A_PROCESS", 0.001)  # others decode, too
-    monkeypatch.setattr("diffusers_dp.data.images._num_cores", lambda: 2)
+    monkeypatch.setattr("diffusers_dp.data.images.cores", lambda: 2)
     run, ledgers = tmp_path / "runs" / "one", tmp_path / "ledgers"
     script.main([
         *FOLDER, *data_set(tmp_path / "images"), "--output_dir", str(run), "--dataset_id", "scans", "--ledger_dir",

@@ -591,7 +591,8 @@ def _begun_with(tamper):
     """A stranger's pipeline that is no release, as a model to begin with."""
 
     def attempt(honest, folder):
-        model = spoil(shutil.copytree(honest.model, folder / "model"), tamper)
+        model = shutil.copytree(honest.model, folder / "model")
+        tamper(model)
         (model / RECEIPT_NAME).unlink()
         index = json.loads((model / INDEX).read_text())
         (model / INDEX).write_text(json.dumps({name: value for name, value in index.items() if name != "privacy"}))
