@@ -1,6 +1,6 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Hostile and wrong uses, hundreds of them, in a process that is watched: none takes longer than a minute or more than
-2 GB, none ends in a traceback, and none reads a file of the host."""
+"""A thousand hostile and wrong uses in a process that is watched: none hangs or takes more than a minute of the
+processor or more than 2 GB, none ends in a traceback, and none reads a file of the host."""
 
 import json
 import os
@@ -14,9 +14,9 @@ import pytest
 from support.places import ROOT
 
 
-PATIENCE = 60  # seconds for one case
+PATIENCE = 300  # seconds for one case, on a machine that does other work; the worker counts its own
 START = 180  # until the first one begins
-QUICK = 47  # of how many cases one is taken in each run of the tests
+QUICK = 97  # of how many cases one is taken in each run of the tests
 
 
 def run_cases(folder, step):
@@ -77,4 +77,4 @@ def test_all_hostile_cases(tmp_path):
     found = run_cases(tmp_path, 1)
     slowest = sorted(found.items(), key=lambda case: -case[1][1])[:5]
     print(f"{len(found)} cases; the slowest: {[(name, round(seconds, 1)) for name, (_, seconds) in slowest]}")
-    assert faults(found) == {} and len(found) >= 600
+    assert faults(found) == {} and len(found) >= 1000

@@ -94,7 +94,7 @@ def _deep(release):
     (release / CONFIG).write_text('{"sample_size": ' + "[" * 900 + "]" * 900 + "}")
 
 
-MANY = 10_000_000
+MANY, LARGE = 10_000_000, 22 * 10**8  # bytes: more than a case may take
 NAN, INFINITE = float("nan"), float("inf")
 #: Of each kind the telling ones: what is done, and a word of the sentence that refuses it.
 HOSTILE = {
@@ -162,12 +162,12 @@ ENDLESS = {
         lambda release: _replace(release / INDEX, lambda path: path.symlink_to("/dev/zero")),
         "model_index.json that can be read",
     ),
-    "weights of three gigabytes": (
-        lambda release: _replace(release / WEIGHTS, lambda path: (path.touch(), os.truncate(path, 3 * 10**9))),
+    "weights of two gigabytes": (
+        lambda release: _replace(release / WEIGHTS, lambda path: (path.touch(), os.truncate(path, LARGE))),
         "can be read",
     ),
-    "a config of three gigabytes": (
-        lambda release: _replace(release / CONFIG, lambda path: (path.touch(), os.truncate(path, 3 * 10**9))),
+    "a config of two gigabytes": (
+        lambda release: _replace(release / CONFIG, lambda path: (path.touch(), os.truncate(path, LARGE))),
         "can be read",
     ),
 }  # fmt: skip

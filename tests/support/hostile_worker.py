@@ -17,7 +17,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 
-MEMORY = 2 * 2**30
+MEMORY, SECONDS = 2 * 2**30, 60  # of one case: bytes, and time of the processor
 IN_ACCESS, IN_OPEN, IN_NONBLOCK, IN_ONLYDIR = 0x1, 0x20, 0o4000, 0x01000000
 
 
@@ -66,7 +66,7 @@ def main(folder, first, step):
         name, attempt = everything[place]
         os.write(tell, (json.dumps({"place": place, "name": name}) + "\n").encode())
         case = Path(tempfile.mkdtemp(dir=folder))
-        said, fault, start = io.StringIO(), None, time.monotonic()
+        said, fault, start, used = io.StringIO(), None, time.monotonic(), time.process_time()
         peak_memory()
         try:
             with redirect_stdout(said), redirect_stderr(said):
@@ -79,6 +79,8 @@ def main(folder, first, step):
         peak = peak_memory()
         if peak > MEMORY:
             fault = f"{fault or ''} took {peak / 2**30:.1f} GiB"
+        if time.process_time() - used > SECONDS:
+            fault = f"{fault or ''} took more than {SECONDS} s"
         if watch.seen():
             fault = f"{fault or ''} read a file of the host"
         took = time.monotonic() - start
