@@ -49,10 +49,7 @@ class ImageSet:
         labels (`np.ndarray` of int64, shape `[N]`, *optional*): Indices of `class_names`.
         class_names (`tuple[str, ...]`, *optional*): Names of all classes, including those without images.
         origin (`dict`): Origin of the images, for the report: JSON values, no path of this machine.
-        num_declared (`int`, *optional*): Public number of images in the set, unreadable images included; defaults to
-            N.
         ids (`np.ndarray` of `DIGEST`, shape `[N]`, *optional*): Digests of the ids, as training hashes them.
-        capacity (`int`, *optional*): Public upper bound on the number of images, if others are held out.
         ids_are (`str`): What an id is, see `ImageSource.ids`.
     """
 
@@ -60,15 +57,8 @@ class ImageSet:
     labels: np.ndarray | None = None
     class_names: tuple[str, ...] | None = None
     origin: dict[str, Any] = field(default_factory=dict)
-    num_declared: int | None = None
     ids: np.ndarray | None = None
-    capacity: int | None = None
     ids_are: str = "row"
-
-    @property
-    def public_size(self) -> int:
-        """Number of images for rates, divisors and budgets; it does not depend on unreadable images."""
-        return len(self) if self.num_declared is None else self.num_declared
 
     def __len__(self) -> int:
         return len(self.images)
@@ -77,7 +67,7 @@ class ImageSet:
         """Selects the images at `index`, in that order."""
         arrays = {name: getattr(self, name) for name in ("labels", "ids")}
         chosen: dict[str, Any] = {name: None if array is None else array[index] for name, array in arrays.items()}
-        return replace(self, images=self.images[index], num_declared=None, **chosen)
+        return replace(self, images=self.images[index], **chosen)
 
 
 #: Flags of images that training read, or would read: as training reads them.
@@ -184,7 +174,7 @@ class Source:
             origin["drawn"] = f"{len(kept)} of {readable} images at random, without replacement, by seed {seed}"
         return ImageSet(
             np.stack(images), None if names is None else np.array(labels, dtype=np.int64), names, origin,
-            num_declared=position + 1 if limit is None else None, ids=digests_of(ids),
+            ids=digests_of(ids),
             ids_are=source.ids,
         )  # fmt: skip
 
@@ -364,10 +354,7 @@ def validation_split(images: ImageSet, size: int, num_train: int | None = None) 
     held_out = is_held_out(images.ids, size, capacity)
     if held_out.all() or not held_out.any():
         raise UsageError(f"--validation_size {size} leaves no readable image on one side; give another number.")
-    train, validation = images.subset(np.flatnonzero(~held_out)), images.subset(np.flatnonzero(held_out))
-    sides = (train, capacity - size), (validation, size)  # declared numbers, used as divisors
-    train, validation = (replace(side, num_declared=number, capacity=capacity) for side, number in sides)
-    return train, validation
+    return images.subset(np.flatnonzero(~held_out)), images.subset(np.flatnonzero(held_out))
 
 
 def with_classes_of(synthetic: ImageSet, real: ImageSet) -> tuple[ImageSet, list[str]]:

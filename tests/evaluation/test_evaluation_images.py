@@ -98,7 +98,6 @@ def test_the_validation_images_are_those_that_training_leaves_out(tmp_path, digi
     assert np.array_equal(train.images, arrays.images[arrays.readable])
     assert np.array_equal(train.labels, arrays.labels[arrays.readable])
     together = {image.tobytes() for image in (*train.images, *validation.images)}
-    assert (images.public_size, train.public_size, validation.public_size) == (40, 25, 15)  # whatever can be read
     assert len(train) + len(validation) == 39 and len(together) == len(set(map(bytes, images.images)))
     assert not set(map(bytes, train.ids)) & set(map(bytes, validation.ids))
     with pytest.raises(UsageError, match="--validation_size 40"):
