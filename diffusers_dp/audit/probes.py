@@ -158,7 +158,10 @@ def additivity_checks(row: LedgerRow, audited: AuditedModel, name: str, toleranc
 
 
 def additivity_check(
-    name: str, answer: Callable[[np.ndarray], torch.Tensor], parts: Sequence[np.ndarray], tolerance: float = TOLERANCE
+    name: str,
+    answer: Callable[[np.ndarray], torch.Tensor],
+    parts: Sequence[np.ndarray] | np.ndarray,
+    tolerance: float = TOLERANCE,
 ) -> Check:
     """Holds what all records add together against the sum of what the parts add.
 

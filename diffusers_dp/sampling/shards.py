@@ -161,7 +161,7 @@ def begin(drawer: Drawer, output: Path) -> None:
         raise UsageError(f"--output_dir {output} lies in the release, which holds nothing else; give another folder.")
     parameters = output / PARAMETERS_NAME
     if os.path.isfile(parameters):  # `Path.is_file` raises if a name is too long
-        if parameters.read_text() != canonical_json(asked):
+        if parameters.read_bytes() != canonical_json(asked).encode():
             raise UsageError(f"--output_dir {output} holds images of another command; give another folder.")
         return
     refuse_other_images(output)
