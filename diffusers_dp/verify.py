@@ -72,7 +72,11 @@ PRIVACY_FIELDS = ("delta", "accountant", "adjacency", "unit_of_privacy", "status
 STATEMENT = {"epsilon", *PRIVACY_FIELDS, "receipt_sha256"}
 PAIR = re.compile(r"\(epsilon = [^()]{1,60}, delta = [^()]{1,60}\)")  # as `guarantee` states them
 NO_CARD = f"{CARD_NAME} does not carry the guarantee of the receipt: it lies outside the hashes"
-PIPELINE = "01b925b71f645b1032726e754ce13275a41f5985a05fc2d859f6ea74525cb1f5"  # SHA-256 of `pipeline.py`
+#: SHA-256 of each `pipeline.py` that was published, the newest last.
+PIPELINES = (
+    "01b925b71f645b1032726e754ce13275a41f5985a05fc2d859f6ea74525cb1f5",
+    "50b30d35a4cc86d9a1cb4335a42c448f37a6005ef261ea2c4be255d30cf041d5",
+)
 #: What a base may be made of: in folders of components, and no pickle, no program, no way out of the folder.
 BASE_FILE = re.compile(
     r"(?:[a-z][a-z0-9_]*/)?[A-Za-z0-9][\w-]*(?:\.safetensors\.index)?\.(?:json|txt|model|safetensors)"
@@ -1306,7 +1310,7 @@ def notes(receipt: dict[str, Any]) -> Iterator[str]:
         yield f"Computed from the release with receipt {parent}... alone, by its word: both cost this epsilon once."
     for file in receipt["files"]:
         if file["name"].endswith(".py"):
-            known = "known code, published by diffusers_dp" if file["sha256"] == PIPELINE else UNKNOWN_CODE
+            known = "known code, published by diffusers_dp" if file["sha256"] in PIPELINES else UNKNOWN_CODE
             yield f"{_printable(file['name'])} is {known}; `trust_remote_code=True` runs it on your machine."
 
 

@@ -461,7 +461,8 @@ class DPImagePipeline(DiffusionPipeline):
                 )
             else:
                 model_input = self.scheduler.scale_model_input(latents, t)
-                model_output = self.predict(model_input, t, labels, guidance_scale)
+                # Some schedulers return the type of this output, which would round the latents of each step.
+                model_output = self.predict(model_input, t, labels, guidance_scale).to(latents.dtype)
                 latents = self.scheduler.step(model_output, t, latents, generator=generator).prev_sample
 
             if callback_on_step_end is not None:

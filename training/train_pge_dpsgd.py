@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def train(run: "DiffusionRun[PGEDPSGDConfig]") -> None:
     run.dp_sgd()
-    run.release_pipeline(run.pipeline, {"sampler": "hmc"}, solver="hmc")
+    run.release_pipeline(run.pipeline, {"sampler": "hmc"})
 
 
 main = main_of("pge_dpsgd", train=train)

@@ -65,7 +65,9 @@ def read_order(released: AnyRelease, values: Sequence[Any], limits: Limits) -> D
     if not isinstance(solver, str) or solver not in SOLVERS:
         raise UsageError(f"The solver has to be one of {', '.join(SOLVERS)}.")
     labels = _labels(released, classes or [], count)
-    return Drawing(count, count, steps, solver, seed=seed, labels=labels)
+    return Drawing(
+        num_images=count, batch_size=count, num_inference_steps=steps, solver=solver, seed=seed, labels=labels
+    )
 
 
 def _labels(released: AnyRelease, classes: Any, count: int) -> tuple[int, ...] | None:

@@ -135,7 +135,7 @@ def audit_release(
     others: ImageSet,
     *,
     num_draws: int,
-    num_samples: int,
+    drawing: Drawing,
 ) -> tuple[dict[str, Interval], tuple[np.ndarray, np.ndarray]]:
     """Both attacks on a released model, with images and labels that were trained on and others of the same kind that
     were not.
@@ -152,7 +152,8 @@ def audit_release(
     inside, outside = (
         membership_scores(denoiser, each.images, each.labels, num_draws=num_draws) for each in (members, others)
     )
-    samples = _draw(pipeline, num_samples)
+    with tqdm(total=drawing.num_images, desc="Sampling", unit="image") as bar:
+        samples = pixels_of(draw(pipeline, drawing, bar=bar))
     measures = (
         auc(inside, outside),
         true_positive_rate(inside, outside),
@@ -161,18 +162,12 @@ def audit_release(
     return dict(zip(WITHOUT_LEAKS, measures, strict=True)), (inside, outside)
 
 
-def _draw(pipeline: DPImagePipeline, count: int) -> np.ndarray:
-    classes = pipeline.num_classes
-    labels = None if classes is None else [i % BATCH_SIZE % classes for i in range(count)]
-    with tqdm(total=count, desc="Sampling", unit="image") as bar:
-        return pixels_of(draw(pipeline, Drawing(count, BATCH_SIZE, labels=labels, one_generator=True), bar=bar))
-
-
 @private_files()
-def main(args: ReleaseAudit) -> None:
-    """Runs `diffusers-dp audit release`."""
+def main(args: ReleaseAudit, drawing: Drawing) -> None:
+    """Runs `diffusers-dp audit release`. `drawing` has the samples that are compared with their neighbours."""
     model = open_model(args.release, require_dp=False)  # a model without a guarantee is worth an audit, too
     folder, receipt = model.folder, model.receipt or None
+    drawing = drawing.of_model(model.pipeline, model.receipt)
     coin = stated_coin(receipt) if args.holdout is None else None
     output_dir = args.output_dir or (folder.resolve().parent if Path(args.release).exists() else Path("runs/audit"))
     unprotected = output_dir / "private" / "unprotected"
@@ -203,9 +198,7 @@ def main(args: ReleaseAudit) -> None:
                 f"A coin of probability {share:.4g} leaves fewer than two images on a side; give --holdout."
             )
     members, others = (images.subset(chosen) for images, chosen in zip((members, others), places, strict=True))
-    found, scores = audit_release(
-        model.pipeline, members, others, num_draws=args.num_draws, num_samples=args.num_samples
-    )
+    found, scores = audit_release(model.pipeline, members, others, num_draws=args.num_draws, drawing=drawing)
     leaks = [name for name, interval in found.items() if interval.low > WITHOUT_LEAKS[name]]
     delta, claim = (0.0, None) if receipt is None else (receipt["delta"], claimed(receipt))
     bound = None if coin is None else lower_bound(*scores, delta)
@@ -217,6 +210,7 @@ def main(args: ReleaseAudit) -> None:
         "num_members": len(members),
         "num_others": len(others),
         "num_samples": args.num_samples,
+        "drawing": drawing.facts,
         "evidence_of_leakage": leaks,
         **{name: asdict(interval) for name, interval in found.items()},
         "split": "other" if coin is None else "random",

@@ -8,6 +8,7 @@ diffusers-dp audit release runs/demo/release --members members --holdout holdout
 
 import argparse
 import sys
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ from ..methods.registry import METHODS
 from ..release.hub import intact_receipt
 from ..runs.folder import AUDIT_FILE
 from ..runs.plan import Plan, plan_run
+from ..sampling.drawing import DrawingFlags
+from .sample import drawing_of
 
 
 TIERS = {
@@ -50,11 +53,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Exits with 0 (VALID), 4 (INCONCLUSIVE), or 2 after one sentence (flags that cannot be)."""
     if args.tier == "release":
-        given = ReleaseAudit(**vars(_release_parser().parse_args(args.flags)))
+        found = _release_parser().parse_args(args.flags)
+        given = ReleaseAudit(**{each.name: getattr(found, each.name) for each in fields(ReleaseAudit)})
         validate(given)
+        drawing = drawing_of(found, given.num_samples)
         from ..audit.release import main  # loads torch
 
-        return main(given)
+        return main(given, drawing)
     own, training = _parser(args.tier).parse_known_args(args.flags)
     config, facts, plan = _planned(args.tier, own.attach, training, own.method)
     if args.tier == "mechanism":
@@ -81,6 +86,7 @@ def _release_parser() -> argparse.ArgumentParser:
     parser.add_argument("release", help="Folder of a release, or Hub id.")
     parser.add_argument("--members", required=True, help="Dataset that was trained on (Hub id or folder).")
     add_flags(parser, ReleaseAudit)
+    add_flags(parser, DrawingFlags)
     return parser
 
 

@@ -3,15 +3,15 @@
 alternate, or get the shares that `--class_balance` names."""
 
 import argparse
-from dataclasses import fields
 from pathlib import Path
 
 from ..distributed.worker_pool import WorkerPool, lead
 from ..errors import UsageError
 from ..methods.command_line import add_flags
+from ..methods.flag import refuse_without_effect, validate
 from ..release.push import check_hub, push_folder
 from ..sampling.class_balance import UNIFORM
-from ..sampling.drawing import Drawing
+from ..sampling.drawing import Drawing, DrawingFlags
 from ..sampling.shards import PARAMETERS_NAME, Drawer, draw_folder, refuse_other_images, shards_of
 from ..words import CARD_NAME, RECEIPT_NAME
 
@@ -40,16 +40,16 @@ def add_drawing_arguments(parser: argparse.ArgumentParser) -> None:
     """What decides the images, besides the release and their number."""
     command = parser.prog.split()[-1]
     parser.epilog = f"Several processes share the work: torchrun --nproc_per_node 4 -m diffusers_dp.cli {command} ..."
-    add_flags(parser, Drawing)
+    add_flags(parser, DrawingFlags)
     parser.add_argument("--base", help="Folder of the base, where the release is adapters of one; else from the Hub.")
     parser.add_argument("--device", default="auto", help="cpu, cuda, ...; auto: a GPU if there is one.")
 
 
 def drawing_of(args: argparse.Namespace, num_images: int) -> Drawing:
     """Reads a command's flags for drawing. Without `--class_balance` all classes get equal shares."""
-    names = {each.name for each in fields(Drawing)} - {"num_images"}
-    drawing = Drawing(num_images, **{name: value for name, value in vars(args).items() if name in names})
-    drawing.check()
+    drawing = Drawing.of(args, num_images=num_images)
+    validate(drawing)
+    refuse_without_effect(drawing, vars(args))
     return drawing
 
 

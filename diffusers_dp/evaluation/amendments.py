@@ -31,7 +31,7 @@ PROTOCOL_IN_CARD = frozenset(
     "extractor synthetic_images seed covariance classes splits k neighbours judged_on num_images classifier "
     "trained_on tested_on num_train num_validation ensemble selection seeds epochs chosen_epochs unit features "
     "weights layer dimension preprocessing steps batch_size learning_rate origin drawn_from num_inference_steps "
-    "solver trajectory_length guidance_scale".split()
+    "solver s_churn s_min s_max s_noise mixed_precision trajectory_length guidance_scale".split()
 )
 
 

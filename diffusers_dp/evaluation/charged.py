@@ -32,7 +32,6 @@ from .measurement import Measurement
 
 CLASSIFIER = "cnn"
 MOMENTS = ("first moment distance", "second moment distance")
-DRAWN_AT_A_TIME = 250
 # Minimum noisy number of images of a class, in its standard deviations; below, ratios are noise.
 CLEAR = 5.0
 
@@ -196,10 +195,7 @@ def charged_evaluation(
     images: SensitiveImages,
     row: LedgerRow,
     answers: NoisyAnswers,
-    *,
-    num_images: int,
-    num_inference_steps: int,
-    seed: int,
+    drawing: Drawing,
 ) -> list[dict[str, Any]]:
     """Draws images, trains a classifier on them, asks the training images once, and returns publishable numbers.
 
@@ -208,8 +204,7 @@ def charged_evaluation(
         images (`SensitiveImages`): The images that it was trained on.
         row (`LedgerRow`): What was reserved.
         answers (`NoisyAnswers`): Keeps the answer, so that a run which resumes does not ask again.
-        num_images (`int`): To draw, at least two of each class.
-        num_inference_steps, seed (`int`): Solver steps and seed of the images; the classifier has the same seed.
+        drawing (`Drawing`): Images to draw, at least two of each class; the classifier has their seed.
 
     Returns:
         `list[dict]`: Measurements from `Measurement.as_json`. The list is empty if the reserve was spent on a lost
@@ -232,10 +227,11 @@ def charged_evaluation(
         )
         return []
     processes.print(
-        f"The query about the finished model: {num_images} images are drawn, and a small CNN is trained on them."
+        f"The query about the finished model: {drawing.num_images} images are drawn, and a small CNN is trained on "
+        "them."
     )
-    drawing = Drawing(num_images, DRAWN_AT_A_TIME, num_inference_steps, seed=seed)
-    judge = Judge(drawn_images(pipeline, drawing, processes), seed=seed, device=pipeline.device, processes=processes)
+    drawn = drawn_images(pipeline, drawing, processes)
+    judge = Judge(drawn, seed=drawing.seed, device=pipeline.device, processes=processes)
     stored = answers.ask(row, ledger, lambda: {"answer": judge.ask(images, row), "weights": weights})
     noise_std = row.noise_multiplier * judge.query.clip_norm
     found = judge.measurements(stored["answer"], noise_std=noise_std, num_units=images.num_units)

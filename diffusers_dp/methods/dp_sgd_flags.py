@@ -64,7 +64,9 @@ class LoopFlags(CheckpointFlags):
         read=int, or_else="auto", range="an integer of at least 1, or auto",
     )  # fmt: skip
     mixed_precision: str | None = flag(
-        None, "'bf16' (norms, sums and noise stay float32) or 'no'; unset: what Accelerate is configured to, else no."
+        None,
+        "'bf16' (norms, sums and noise stay float32) or 'no', also of the run's own images; unset: what Accelerate "
+        "is configured to, else no.",
     )
 
     @property

@@ -138,7 +138,7 @@ class FETAProConfig(SpatialFlags, ScatteringFlags, MomentFlags, CountsClasses, S
             return "--expert auxiliary=none draws by DDIM on EDM's noise levels"
         if self.distillation_steps:
             return "--expert distillation_steps teaches a denoiser at EDM's noise levels"
-        return None
+        return super().needs_edm
 
     @property
     def frequency_query(self) -> MeanFeatures:
@@ -201,8 +201,6 @@ class FETAProConfig(SpatialFlags, ScatteringFlags, MomentFlags, CountsClasses, S
                     "or "
                     "--expert auxiliary=generator."
                 )
-            if self.needs_edm is not None:
-                raise UsageError(f"{self.needs_edm}; give --objective edm, or leave it out.")
         if self.curriculum == "mix" and self.auxiliary == "none":
             raise UsageError(
                 "--expert auxiliary=none draws no images that --curriculum mix could mix; give another --curriculum, "

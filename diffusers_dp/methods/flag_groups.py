@@ -23,6 +23,7 @@ TIMES: dict[str, Any] = {
 }
 #: Scales J and angles L of the wavelets: coefficients are 2^J times coarser than pixels. Recipes have no others.
 SCATTERING_LEVELS, SCATTERING_ANGLES = 2, 6
+SOLVERS = ("dpm", "heun", "hmc")
 SIGMA_MAX = 80.0  # where EDM's sampling begins, by the paper and by Diffusers' default
 
 
@@ -231,6 +232,37 @@ class TimesOfRows:
     def mixture(self) -> TimestepMixture | None:
         """`timestep_mixture`, read."""
         return None if self.timestep_mixture is None else TimestepMixture.parse(self.timestep_mixture)
+
+
+@dataclass
+class SolverFlags:
+    """How noise becomes images; the stochastic sampler is Algorithm 2 of Karras et al. 2022."""
+
+    _argument_group_name = "solver"
+
+    solver: str = flag(
+        "dpm",
+        "dpm, heun or hmc. heun calls the model twice a step; hmc, Hamiltonian dynamics (docs/methods/diffusion.md), three times.",
+        rare=True, choices=SOLVERS,
+    )  # fmt: skip
+    s_churn: float = flag(0.0, "Fresh noise of heun, over all steps.", rare=True, at_least=0)
+    s_min: float = flag(
+        0.0, "Smallest noise level at which heun adds fresh noise.", rare=True, at_least=0, only_with="s_churn"
+    )
+    s_max: float = flag(
+        math.inf, "Largest noise level at which heun adds fresh noise.",
+        rare=True, at_least=0, or_else=math.inf, only_with="s_churn",
+    )  # fmt: skip
+    s_noise: float = flag(1.0, "Standard deviation of heun's fresh noise.", rare=True, at_least=0, only_with="s_churn")
+
+    def check(self) -> None:
+        if self.s_churn and self.solver != "heun":
+            raise UsageError(f"--s_churn {self.s_churn:g} needs --solver heun: give both, or --s_churn 0.")
+        if self.s_min > self.s_max:
+            raise UsageError(
+                f"--s_min {self.s_min:g} is above --s_max {self.s_max:g}, which leaves no noise level between them; "
+                "lower the one or raise the other."
+            )
 
 
 @dataclass

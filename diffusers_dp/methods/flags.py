@@ -19,7 +19,7 @@ from ..randomness.timestep_mixture import TimestepMixture
 from .data_flags import DataFlags, refuse_sensitive_as_public, refuse_writing_among_images
 from .dp_sgd_flags import LoopFlags
 from .flag import by_name, flags_of, named_numbers
-from .flag_groups import HubFlags, ModelFlags, NetworkFlags, PrivacyFlags, RunFlags
+from .flag_groups import HubFlags, ModelFlags, NetworkFlags, PrivacyFlags, RunFlags, SolverFlags
 
 
 #: Flags that say something of each query by its name.
@@ -423,7 +423,7 @@ class DPSGDConfig(LoopFlags, TrainingConfig):
 
 
 @dataclass
-class DiffusionConfig(NetworkFlags, ModelFlags, DPSGDConfig):
+class DiffusionConfig(NetworkFlags, ModelFlags, SolverFlags, DPSGDConfig):
     """The flags of a method that ends with DP-SGD on a diffusion model."""
 
     #: Where neither `--objective` nor a pre-trained model says one.
@@ -443,5 +443,10 @@ class DiffusionConfig(NetworkFlags, ModelFlags, DPSGDConfig):
 
     @property
     def needs_edm(self) -> str | None:
-        """Why the model needs EDM's noise levels before DP-SGD, as the beginning of a sentence."""
-        return None
+        """Why the model needs EDM's noise levels, as the beginning of a sentence."""
+        return None if self.solver == "dpm" else f"--solver {self.solver} draws at EDM's noise levels"
+
+    def check(self) -> None:
+        unset = self.default_objective if self.starts_from[0] is None else "edm"  # the pre-trained model tells
+        if (self.objective or unset) != "edm" and self.needs_edm is not None:
+            raise UsageError(f"{self.needs_edm}; give --objective edm, or leave it out.")

@@ -4,20 +4,16 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ..errors import UsageError
 from .method import DIFFUSION, DP_SGD, Method
 from .method_flags import DPDMConfig
 
 
 @dataclass
 class PGEDPSGDConfig(DPDMConfig):
-    """All flags of `training/train_pge_dpsgd.py`: those of DPDM, whose training it is."""
+    """All flags of `training/train_pge_dpsgd.py`: those of DPDM, whose training it is, and another solver."""
 
     method: ClassVar[str] = "pge_dpsgd"
-
-    def check(self) -> None:
-        if self.objective == "ddpm":
-            raise UsageError("--objective ddpm has no scores at EDM's noise levels, which are sampled from: give edm.")
+    solver: str = "hmc"
 
 
 METHODS = (

@@ -1,5 +1,6 @@
 """EDM's preconditioning and loss for a plain `UNet2DModel`."""
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -18,9 +19,9 @@ SIGMA_DATA = 0.577  # EDM's standard deviation of images in [-1, 1], sqrt(1/3): 
 SMALLEST_TIME = 1e-9  # because the quantile 0 would give a noise level of 0
 
 
-def mixed_precision(device: torch.device, dtype: torch.dtype | None) -> torch.autocast:
-    """Networks compute in `dtype` in here; in float32 without one."""
-    return torch.autocast(device.type, dtype, enabled=dtype is not None)
+def mixed_precision(device: torch.device, dtype: torch.dtype | None) -> AbstractContextManager:
+    """Networks compute in `dtype` in here; without one, as around it."""
+    return nullcontext() if dtype is None else torch.autocast(device.type, dtype)
 
 
 class Denoiser(nn.Module):

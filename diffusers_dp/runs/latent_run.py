@@ -69,7 +69,7 @@ class LatentRun(TrainingRun[Config]):
         evaluation = self.evaluate(drawing_pipeline(self.base, classes, config.prompts, self.denoiser))
         artefact = LatentArtefact(
             self.base, self.denoiser, id2label=classes, prompts=config.prompts, merge=config.merges,
-            draw_samples=lambda pipeline: sample_grid(pipeline, config.seed, config.num_inference_steps),
+            draw_samples=lambda pipeline: sample_grid(pipeline, self.drawing),
         )  # fmt: skip
         self.release(artefact, curriculum, evaluation)
 

@@ -5,6 +5,7 @@ run DP-SGD and release. `launch.py` has what comes before."""
 import json
 import shlex
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -32,7 +33,7 @@ from ..release.build import build_release
 from ..release.marked import save_unreleased, save_without_guarantee
 from ..release.push import push_finished
 from ..release.receipt import RunRecord
-from ..sampling.drawing import sample_grid
+from ..sampling.drawing import Drawing, sample_grid
 from ..verify import receipt_digest
 from ..words import RECEIPT_NAME
 from .checkpoints import find_checkpoint
@@ -329,25 +330,27 @@ class TrainingRun(Generic[Config]):
         )  # fmt: skip
         self.done(WORDS[row.name])
 
-    def release_pipeline(
-        self, pipeline: DPImagePipeline, curriculum: dict[str, Any] | None = None, *, solver: str = "dpm"
-    ) -> None:
+    @property
+    def drawing(self) -> Drawing:
+        """How the run draws its own images, by its flags."""
+        return Drawing.of(self.config, mixed_precision=getattr(self.config, "precision", None))
+
+    def release_pipeline(self, pipeline: DPImagePipeline, curriculum: dict[str, Any] | None = None) -> None:
         """Asks what was set aside for evaluation, and publishes the pipeline. Of a run without noise there is no
         release, for it would claim a guarantee.
 
         Args:
             pipeline (`DPImagePipeline`): With its final weights.
             curriculum (`dict`, *optional*): Public facts about the training, for the receipt.
-            solver (`str`, defaults to `"dpm"`): Solver of the images in `samples.png`; see `Drawing`.
         """
-        config, evaluation = self.config, self.evaluate(pipeline)
+        evaluation = self.evaluate(pipeline)
         if not self.processes.first_goes_on():
             return
         if not self.ledger.has_guarantee:
             saved = save_without_guarantee(self.folder.output_dir, pipeline, self.method)
             self._say_last(f"Saved {saved}, trained WITHOUT any privacy guarantee.")
             return
-        samples = sample_grid(pipeline, config.seed, config.num_inference_steps, solver=solver)
+        samples = sample_grid(pipeline, self.drawing)
         pipeline.unet.to("cpu")
         self._publish(PipelineArtefact(pipeline, samples=samples), curriculum, evaluation)
 
@@ -364,7 +367,7 @@ class TrainingRun(Generic[Config]):
             return []
         found = charged_evaluation(
             pipeline, self.images, self.plan.rows["evaluation_reserve"], self.answers,
-            num_images=config.num_evaluation_images, num_inference_steps=config.num_inference_steps, seed=config.seed,
+            replace(self.drawing, num_images=config.num_evaluation_images),
         )  # fmt: skip
         self.done("evaluation")
         return found
@@ -417,7 +420,7 @@ class TrainingRun(Generic[Config]):
         derived.mkdir(exist_ok=True)
         pipeline.unet.eval().to("cpu")
         record = self._record(curriculum, derived_from=receipt_digest(parent / RECEIPT_NAME))
-        samples = sample_grid(pipeline, self.config.seed, self.config.num_inference_steps)
+        samples = sample_grid(pipeline, self.drawing)
         release = build_release(derived, PipelineArtefact(pipeline, samples=samples), record)
         print(f"Released {release}, computed from {parent} alone: both cost epsilon {self.ledger.epsilon():.4f} once.")
 

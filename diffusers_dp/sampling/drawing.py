@@ -6,14 +6,14 @@ interruptions, on the number of processes, or, up to rounding by one grey level,
 only when an image is drawn.
 """
 
-import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
 from ..methods.flag import flag
+from ..methods.flag_groups import SolverFlags
 from .class_balance import RELEASED, UNIFORM, balanced_labels, parse_balance, released_balance
 
 
@@ -26,20 +26,37 @@ if TYPE_CHECKING:
     from ..pipelines import DPImagePipeline
 
 HMC = "hmc"  # the pipeline's `sampler`
-SOLVERS = ("dpm", "heun", HMC)
 LEAPFROG_STEPS = 3  # the pipeline's default
-MOST_IMAGES, MOST_STEPS = 10_000_000, 10_000
-MOST = {"num_images": MOST_IMAGES, "batch_size": math.inf, "num_inference_steps": MOST_STEPS,
-        "trajectory_length": MOST_STEPS}  # fmt: skip
+MOST_STEPS = 10_000
 ROWS_WITHOUT_CLASSES = 8  # of a sample grid, with as many columns
+CHURN = ("s_churn", "s_min", "s_max", "s_noise")
+#: Flags that a reader of drawn images finds where they are not at their default.
+TOLD_IF_GIVEN = (*CHURN, "trajectory_length", "mixed_precision")
 
 
-@dataclass(frozen=True)
-class Drawing:
+@dataclass
+class DrawingFlags(SolverFlags):
+    """What decides the images of a model besides their number; runs have those of `SolverFlags`."""
+
+    _argument_group_name = "drawing"
+
+    num_inference_steps: int = flag(20, "Steps of the solver.", at_most=MOST_STEPS)
+    batch_size: int = flag(250, "Images at a time, up to a shard's.")
+    guidance_scale: float = flag(1.0, "Classifier-free guidance; 1 is none.", at_least=0, at_most=100)
+    seed: int = flag(0, "Seed of the images.", at_least=0, at_most=2**63 - 1)
+    trajectory_length: int | None = flag(
+        None, f"Leapfrog steps of hmc at each noise level; unset: {LEAPFROG_STEPS}.", at_most=MOST_STEPS
+    )
+    mixed_precision: str | None = flag(
+        None, "Type in which the model computes, as of Accelerate: no, fp16 (of a GPU) or bf16; unset: no.",
+        choices=("no", "fp16", "bf16"),
+    )  # fmt: skip
+
+
+@dataclass
+class Drawing(DrawingFlags):
     """
     What is drawn from a model: everything that determines the images besides its weights.
-
-    Fields with a text are the flags of their names.
 
     Args:
         num_images (`int`): Number of images.
@@ -48,60 +65,45 @@ class Drawing:
         one_generator (`bool`): Whether all images share one stream of noise, instead of having their own.
     """
 
-    _argument_group_name = "drawing"
-
-    num_images: int
-    batch_size: int = flag(250, "Images at a time, up to a shard's.")
-    num_inference_steps: int = flag(20, "Steps of the solver.")
-    solver: str = flag(
-        "dpm",
-        "dpm, heun or hmc. heun calls the model twice a step; hmc, Hamiltonian dynamics (docs/methods/diffusion.md), "
-        "--trajectory_length times.",
-    )
-    guidance_scale: float = flag(1.0, "Classifier-free guidance; 1 is none.")
-    seed: int = flag(0, "Seed of the images.")
-    trajectory_length: int | None = flag(None, f"Leapfrog steps of hmc at each noise level; unset: {LEAPFROG_STEPS}.")
+    num_images: int = flag(1, "Images to draw.")
     class_balance: str = UNIFORM
     labels: Sequence[int] | None = None
     one_generator: bool = False
 
+    @classmethod
+    def of(cls, flags: Any, **more: Any) -> "Drawing":
+        """Reads the flags of a command or of a run, which may have more."""
+        names = {each.name for each in fields(cls)}
+        return cls(**{**{name: value for name, value in vars(flags).items() if name in names}, **more})
+
     def __post_init__(self) -> None:
         if self.solver == HMC and self.trajectory_length is None:
-            object.__setattr__(self, "trajectory_length", LEAPFROG_STEPS)
+            self.trajectory_length = LEAPFROG_STEPS
+        if self.mixed_precision == "no":
+            self.mixed_precision = None
 
     @property
     def facts(self) -> dict[str, Any]:
         """The facts from which a reader can draw the same images in equal shares of the classes."""
-        names = ("num_images", "num_inference_steps", "solver", "guidance_scale", "seed", "trajectory_length")
-        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        names = ("num_images", "num_inference_steps", "solver", "guidance_scale", "seed")
+        given = (name for name in TOLD_IF_GIVEN if getattr(self, name) != getattr(Drawing, name))
+        return {name: getattr(self, name) for name in (*names, *given)}
 
     @property
     def arguments(self) -> dict[str, Any]:
         """Arguments of the pipeline that are the same for all images."""
-        sampler = {"sampler": HMC, "trajectory_length": self.trajectory_length}
-        return {
-            "num_inference_steps": self.num_inference_steps, "guidance_scale": self.guidance_scale,
-            **(sampler if self.solver == HMC else {"solver": self.solver}),
-        }  # fmt: skip
+        how: dict[str, Any] = {"solver": self.solver}
+        if self.solver == HMC:
+            how = {"sampler": HMC, "trajectory_length": self.trajectory_length}
+        elif self.s_churn:
+            how |= {name: getattr(self, name) for name in CHURN}
+        return {"num_inference_steps": self.num_inference_steps, "guidance_scale": self.guidance_scale, **how}
 
     def check(self) -> None:
-        """Raises `UsageError` for values that no model can draw."""
-        if self.solver not in SOLVERS:
-            raise UsageError(f"--solver is '{self.solver}'; give one of {', '.join(SOLVERS)}.")
-        for name, most in MOST.items():
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise UsageError(f"--{name} is {value}; give an integer of at least 1.")
-            if value is not None and value > most:
-                raise UsageError(f"--{name} is {value:,}; give {most:,} at most.")
         if self.trajectory_length is not None and self.solver != HMC:
             raise UsageError(f"--trajectory_length has no effect without --solver {HMC}; give it, too.")
         if self.class_balance != RELEASED:  # the model tells whether it has as many classes
             parse_balance(self.class_balance, self.class_balance.count(",") + 1)
-        if not 0 <= self.guidance_scale <= 100:
-            raise UsageError(f"--guidance_scale is {self.guidance_scale}; give a number from 0 to 100.")
-        if self.seed < 0:
-            raise UsageError(f"--seed is {self.seed}; give an integer of at least 0.")
 
     def of_model(self, pipeline: "DPImagePipeline", receipt: dict[str, Any]) -> "Drawing":
         """Returns the drawing with the shares of `--class_balance released`.
@@ -130,6 +132,8 @@ class Drawing:
             raise UsageError(
                 f"--num_inference_steps is {steps}; this model has {scheduler.config.num_train_timesteps} at most."
             )
+        if self.mixed_precision == "fp16" and pipeline.device.type == "cpu":
+            raise UsageError("--mixed_precision fp16 needs a GPU; give bf16, or leave it out.")
         return drawing
 
     def labels_of(self, indices: range, num_classes: int | None) -> list[int] | None:
@@ -176,17 +180,21 @@ def draw(
     """
     import torch
 
+    from ..models.denoiser import mixed_precision
+
     indices = range(drawing.num_images) if indices is None else indices
     shared = torch.Generator().manual_seed(drawing.seed) if drawing.one_generator else None
+    dtype = {None: None, "fp16": torch.float16, "bf16": torch.bfloat16}[drawing.mixed_precision]
     images: list[Any] = []
     for part in _split(indices, drawing.batch_size):
-        images += pipeline(
-            batch_size=len(part),
-            class_labels=drawing.labels_of(part, pipeline.num_classes),
-            generator=shared or generators(drawing.seed, part),
-            **drawing.arguments,
-            **more,
-        ).images
+        with mixed_precision(pipeline.device, dtype):
+            images += pipeline(
+                batch_size=len(part),
+                class_labels=drawing.labels_of(part, pipeline.num_classes),
+                generator=shared or generators(drawing.seed, part),
+                **drawing.arguments,
+                **more,
+            ).images
         if bar is not None:
             bar.update(len(part))
     return images
@@ -227,17 +235,12 @@ def class_names(pipeline: "DPImagePipeline") -> list[str] | None:
     return unique if len(set(unique)) == len(unique) else [str(i) for i in range(len(names))]
 
 
-def sample_grid(
-    pipeline: "DPImagePipeline", seed: int, num_inference_steps: int = 20, *, solver: str = "dpm",
-    num_per_class: int | None = None,
-) -> "Image.Image":  # fmt: skip
+def sample_grid(pipeline: "DPImagePipeline", drawing: Drawing, num_per_class: int | None = None) -> "Image.Image":
     """Draws the sample picture of a release: a row for each class with its name; 8 rows of 8 without classes.
 
     Args:
         pipeline (`DPImagePipeline`): Model in evaluation mode.
-        seed (`int`): Public seed.
-        num_inference_steps (`int`, defaults to 20): Number of solver steps.
-        solver (`str`, defaults to `"dpm"`): See `Drawing`.
+        drawing (`Drawing`): Public seed and flags; number, batches and labels follow from the picture.
         num_per_class (`int`, *optional*): Number of columns of a model with classes; defaults to 10.
 
     Returns:
@@ -249,9 +252,7 @@ def sample_grid(
     if pipeline.num_classes is not None:
         rows, columns = pipeline.num_classes, num_per_class or IMAGES_PER_CLASS
         labels = [row for row in range(rows) for _ in range(columns)]
-    drawing = Drawing(
-        rows * columns, columns, num_inference_steps, solver, seed=seed, labels=labels, one_generator=True
-    )
+    drawing = replace(drawing, num_images=rows * columns, batch_size=columns, labels=labels, one_generator=True)
     images = draw(pipeline, drawing)
     names = class_names(pipeline) if pipeline.config.id2label else None
     return grid_of([images[part.start : part.stop] for part in drawing.parts()], names or ())

@@ -1,6 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """`diffusers-dp sample`: a dataset that loads, images that depend on seed and number alone, and runs that go on."""
 
+import json
 import shutil
 
 import numpy as np
@@ -88,6 +89,9 @@ def test_what_is_added_to_a_receipt_later_does_not_stop_a_run_that_was_interrupt
         (["--num_images", "0"], "--num_images"),
         (["--guidance_scale", "nan"], "--guidance_scale"),
         (["--device", "abacus"], "--device"),
+        (["--s_churn", "10"], "--s_churn 10 needs --solver heun"),
+        (["--solver", "heun", "--s_min", "0.1"], "--s_min needs --s_churn"),
+        (["--mixed_precision", "fp16", "--device", "cpu"], "--mixed_precision fp16 needs a GPU"),
     ],
 )
 def test_impossible_arguments_are_one_sentence(release, tmp_path, capsys, flags, words):
@@ -103,6 +107,27 @@ def test_a_dataset_does_not_lie_in_its_release(release, tmp_path, capsys):
     with pytest.raises(SystemExit) as stopped:
         run(mine, mine / "dataset")
     assert stopped.value.code == 2 and "--output_dir" in capsys.readouterr().err and not (mine / "dataset").exists()
+
+
+CHURNED = ["--solver", "heun", "--s_churn", "10", "--s_min", "0.001", "--s_max", "100"]
+
+
+def test_the_solver_is_stated_and_an_interrupted_run_refuses_another(release, tmp_path, capsys):
+    whole, *_ = run(release, tmp_path / "out", *CHURNED)
+    stated = json.loads((tmp_path / "out" / "sampling.json").read_text())
+    assert {name: stated[name] for name in ("solver", "s_churn", "s_min", "s_max")} == {
+        "solver": "heun", "s_churn": 10.0, "s_min": 0.001, "s_max": 100.0,
+    }  # fmt: skip
+    assert not {"s_noise", "mixed_precision"} & stated.keys()
+    assert "--s_churn 10.0 --s_max 100.0 --s_min 0.001" in (tmp_path / "out" / "README.md").read_text()
+    (tmp_path / "out" / "data" / "train-00001-of-00003.parquet").unlink()
+    for other in (["--s_churn", "9"], ["--s_noise", "1.003"], ["--mixed_precision", "bf16"]):
+        with pytest.raises(SystemExit) as refused:
+            run(release, tmp_path / "out", *CHURNED, *other)
+        assert refused.value.code == 2 and "images of another command" in capsys.readouterr().err
+    again, *_ = run(release, tmp_path / "out", *CHURNED, "--mixed_precision", "no", "--s_noise", "1")
+    still, *_ = run(release, tmp_path / "still", "--solver", "heun")
+    assert np.array_equal(again, whole) and not np.array_equal(still, whole)
 
 
 def test_images_of_another_command_are_kept(release, tmp_path, capsys):

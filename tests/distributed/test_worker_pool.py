@@ -2,6 +2,7 @@
 """Commands in several processes: the numbers, images and files of one, each part done once, and what ends one ends
 all."""
 
+import json
 import pickle
 import re
 import stat
@@ -13,6 +14,7 @@ import torch
 
 from diffusers_dp import cli, verify
 from diffusers_dp.distributed.worker_pool import LOST, STOPPED, WorkerPool, _use_cores
+from diffusers_dp.evaluation.report import REPORT_NAME
 from diffusers_dp.runs.kept_states import EarlierState, StateImages
 from diffusers_dp.sampling.drawing import Drawing
 from diffusers_dp.sampling.shards import Drawer
@@ -33,7 +35,7 @@ def flags_of(release, data, out):
     return [
         "evaluate", "--model", release, "--real", data / "real", "--output_dir", out, "--num_images", "30",
         "--num_inference_steps", "2", "--extractors", "classifier", "--metrics", "precision_recall", "inception_score",
-        "--classifiers", "logreg", "cnn", "--utility_sizes", "20",
+        "--classifiers", "logreg", "cnn", "--utility_sizes", "20", "--solver", "heun", "--s_churn", "10",
     ]  # fmt: skip
 
 
@@ -73,6 +75,7 @@ def test_several_processes_find_what_one_finds(count, release, judged_data, tmp_
         _use_cores()
         cli.main(list(map(str, flags_of(release, judged_data, tmp_path / "one"))))
     several, one = (tmp_path / name / HOUSE for name in ("several", "one"))
+    assert json.loads((one / REPORT_NAME).read_text())["settings"]["s_churn"] == 10
     found = files_of(several)
     assert found.keys() == files_of(one).keys()
     for name, path in files_of(one).items():
@@ -118,7 +121,7 @@ def test_a_wrong_flag_is_told_by_the_first_process_of_a_machine(rank, monkeypatc
 
 def test_a_kept_state_is_drawn_from_elsewhere(honest, tmp_path):
     """Its weights are not those of the release, which is what is loaded there."""
-    drawer = Drawer.of(str(honest), Drawing(3, batch_size=2, num_inference_steps=1), "cpu")
+    drawer = Drawer.of(str(honest), Drawing(num_images=3, batch_size=2, num_inference_steps=1), "cpu")
     released = np.stack([np.asarray(image) for image in drawer.images(range(3))])
     with torch.no_grad():
         drawer.release.pipeline.unet.conv_out.weight.add_(0.5)

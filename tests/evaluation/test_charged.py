@@ -3,6 +3,7 @@
 they are called."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -243,16 +244,17 @@ def pipeline(monkeypatch):
 
 
 def evaluate(pipeline, images, folder, **options):
-    given = {"num_images": 40, "num_inference_steps": 1, "seed": 0, **options}
-    return charged_evaluation(pipeline, images, ROW, NoisyAnswers(folder), **given)
+    drawing = Drawing(num_images=40, num_inference_steps=1, **options)
+    return charged_evaluation(pipeline, images, ROW, NoisyAnswers(folder), drawing)
 
 
 def test_images_are_drawn_by_the_seed_and_classes_take_turns(pipeline):
-    one, same, other = (drawn_images(pipeline, Drawing(6, 250, 1, seed=seed), Processes()) for seed in (0, 0, 1))
+    drawing = Drawing(num_images=6, num_inference_steps=1)
+    one, same, other = (drawn_images(pipeline, replace(drawing, seed=seed), Processes()) for seed in (0, 0, 1))
     assert one.images.shape == (6, 1, 8, 8) and one.images.dtype == np.uint8
     assert one.labels.tolist() == [0, 1, 2, 3, 0, 1] and one.class_names == CLASSES
     assert np.array_equal(one.images, same.images) and not np.array_equal(one.images, other.images)
-    parts = drawn_images(pipeline, Drawing(6, 4, 1), Processes())
+    parts = drawn_images(pipeline, replace(drawing, batch_size=4), Processes())
     assert np.abs(parts.images.astype(int) - one.images).max() <= 1 and parts.labels.tolist() == one.labels.tolist()
     assert len({image.tobytes() for image in parts.images}) == 6
 

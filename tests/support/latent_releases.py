@@ -9,7 +9,7 @@ from diffusers_dp.release.build import build_release
 from diffusers_dp.release.latent_artefacts import LatentArtefact
 from diffusers_dp.release.latent_base import load_base
 from diffusers_dp.release.receipt import RunRecord, hash_release
-from diffusers_dp.sampling.drawing import sample_grid
+from diffusers_dp.sampling.drawing import Drawing, sample_grid
 from diffusers_dp.verify import settled_digest
 from support.releases import RECEIPT, made_up, make_ledger
 
@@ -18,7 +18,7 @@ NAMES = {0: "cat", 1: "dog"}
 
 
 def draw_samples(pipeline):
-    return sample_grid(pipeline, 0, 1)
+    return sample_grid(pipeline, Drawing(num_inference_steps=1))
 
 
 def latent_release(folder, base, merge=False):

@@ -346,7 +346,9 @@ def about_a_finished_model(processes: Processes) -> dict:
     drawn_here, noise = [], pipeline.scheduler.set_timesteps
     pipeline.scheduler.set_timesteps = lambda *args, **options: drawn_here.append(1) or noise(*args, **options)
     pipeline.set_progress_bar_config(disable=True)
-    drawn = charged.drawn_images(pipeline, Drawing(30, 8, 1, seed=5), processes)
+    drawn = charged.drawn_images(
+        pipeline, Drawing(num_images=30, batch_size=8, num_inference_steps=1, seed=5), processes
+    )
     judge = charged.Judge(drawn, seed=processes.index, epochs=1, processes=processes)
     row = LedgerRow("evaluation_reserve", Everyone(noise_multiplier=4.0))
     answer = judge.ask(images, row)

@@ -7,7 +7,7 @@ import numpy as np
 from PIL import Image
 
 from diffusers_dp import load_verified, verify
-from diffusers_dp.sampling.drawing import sample_grid
+from diffusers_dp.sampling.drawing import Drawing, sample_grid
 from support.flags import TINY_RUN
 from support.runs import BITS_OF_A_CPU, load, read_ledger, write_images
 
@@ -23,5 +23,7 @@ def test_a_release_shows_what_the_sampler_draws(tmp_path, monkeypatch):
     pipeline = load_verified(release)
     pipeline.set_progress_bar_config(disable=True)
     shown = np.asarray(Image.open(release / "samples.png"))
-    drawn = [np.asarray(sample_grid(pipeline, 0, 2, solver=solver)) for solver in ("hmc", "dpm")]
+    drawn = [
+        np.asarray(sample_grid(pipeline, Drawing(solver=solver, num_inference_steps=2))) for solver in ("hmc", "dpm")
+    ]
     assert np.array_equal(shown, drawn[0]) and not np.array_equal(shown, drawn[1])
