@@ -4,7 +4,10 @@
 This file is also copied into every release as `pipeline.py`, so it imports torch and diffusers only.
 """
 
+import inspect
 import math
+import os
+import shutil
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +20,12 @@ from diffusers import (
     ImagePipelineOutput,
     UNet2DModel,
 )
+from diffusers.utils import logging
 from diffusers.utils.torch_utils import randn_tensor
+
+
+logger = logging.get_logger(__name__)
+RECEIPT_NAME = "privacy_receipt.json"
 
 
 class DPImagePipeline(DiffusionPipeline):
@@ -48,6 +56,9 @@ class DPImagePipeline(DiffusionPipeline):
         patch_size (`int`, *optional*, defaults to 1):
             The UNet works on images whose patches of `patch_size` x `patch_size` pixels were folded into channels
             (`torch.nn.functional.pixel_unshuffle`); 1 means plain images.
+        formulation (`str`, *optional*):
+            `"edm"`, `"ddpm"` or `"one_step"`: what the network was trained for, which decides the schedulers that fit
+            it. Defaults to that of `scheduler`.
         privacy (`dict`, *optional*):
             The privacy statement of the release, such as `{"epsilon": 1.0, "delta": 1e-5, "receipt_sha256": "..."}`.
             The pipeline carries it and does not check it.
@@ -55,6 +66,17 @@ class DPImagePipeline(DiffusionPipeline):
 
     model_cpu_offload_seq = "unet"
     _callback_tensor_inputs = ["latents"]
+    #: Schedulers that draw from a network of each formulation.
+    schedulers = {
+        "edm": ("EDMDPMSolverMultistepScheduler", "EDMEulerScheduler"),
+        "ddpm": (
+            "DDIMScheduler", "DDPMScheduler", "DEISMultistepScheduler", "DPMSolverMultistepScheduler",
+            "DPMSolverSinglestepScheduler", "EulerAncestralDiscreteScheduler", "EulerDiscreteScheduler",
+            "HeunDiscreteScheduler", "KDPM2AncestralDiscreteScheduler", "KDPM2DiscreteScheduler",
+            "LMSDiscreteScheduler", "PNDMScheduler", "UniPCMultistepScheduler",
+        ),
+        "one_step": ("DDIMScheduler",),
+    }  # fmt: skip
 
     def __init__(
         self,
@@ -63,10 +85,33 @@ class DPImagePipeline(DiffusionPipeline):
         id2label: dict | None = None,
         patch_size: int = 1,
         privacy: dict | None = None,
+        formulation: str | None = None,
     ):
         super().__init__()
         self.register_modules(unet=unet, scheduler=scheduler)
-        self.register_to_config(id2label=id2label, patch_size=patch_size, privacy=privacy)
+        if formulation is None:
+            # `from_config` keeps what a class does not read: `sigma_data` tells of an EDM scheduler before this one.
+            steps = "one_step" if scheduler.config.num_train_timesteps == 1 else "ddpm"
+            formulation = "edm" if "sigma_data" in scheduler.config else steps
+        self.register_to_config(id2label=id2label, patch_size=patch_size, privacy=privacy, formulation=formulation)
+
+    def save_pretrained(self, save_directory: str | os.PathLike, *arguments: Any, **keywords: Any) -> None:
+        """
+        Saves the pipeline as [`DiffusionPipeline`] does, with this file as `pipeline.py`, so that the copy loads as
+        the release does. If the pipeline was loaded from a folder with a privacy receipt, the receipt goes along.
+        """
+        receipt = os.path.join(getattr(self.config, "_name_or_path", None) or "", RECEIPT_NAME)
+        os.makedirs(save_directory, exist_ok=True)
+        for file, name in ((__file__, "pipeline.py"), (receipt, RECEIPT_NAME)):
+            copy = os.path.join(save_directory, name)
+            if os.path.isfile(file) and not (os.path.exists(copy) and os.path.samefile(file, copy)):
+                shutil.copyfile(file, copy)
+                if name == RECEIPT_NAME:
+                    logger.warning(
+                        f"{copy} is the receipt of the release that this pipeline was loaded from. It covers files"
+                        " with the hashes that it lists: weights that were trained further are not among them."
+                    )
+        super().save_pretrained(save_directory, *arguments, **keywords)
 
     @property
     def num_classes(self) -> int | None:
@@ -77,7 +122,7 @@ class DPImagePipeline(DiffusionPipeline):
     @property
     def is_one_step(self) -> bool:
         """Whether the UNet makes an image of noise in one call, whatever the number of inference steps."""
-        return isinstance(self.scheduler, DDIMScheduler) and self.scheduler.config.num_train_timesteps == 1
+        return self.config.formulation == "one_step"
 
     def get_label_ids(self, class_labels: int | str | list | torch.Tensor) -> list[int]:
         """Class ids of labels given as ids or names.
@@ -110,6 +155,14 @@ class DPImagePipeline(DiffusionPipeline):
                 )
         return class_ids
 
+    def check_scheduler(self) -> None:
+        """Raises `ValueError` where the scheduler does not fit what the network was trained for."""
+        fitting, kind = self.schedulers[self.config.formulation], type(self.scheduler).__name__
+        if kind not in fitting:
+            raise ValueError(
+                f"`scheduler` has to be {' or '.join(fitting)} for this model, and is {kind}, which would draw noise."
+            )
+
     def check_inputs(
         self,
         batch_size: int | None,
@@ -133,6 +186,7 @@ class DPImagePipeline(DiffusionPipeline):
         Raises:
             `ValueError`: One sentence that names the argument.
         """
+        self.check_scheduler()
         label_ids = None if class_labels is None else self.get_label_ids(class_labels)
         several_labels = isinstance(class_labels, (list, torch.Tensor))
         if batch_size is None:
@@ -153,7 +207,7 @@ class DPImagePipeline(DiffusionPipeline):
             raise ValueError("`guidance_scale` has to be 1.0: this model makes an image in one step.")
         if solver not in ("dpm", "heun"):
             raise ValueError(f"`solver` has to be 'dpm' or 'heun', but is {solver!r}.")
-        if solver == "heun" and isinstance(self.scheduler, DDIMScheduler):
+        if solver == "heun" and self.config.formulation != "edm":
             raise ValueError(
                 "`solver` has to be 'dpm': this model has the steps of DDPM, and 'heun' needs EDM's noise levels."
             )
@@ -161,7 +215,7 @@ class DPImagePipeline(DiffusionPipeline):
             raise ValueError("`s_churn` needs `solver='heun'`.")
         if sampler not in ("solver", "hmc"):
             raise ValueError(f"`sampler` has to be 'solver' or 'hmc', but is {sampler!r}.")
-        if sampler == "hmc" and not hasattr(self.scheduler, "precondition_outputs"):
+        if sampler == "hmc" and self.config.formulation != "edm":
             raise ValueError(
                 "`sampler` has to be 'solver': 'hmc' needs EDM's noise levels, and this model has others."
             )
@@ -452,6 +506,9 @@ class DPImagePipeline(DiffusionPipeline):
         else:
             latents = latents * self.scheduler.init_noise_sigma
 
+        # Not every scheduler draws noise of its own.
+        takes_generator = "generator" in inspect.signature(self.scheduler.step).parameters
+        step_arguments = {"generator": generator} if takes_generator else {}
         for i, t in enumerate(self.progress_bar(self.scheduler.timesteps)):
             if solver == "heun":
                 latents = self.heun_step(latents, i, labels, guidance_scale, generator, s_churn, s_min, s_max, s_noise)
@@ -463,7 +520,7 @@ class DPImagePipeline(DiffusionPipeline):
                 model_input = self.scheduler.scale_model_input(latents, t)
                 # Some schedulers return the type of this output, which would round the latents of each step.
                 model_output = self.predict(model_input, t, labels, guidance_scale).to(latents.dtype)
-                latents = self.scheduler.step(model_output, t, latents, generator=generator).prev_sample
+                latents = self.scheduler.step(model_output, t, latents, **step_arguments).prev_sample
 
             if callback_on_step_end is not None:
                 callback_kwargs = {}

@@ -242,7 +242,8 @@ class SolverFlags:
 
     solver: str = flag(
         "dpm",
-        "dpm, heun or hmc. heun calls the model twice a step; hmc, Hamiltonian dynamics (docs/methods/diffusion.md), three times.",
+        "dpm, heun or hmc. heun calls the model twice a step; hmc, Hamiltonian dynamics (docs/methods/diffusion.md), "
+        "three times.",
         rare=True, choices=SOLVERS,
     )  # fmt: skip
     s_churn: float = flag(0.0, "Fresh noise of heun, over all steps.", rare=True, at_least=0)

@@ -19,7 +19,7 @@ class LatentImagePipeline(DPImagePipeline):
         unet (`LatentDenoiser`): Denoiser with its scheduler and conditions.
         scheduler (`DDIMScheduler`): Scheduler of the denoiser.
         vae (`AutoencoderKL`): Autoencoder of the latents.
-        id2label, patch_size, privacy: See `DPImagePipeline`; latents are not folded.
+        id2label, patch_size, privacy, formulation: See `DPImagePipeline`; latents are not folded.
     """
 
     def __init__(
@@ -30,8 +30,9 @@ class LatentImagePipeline(DPImagePipeline):
         id2label: dict | None = None,
         patch_size: int = 1,
         privacy: dict | None = None,
+        formulation: str | None = None,
     ):
-        super().__init__(unet, scheduler, id2label, 1, privacy)
+        super().__init__(unet, scheduler, id2label, 1, privacy, formulation)
         self.register_modules(vae=vae.eval())
 
     @property
@@ -46,6 +47,9 @@ class LatentImagePipeline(DPImagePipeline):
     def decode(self, latents: torch.Tensor) -> torch.Tensor:
         """Decodes latents to images `[B, C, H, W]`, in about [-1, 1]."""
         return LatentEncoder(self.vae).decode(latents)
+
+    def check_scheduler(self) -> None:
+        """The scheduler is that of the denoiser."""
 
     def check_inputs(self, *arguments: Any) -> int:
         """Checks inputs as `DPImagePipeline` does; refuses `heun`, which needs EDM."""

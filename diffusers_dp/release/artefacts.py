@@ -3,7 +3,6 @@
 
 import json
 import math
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -12,7 +11,7 @@ from huggingface_hub import ModelCardData
 from PIL import Image, ImageDraw, ImageFont
 
 from ..files.canonical import canonical_json
-from ..pipelines import DPImagePipeline, pipeline_dp_image
+from ..pipelines import DPImagePipeline
 from .allow_list import PIPELINE_FILES
 from .cards import release_card
 
@@ -60,7 +59,6 @@ class PipelineArtefact:
         self.pipeline.save_pretrained(release)
         for config in (release / "model_index.json", release / "unet" / "config.json"):
             write_text(config, canonical_json(without_path(config)))
-        shutil.copyfile(pipeline_dp_image.__file__, release / "pipeline.py")
         self.samples.save(release / "samples.png")
 
     def card(self, receipt: dict[str, Any]) -> str:

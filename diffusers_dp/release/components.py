@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 #: All classes of Diffusers that a release may name. `DPImagePipeline` accepts no other scheduler.
 UNET, EDM_SCHEDULERS, DDIM = "UNet2DModel", ("EDMDPMSolverMultistepScheduler", "EDMEulerScheduler"), "DDIMScheduler"
 SCHEDULERS = (*EDM_SCHEDULERS, DDIM)
-INDEX_KEYS = {"unet", "scheduler", "id2label", "patch_size", "privacy"}
+INDEX_KEYS = {"unet", "scheduler", "id2label", "patch_size", "privacy", "formulation"}
 SCHEDULER_CONFIG, UNET_CONFIG, WEIGHTS = COMPONENT_FILES
 LOADED_FILES = ("model_index.json", *COMPONENT_FILES)
 FLOATS = ("F64", "F32", "F16", "BF16")
@@ -213,6 +213,10 @@ def check_components(folder: Path, largest_side: int = LARGEST_SIDE, most_classe
     check_class_name(config, (UNET,), UNET_CONFIG)
     check_class_name(schedule, SCHEDULERS, SCHEDULER_CONFIG)
     side, rows, patch = config.get("sample_size"), config.get("num_class_embeds"), index.get("patch_size", 1)
+    steps = "one_step" if schedule.get("num_train_timesteps") == 1 else "ddpm"
+    formulation = "edm" if kind in EDM_SCHEDULERS else steps
+    if index.get("formulation", formulation) != formulation or (kind == DDIM and "sigma_data" in schedule):
+        raise WrongModel("its scheduler is not that of what its network was trained for")
     sides = side if isinstance(side, list) and len(side) == 2 else [side]
     channels = config.get("in_channels", 3)
     if not all(whole(value) for value in (*sides, patch, channels)) or not (rows is None or whole(rows, 2)):

@@ -125,7 +125,9 @@ class ModelRelease(Release):
             check_model(check_components(self.folder))
         # Arguments may be wrong: then the caller gets the error.
         with these_alone(self.folder, LOADED_FILES) as place, nullcontext() if arguments else refused(self.name):
-            return DPImagePipeline.from_pretrained(place, **{**arguments, "use_safetensors": True})
+            pipeline = DPImagePipeline.from_pretrained(place, **{**arguments, "use_safetensors": True})
+        pipeline.register_to_config(_name_or_path=str(self.folder))  # where `save_pretrained` finds the receipt
+        return pipeline
 
     @property
     def image_shape(self) -> Shape:

@@ -1,5 +1,8 @@
 """`DPImagePipeline`: the calling contract with tiny real models, and both solvers on a denoiser in closed form."""
 
+import json
+
+import diffusers
 import numpy as np
 import pytest
 import torch
@@ -181,6 +184,59 @@ class TestSolversOnGaussianData:
         assert torch.equal(draw(pipeline, batch_size=4, num_inference_steps=20, solver="heun", **outside), still)
         churned = draw(pipeline, batch_size=4, num_inference_steps=20, solver="heun", s_churn=10.0)
         assert not torch.allclose(churned, still, atol=1e-2)
+
+
+class TestSchedulers:
+    """What a network was trained for decides which schedulers draw from it; others would draw noise."""
+
+    EDM = "EDMDPMSolverMultistepScheduler or EDMEulerScheduler"
+
+    @pytest.mark.parametrize("name", ["DDIM", "DDPM", "LCM", "EulerDiscrete", "DPMSolverMultistep", "HeunDiscrete",
+                                      "UniPCMultistep", "PNDM"])  # fmt: skip
+    def test_a_scheduler_of_other_steps_is_refused(self, name):
+        pipeline = make_pipeline()
+        wrong = getattr(diffusers, f"{name}Scheduler").from_config(pipeline.scheduler.config)
+        pipeline.scheduler = wrong
+        with pytest.raises(ValueError, match=f"`scheduler` has to be {self.EDM}.*and is {name}Scheduler"):
+            draw(pipeline, batch_size=1)
+        with pytest.raises(ValueError, match=self.EDM):  # also where nothing but its configuration tells
+            draw(DPImagePipeline(pipeline.unet, wrong), batch_size=1)
+
+    @pytest.mark.parametrize("formulation", [None, "edm"])
+    def test_a_saved_pipeline_tells_and_one_saved_before_that_is_still_loaded(self, formulation, tmp_path):
+        make_pipeline().save_pretrained(tmp_path)
+        index = json.loads((tmp_path / "model_index.json").read_text())
+        assert index["formulation"] == "edm"
+        if formulation is None:
+            del index["formulation"]
+            (tmp_path / "model_index.json").write_text(json.dumps(index))
+        pipeline = DPImagePipeline.from_pretrained(tmp_path)
+        pipeline.set_progress_bar_config(disable=True)
+        torch.testing.assert_close(
+            draw(pipeline, batch_size=1), draw(make_pipeline(), batch_size=1), atol=1e-4, rtol=0
+        )
+        with pytest.raises(ValueError, match=self.EDM):
+            other = DDIMScheduler.from_config(pipeline.scheduler.config)
+            draw(DPImagePipeline.from_pretrained(tmp_path, scheduler=other), batch_size=1)
+
+    @pytest.mark.parametrize("name", DPImagePipeline.schedulers["ddpm"])
+    def test_steps_of_ddpm_are_taken_by_what_fits_them(self, name):
+        pipeline = TestStepsOfDDPMOnGaussianData().pipeline(MEANS[:1])
+        pipeline.scheduler = getattr(diffusers, name).from_config(pipeline.scheduler.config)
+        torch.manual_seed(0)
+        images = draw(pipeline, batch_size=64, num_inference_steps=20) * 2 - 1
+        assert images.mean() == pytest.approx(-0.1, abs=0.01) and 0.12 < images.std() < 0.21
+
+    def test_what_does_not_fit_the_steps_of_ddpm_is_refused(self):
+        pipeline = TestStepsOfDDPMOnGaussianData().pipeline(MEANS[:1])
+        for name in ("LCMScheduler", "EDMEulerScheduler"):
+            pipeline.scheduler = getattr(diffusers, name)()
+            with pytest.raises(ValueError, match="`scheduler` has to be DDIMScheduler"):
+                draw(pipeline, batch_size=1)
+        one_step = TestOneStep().make()
+        one_step.scheduler = diffusers.EulerDiscreteScheduler.from_config(one_step.scheduler.config)
+        with pytest.raises(ValueError, match="`scheduler` has to be DDIMScheduler for this model"):
+            draw(one_step, batch_size=1)
 
 
 class TestHamiltonianDynamics:

@@ -11,6 +11,7 @@ import pytest
 import torch
 from huggingface_hub import ModelCard
 
+from diffusers_dp import load_verified
 from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.release.allow_list import RELEASE_FILES
 from diffusers_dp.release.artefacts import PipelineArtefact
@@ -141,7 +142,35 @@ assert not any(name.startswith("diffusers_dp.") for name in sys.modules)
 """
 
 
+# For releases and folders, in pairs: a copy is saved and loaded as a release is.
+COPY = """
+import sys
+import torch
+from diffusers import DiffusionPipeline
+
+for release, copy in zip(sys.argv[1::2], sys.argv[2::2]):
+    drawn = []
+    for place in (release, copy):
+        pipe = DiffusionPipeline.from_pretrained(place, custom_pipeline=place, trust_remote_code=True)
+        drawn.append(pipe(batch_size=2, generator=torch.Generator().manual_seed(3), output_type="pt").images)
+        if place == release:
+            pipe.save_pretrained(copy)
+    torch.testing.assert_close(*drawn, atol=1e-4, rtol=0)
+"""
+
+
 class TestDoors:
+    def test_a_copy_loads_as_the_release_does_and_keeps_its_receipt(self, tmp_path):
+        release, copy = make_release(tmp_path), tmp_path / "copy"
+        environment = {**os.environ, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_OFFLINE": "1"}
+        asked = [sys.executable, "-c", COPY, str(release), str(copy)]
+        done = subprocess.run(asked, env=environment, check=True, capture_output=True, text=True)
+        assert "covers files with the hashes that it lists" in done.stderr
+        load_verified(release).save_pretrained(tmp_path / "second")
+        for name in ("pipeline.py", "privacy_receipt.json"):
+            for folder in (copy, tmp_path / "second"):
+                assert (folder / name).read_bytes() == (release / name).read_bytes()
+
     def test_both_doors_give_the_same_images(self, tmp_path):
         """With classes and without, in patches of one pixel and of two."""
         first = {}
