@@ -3,7 +3,8 @@
     python app.py runs/demo/release
     python app.py runs/demo/release someone/scans --server_port 7861
 
-Needs `pip install diffusers_dp[app]`. Does what `diffusers-dp app` does, also in a Space: see examples/space/.
+Needs `pip install -e ".[app]"` in a copy of the repository. Does what `diffusers-dp app` does, also in a Space: see
+examples/space/.
 """
 
 import sys

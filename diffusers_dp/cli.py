@@ -68,6 +68,8 @@ def _parse(argv: list[str]) -> Callable[[], None]:
     )  # fmt: skip
     parser.add_argument("--version", action="version", version=f"diffusers_dp {__version__}")
     parser.add_argument("command", choices=COMMANDS, metavar="COMMAND", help="one of the above")
+    if argv and argv[0] == "help":
+        argv = [*argv[1:2], "--help"]
     if argv and argv[0] not in COMMANDS and not argv[0].startswith("-"):
         found = nearest(argv[0], COMMANDS)
         known = "`diffusers-dp --help` lists all" if found is None else f"the nearest is '{found}'"

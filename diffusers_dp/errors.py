@@ -23,6 +23,11 @@ def printable(text: str) -> str:
     )
 
 
+def install(extra: str) -> str:
+    """How to install packages that few runs need. No index has this library: its name there could be anybody's."""
+    return f'in a copy of the repository, run pip install -e ".[{extra}]"'
+
+
 class DiffusersDPError(Exception):
     """Base class of all errors that end a command on purpose.
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..commands.app import HERE, NAMES_VARIABLE, PageFlags
-from ..errors import DiffusersDPError, UsageError
+from ..errors import DiffusersDPError, UsageError, install
 from ..files.templates import render
 from .limits import SESSIONS_KEPT
 from .shelf import Shelf
@@ -28,7 +28,7 @@ def run(flags: PageFlags) -> None:
     try:
         import gradio  # noqa: F401
     except ImportError:
-        raise UsageError("The page needs Gradio: pip install diffusers_dp[app].") from None
+        raise UsageError(f"The page needs Gradio: {install('app')}.") from None
     from .page import build_page, theme
 
     os.environ.pop("GRADIO_ALLOWED_PATHS", None)  # it would override the empty list below

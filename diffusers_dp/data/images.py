@@ -122,7 +122,7 @@ def public_facts(data: DataSource) -> PublicFacts:
     if num_images is not None and count is not None and num_images + data.validation_size < count:
         raise UsageError(
             f"{num_images} and --validation_size {data.validation_size} together are less than the {count} images of "
-            f"{_source_words(data)}; give --num_train_images {count - data.validation_size}, or leave it out.",
+            f"{_source_words(data)}; give --num_train_images {count - data.validation_size} or a larger number.",
             field="num_train_images",
         )
     if num_images is None:
@@ -275,7 +275,8 @@ def _left_out(data: DataSource, facts: PublicFacts, records: Records) -> np.ndar
     none, or two of one key."""
     if len(records) > facts.capacity:
         raise UsageError(
-            f"{facts.num_images} is less than {_source_words(data)} holds; raise it.", field="num_train_images"
+            f"{facts.num_images} is less than {_source_words(data)} holds; give a larger public number.",
+            field="num_train_images",
         )
     left_out = np.zeros(len(records), dtype=bool)
     can_repeat = data.unit_column is None and facts.ids != "row"

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from ..errors import UsageError
+from ..errors import UsageError, install
 
 
 #: The package that reads files of a suffix; `diffusers_dp[medical]` has both.
@@ -22,7 +22,7 @@ def check_medical(suffixes: tuple[str, ...], has_range: bool) -> None:
     for suffix in suffixes:
         if suffix in PACKAGES and find_spec(PACKAGES[suffix]) is None:
             raise UsageError(
-                f"{suffix} needs {PACKAGES[suffix]}, which is not installed: pip install 'diffusers_dp[medical]'.",
+                f"{suffix} needs {PACKAGES[suffix]}, which is not installed: {install('medical')}.",
                 field="image_suffixes",
             )
         if suffix in PACKAGES and not has_range:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ..errors import UsageError
+from ..errors import UsageError, install
 from ..files.templates import data_uri
 from ..release.dataset_release import DatasetArtefact
 from ..release.image_tables import to_png
@@ -76,7 +76,7 @@ def check_plotting() -> None:
     try:
         import matplotlib.figure  # noqa: F401
     except ImportError:
-        raise UsageError('The report needs matplotlib; pip install "diffusers_dp[plot]".') from None
+        raise UsageError(f"The report needs matplotlib: {install('plot')}.") from None
 
 
 def sample_picture(synthetic: ImageSet) -> str:

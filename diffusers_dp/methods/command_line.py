@@ -64,12 +64,21 @@ class Help(argparse.ArgumentDefaultsHelpFormatter):
 class OneSentence(argparse.ArgumentParser):
     """Refuses in one sentence, without the usage."""
 
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Names the nearest choice alone, where one is near."""
+        if action.choices and value not in action.choices and (found := nearest(value, list(action.choices))):
+            raise argparse.ArgumentError(action, f"there is no '{value}', and the nearest is '{found}'")
+        super()._check_value(action, value)
+
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}; {dash_remedy(message)}`{self.prog} --help` lists what can be given.")
 
 
 def dash_remedy(message: str) -> str:
-    """Explains how to give a path or a value that argparse took for a flag; empty for other messages of argparse."""
+    """Explains how to give a path or a value that argparse took for a flag, or which method to give; empty for other
+    messages of argparse."""
+    if message.endswith("required: method"):
+        return "`diffusers-dp plan` with the facts of your images names one that suits them; "
     taken = message.endswith(("expected one argument", "required: release"))
     return "a path that starts with a dash is given as ./-name, and a value as --flag=-1; " if taken else ""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, ClassVar
 
-from ..errors import UsageError
+from ..errors import UsageError, install
 from ..mechanisms.mechanism import NO_EXACT_LATENTS
 from ..queries.query import Query
 from ..queries.saliency import MatrixSaliency
@@ -110,7 +110,7 @@ class LatentConfig(LatentFlags, DPSGDConfig):
         if self.is_exact:
             raise UsageError(NO_EXACT_LATENTS)
         if self.has_adapters and not self.dry_run and importlib.util.find_spec("peft") is None:
-            raise UsageError(f"--train {self.train} needs a package: pip install diffusers_dp[lora].")
+            raise UsageError(f"--train {self.train} needs peft: {install('lora')}.")
         if self.train != "lora" and self.targets:
             raise UsageError(f"--lora_targets has no effect with --train {self.train}; leave one of them out.")
 

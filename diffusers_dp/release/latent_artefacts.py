@@ -10,7 +10,7 @@ from typing import Any
 from huggingface_hub import ModelCardData
 from PIL import Image
 
-from ..errors import IntegrityError, UsageError, first_line
+from ..errors import IntegrityError, UsageError, first_line, install
 from ..files.canonical import canonical_json
 from ..models.adapters import merge_lora
 from ..models.latent_denoiser import LatentDenoiser
@@ -82,7 +82,7 @@ def load_adapters(base: LatentBase, path: Path) -> None:
     from safetensors.torch import load_file
 
     if importlib.util.find_spec("peft") is None:
-        raise UsageError("Adapters need a package: pip install diffusers_dp[lora].")
+        raise UsageError(f"Adapters need peft: {install('lora')}.")
     try:
         shapes = read_shapes(path)
         if not all(len(shape) in (2, 4) for shape in shapes.values()):

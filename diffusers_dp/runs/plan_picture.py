@@ -7,7 +7,7 @@ import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import UsageError
+from ..errors import UsageError, install
 from ..runs.plan import Plan
 
 
@@ -32,7 +32,7 @@ def check_picture(path: Path) -> None:
     try:
         import matplotlib.figure  # noqa: F401
     except ImportError:
-        raise UsageError("--picture needs matplotlib; pip install diffusers_dp[plot], or leave it out.") from None
+        raise UsageError(f"--picture needs matplotlib: {install('plot')}, or leave it out.") from None
     if path.suffix.lower() != ".png":
         raise UsageError(f"--picture {path} is no PNG; give a name that ends in .png.")
     if path.exists() and not path.is_file() or not path.parent.is_dir():  # to write into a pipe waits

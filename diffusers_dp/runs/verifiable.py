@@ -38,7 +38,8 @@ def refuse_unverifiable(ledger: PrivacyLedger, queries: Sequence[Query]) -> None
         for problem in verify.check_numbers({**facts, "events": [alone], "prior_releases": []}):
             sigma, steps = event["noise_multiplier"], event["steps_reserved"]
             what = f"{event['stage']} would have noise multiplier {sigma:.4g} and {steps} step(s)"
-            raise _refusal(f"{what}. {problem}", _remedy(ledger, queries, event))
+            why = problem.replace("The receipt's field events.0.", "its ").replace("Event 0 cannot be accounted: ", "")
+            raise _refusal(f"{what}: {why}", _remedy(ledger, queries, event))
     for problem in verify.check_numbers(facts):
         raise _refusal(problem, "lower --max_train_steps, or give other data another --dataset_id")
     _check_claims(ledger, facts)

@@ -39,7 +39,23 @@ def test_a_typo_is_refused_before_torch_is_loaded():
     assert ended.stderr.count("--targt_epsilon") == len(LINES)
 
 
-def test_a_misspelt_command_finds_the_right_one(capsys):
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("trian dpdm", "There is no command 'trian'; the nearest is 'train'.\n"),
+        ("train moment", "argument method: there is no 'moment', and the nearest is 'moments'; "),
+        ("plan --method pate", "argument --method: there is no 'pate', and the nearest is 'g_pate'; "),
+        ("train", "the following arguments are required: method; `diffusers-dp plan` with the facts of your images"),
+    ],
+)
+def test_a_name_that_is_none_finds_the_right_one(line, words, capsys):
     with pytest.raises(SystemExit, match="2"):
-        cli.main(["trian", "dpdm"])
-    assert capsys.readouterr().err == "error: There is no command 'trian'; the nearest is 'train'.\n"
+        cli.main(line.split())
+    assert capsys.readouterr().err.startswith(f"error: {words}")
+
+
+@pytest.mark.parametrize(("line", "words"), [("help", "commands:"), ("help verify", "--signer")])
+def test_help_is_a_command_too(line, words, capsys):
+    with pytest.raises(SystemExit, match="0"):
+        cli.main(line.split())
+    assert words in capsys.readouterr().out

@@ -84,7 +84,10 @@ def test_damage_and_absence_change_no_output(class_folders, tmp_path, capfd):
 
 def test_images_beyond_the_declared_number_are_refused(class_folders, tmp_path):
     for flags in ({"num_train_images": 8}, {"num_train_images": 6, "validation_size": 2}):
-        with pytest.raises(UsageError, match=f"--num_train_images {flags['num_train_images']} .* --train_data_dir"):
+        words = (
+            f"--num_train_images {flags['num_train_images']} .* --train_data_dir; give --num_train_images [79] or a"
+        )
+        with pytest.raises(UsageError, match=words):
             public_facts(folder_config(class_folders, **flags).data)
     public_facts(folder_config(class_folders, num_train_images=7, validation_size=2).data)
 

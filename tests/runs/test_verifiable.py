@@ -2,6 +2,7 @@
 """What a plan grants, `verify` accepts: what it would refuse is refused first, while nothing is spent."""
 
 import logging
+import re
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -93,8 +94,9 @@ FLAGS_THAT_VERIFY_WOULD_REFUSE = {
 
 @pytest.mark.parametrize("flag", FLAGS_THAT_VERIFY_WOULD_REFUSE)
 def test_what_verify_would_refuse_is_refused_by_its_flag(flag):
-    with pytest.raises(UsageError, match=f"verify would refuse .*{flag}"):
+    with pytest.raises(UsageError, match=f"verify would refuse .*{flag}") as refused:
         plan(**FLAGS_THAT_VERIFY_WOULD_REFUSE[flag])
+    assert not re.search(r"events?\W0", str(refused.value), re.IGNORECASE), "a user has no list of events"
 
 
 def test_reservations_without_end_still_verify():
