@@ -80,6 +80,8 @@ def _parse(argv: list[str]) -> Callable[[], None]:
         prog=f"diffusers-dp {name}", description=COMMANDS[name], formatter_class=Help, allow_abbrev=False
     )
     command.add_arguments(arguments)
+    if "--model" in argv and "release" in arguments.format_usage().split():  # as `evaluate` has it
+        arguments.error("the release is given without --model")
     args, others = arguments.parse_known_args(argv[1:])
     if "training_flags" in args:  # the command hands them on to `load_config`
         args.training_flags = others

@@ -243,7 +243,7 @@ def folder_of(flag: str, name: str) -> Path:
     folder = Path(os.path.expanduser(name))
     if os.path.isdir(folder):  # `Path.is_dir` raises where a name is too long
         return folder
-    return fetch_snapshot(name, kind="a data set", flag=flag, repo_types=("dataset",))
+    return fetch_snapshot(name, kind="a data set", subject=f"{flag} {name}", repo_types=("dataset",))
 
 
 @cache

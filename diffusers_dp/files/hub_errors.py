@@ -31,10 +31,7 @@ def one_sentence(subject: str, kind: str) -> Iterator[None]:
     except errors.OfflineModeIsEnabled:
         reason = "is on the Hub, but HF_HUB_OFFLINE forbids requests: unset it."
     except errors.RepositoryNotFoundError:
-        reason = (
-            f"is neither a local folder nor {kind} on the Hub that you can access: check the spelling, or log in "
-            "if it is private."
-        )
+        reason = f"is not {kind} on the Hub that you can access: check the spelling, or log in if it is private."
     except errors.RevisionNotFoundError:
         reason = "has no such revision on the Hub: give another."
     except errors.HfHubHTTPError as error:

@@ -34,14 +34,12 @@ def fetch_release(
     Raises:
         UsageError: Neither the folder nor the repository exists.
     """
-    folder = Path(release)
+    folder, subject = Path(release), f"'{release}'" if flag is None else f"{flag} {release}"
     if os.path.exists(folder):  # `Path.exists` raises if a name is too long
-        if not os.path.isfile(folder / RECEIPT_NAME) and os.path.isfile(folder / "release" / RECEIPT_NAME):
-            named = folder if flag is None else f"{flag} {folder}"
-            raise UsageError(f"{named} is the folder of a run; give its release, {folder / 'release'}.")
+        _refuse_run(folder, subject)
         return folder
     return fetch_snapshot(
-        str(release), revision, kind=kind, files=files, flag=flag,
+        str(release), revision, kind=kind, files=files, subject=f"{subject}, which is not a folder here,",
         repo_types=("model", "dataset") if kind == "a release" else ("model",),
     )  # fmt: skip
 
@@ -53,12 +51,13 @@ def fetch_snapshot(
     kind: str = "a release",
     files: Sequence[str] | None = None,
     token: bool | None = None,
-    flag: str | None = None,
+    subject: str | None = None,
     repo_types: Sequence[str] = ("model",),
 ) -> Path:
     """Fetches a repository from the Hub and returns its folder; never uses a local folder of that name.
 
     Args:
+        subject (`str`, *optional*): Subject of the sentence of an error, if it is not the name.
         repo_types (sequence of `str`): Kinds of repositories, in the order of the search.
         token (`bool`, *optional*): `False` requests without a token; see `fetch_release` for the other arguments.
 
@@ -69,7 +68,7 @@ def fetch_snapshot(
     from huggingface_hub.errors import RepositoryNotFoundError
 
     patterns = None if files is None else list(files)
-    with one_sentence(f"'{name}'" if flag is None else f"{flag} {name}", kind):
+    with one_sentence(subject or f"'{name}'", kind):
         for repo_type in repo_types:
             try:
                 return Path(snapshot_download(
@@ -78,6 +77,12 @@ def fetch_snapshot(
             except RepositoryNotFoundError as error:
                 missing = error
         raise missing
+
+
+def _refuse_run(folder: Path, subject: str) -> None:
+    """Raises `UsageError` for the folder of a run, whose release lies in it."""
+    if not os.path.isfile(folder / RECEIPT_NAME) and os.path.isfile(folder / "release" / RECEIPT_NAME):
+        raise UsageError(f"{subject} is the folder of a run; give its release, {folder / 'release'}.")
 
 
 def intact_receipt(folder: Path, flag: str) -> dict[str, Any]:
@@ -104,6 +109,7 @@ def verify_here(folder: Path, flag: str = "") -> tuple[dict[str, Any], list[str]
         UsageError: The folder contains no release.
         IntegrityError: The receipt is damaged.
     """
+    _refuse_run(folder, f"'{folder}'")
     try:
         return verify(folder)
     except Unreadable as error:

@@ -174,7 +174,7 @@ def referenced_base(reference: dict[str, Any], given: str | Path | None) -> Late
         raise UsageError("This release is adapters of a base that lay in a folder; give that folder (`base`, --base).")
     place, stated = str(given or name), [file["name"] for file in reference["files"]]
     if given is None:  # whatever lies here under that name
-        folder = fetch_snapshot(place, revision, kind="the base", files=stated, flag="the base")
+        folder = fetch_snapshot(place, revision, kind="the base", files=stated, subject=f"the base {place}")
     else:
         folder = Path(given)
     problem = next(check_base(folder, reference), None)

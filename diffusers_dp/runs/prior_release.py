@@ -116,8 +116,8 @@ def _folders_with_receipts(data: DataSource) -> list[Path]:
             folders |= {file.absolute().parent, file.resolve().parent} if file.is_symlink() else {file.parent}
         elif data.dataset_name is not None and not Path(data.dataset_name).exists():
             snapshot = fetch_snapshot(
-                data.dataset_name, kind="public images", files=[f"*{RECEIPT_NAME}"], flag=f"--{public_field(data)}",
-                repo_types=("dataset",),
+                data.dataset_name, kind="public images", files=[f"*{RECEIPT_NAME}"], repo_types=("dataset",),
+                subject=f"--{public_field(data)} {data.dataset_name}",
             )  # fmt: skip
             folders |= {path.parent for path in snapshot.rglob(RECEIPT_NAME)}
             break  # all others lie in the same repository

@@ -45,6 +45,9 @@ def test_a_typo_is_refused_before_torch_is_loaded():
         ("trian dpdm", "There is no command 'trian'; the nearest is 'train'.\n"),
         ("train moment", "argument method: there is no 'moment', and the nearest is 'moments'; "),
         ("plan --method pate", "argument --method: there is no 'pate', and the nearest is 'g_pate'; "),
+        ("sample --model runs/demo/release", "the release is given without --model; "),
+        ("verify --model runs/demo/release", "the release is given without --model; "),
+        ("verify no/such/folder", "'no/such/folder', which is not a folder here, cannot be a name on the Hub"),
         ("train", "the following arguments are required: method; `diffusers-dp plan` with the facts of your images"),
     ],
 )

@@ -161,6 +161,6 @@ class TestFolders:
         (tmp_path / "ct" / f"0{suffix}").write_bytes(b"")
         monkeypatch.setattr("diffusers_dp.data.medical.find_spec", lambda name: None)
         with pytest.raises(
-            UsageError, match=rf"needs {package}, which is not installed: .* pip install -e .\[medical\]"
+            UsageError, match=rf"needs {package}, which is not installed: .* pip install -e .*\[medical\]"
         ):
             public_facts(flags(tmp_path, image_suffixes=suffix))

@@ -6,7 +6,7 @@ import json
 import huggingface_hub
 import pytest
 
-from diffusers_dp import DPImagePipeline, IntegrityError, load_verified
+from diffusers_dp import DPImagePipeline, IntegrityError, cli, load_verified
 
 
 RECEIPT = "privacy_receipt.json"
@@ -34,6 +34,16 @@ def test_what_does_not_match_raises_or_warns_loudly(release, tampering, caplog, 
     monkeypatch.setattr(DPImagePipeline, "from_pretrained", lambda folder, **arguments: (folder, arguments))
     assert load_verified(release, require_dp=False)[1] == {"use_safetensors": True}
     assert "NOT verified" in caplog.text and said in caplog.text
+
+
+def test_the_folder_of_a_run_is_refused_by_naming_its_release(release, tmp_path, capsys):
+    run = tmp_path / "run"
+    run.mkdir()
+    release.rename(run / "release")
+    for words in (["verify"], ["push", "--dry_run", "--hub_model_id", "someone/scans"], ["sign", "--key", "k"]):
+        with pytest.raises(SystemExit, match="2"):
+            cli.main([*words[:1], str(run), *words[1:]])
+        assert f"is the folder of a run; give its release, {run / 'release'}." in capsys.readouterr().err
 
 
 def test_no_pickle_is_ever_loaded(release):
