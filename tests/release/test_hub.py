@@ -2,6 +2,7 @@
 """What is loaded is what was verified, or nothing."""
 
 import json
+from unittest.mock import Mock
 
 import huggingface_hub
 import pytest
@@ -31,8 +32,10 @@ def test_what_does_not_match_raises_or_warns_loudly(release, tampering, caplog, 
     tamper(release)
     with pytest.raises(IntegrityError, match=said):
         load_verified(release)
-    monkeypatch.setattr(DPImagePipeline, "from_pretrained", lambda folder, **arguments: (folder, arguments))
-    assert load_verified(release, require_dp=False)[1] == {"use_safetensors": True}
+    pipeline = Mock()
+    monkeypatch.setattr(DPImagePipeline, "from_pretrained", pipeline.from_pretrained)
+    assert load_verified(release, require_dp=False) is pipeline.from_pretrained.return_value
+    assert pipeline.from_pretrained.call_args.kwargs == {"use_safetensors": True}
     assert "NOT verified" in caplog.text and said in caplog.text
 
 
