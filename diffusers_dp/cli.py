@@ -12,7 +12,7 @@ from importlib import import_module
 from . import __version__
 from .distributed.launcher import leave, let_go_of_closed_pipes, let_threads_sleep
 from .errors import DiffusersDPError, Interrupted, UsageError, printable
-from .methods.command_line import Help, OneSentence, nearest
+from .methods.command_line import Help, OneSentence
 
 
 CLOSED_PIPE = 141  # as a shell has it of a program that SIGPIPE ends
@@ -70,10 +70,6 @@ def _parse(argv: list[str]) -> Callable[[], None]:
     parser.add_argument("command", choices=COMMANDS, metavar="COMMAND", help="one of the above")
     if argv and argv[0] == "help":
         argv = [*argv[1:2], "--help"]
-    if argv and argv[0] not in COMMANDS and not argv[0].startswith("-"):
-        found = nearest(argv[0], COMMANDS)
-        known = "`diffusers-dp --help` lists all" if found is None else f"the nearest is '{found}'"
-        raise UsageError(f"There is no command '{argv[0]}'; {known}.")
     name = parser.parse_args(argv[:1]).command
     command = import_module(f"{__package__}.commands.{name}")
     arguments = OneSentence(

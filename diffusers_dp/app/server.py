@@ -5,12 +5,14 @@ background."""
 import logging
 import os
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from ..commands.app import HERE, NAMES_VARIABLE, PageFlags
 from ..errors import DiffusersDPError, UsageError, install
 from ..files.templates import render
+from ..release.loading import release_in
 from .limits import SESSIONS_KEPT
 from .shelf import Shelf
 
@@ -64,6 +66,11 @@ def build_shelf(flags: PageFlags) -> Shelf:
     paths."""
     names = flags.releases or [name.strip() for name in os.environ.get(NAMES_VARIABLE, "").split(",") if name.strip()]
     names = names or [str(path.parent) for path in sorted(Path("runs").glob("*/release/privacy_receipt.json"))]
+    for name in names:
+        if not os.path.isdir(name):
+            print(f"'{name}' is not a folder here: the page looks for it on the Hub.")
+        elif release_in(name).holds_images:
+            print(f"'{name}' holds images and no model: the page shows these, and draws no others.")
     is_here = flags.server_name in (HERE, "localhost", "::1")
     return Shelf(
         list(dict.fromkeys(names)), flags, allow_unverified=flags.allow_unverified, folders_by_visitors=is_here
@@ -82,8 +89,6 @@ def middleware(flags: PageFlags) -> list[Any]:
 
 def warm_up(shelf: Shelf) -> None:
     """Loads torch and the first model, so that the first drawing does not wait for them."""
-    try:
+    with suppress(DiffusersDPError):  # the page shows the message when a visitor chooses that model
         if shelf.names:
             shelf.load(shelf.open(shelf.names[0]))
-    except DiffusersDPError:  # the page shows the message when a visitor chooses that model
-        return

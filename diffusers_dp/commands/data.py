@@ -59,13 +59,12 @@ def run(args: argparse.Namespace) -> None:
 
 def _source(args: argparse.Namespace) -> DataSource:
     """The sensitive images, as a run with these flags has them."""
-    folder, *others = args.training_flags or ["--"]
     flags = list(args.training_flags)
-    if not folder.startswith("-"):
-        flags = ["--train_data_dir", folder, *others]
+    if flags and not flags[0].startswith("-"):
+        flags.insert(0, "--train_data_dir")
         given = {flag.partition("=")[0].replace("-", "_") for flag in flags}
         if not given & {"__class_names", "__config"}:
-            root = Path(os.path.expanduser(folder))
+            root = Path(os.path.expanduser(flags[1]))
             flags.append(f"--class_names={','.join(class_folders(root, 'train_data_dir'))}")
             refuse_some_splits(root, "train_data_dir", ())
     config = load_config([*flags, "--dry_run"], chosen_method(flags, args.method))

@@ -9,7 +9,6 @@ from pathlib import Path
 from ..dossier.evidence import REPORTS
 from ..dossier.form import read_context
 from ..dossier.write import write_dossier
-from ..errors import UsageError
 from ..release.hub import fetch_release
 from ..release.signing import read_signer
 
@@ -38,10 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Exits with 0, 2 (wrong flags, evidence about another release) or 4 (the release does not match)."""
-    if args.identity is not None and args.signer is None:
-        raise UsageError("--identity names one of several signers: give their file with --signer.")
     answers = read_context(args.context)
-    signer = None if args.signer is None else read_signer(args.signer, args.identity)
+    signer = read_signer(args.signer, args.identity)
     if signer is not None:  # the page names the key's file, and no folder of this machine
         signer = replace(signer, words=signer.words.replace(args.signer, Path(args.signer).name))
     folder = fetch_release(args.release)

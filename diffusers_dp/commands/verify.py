@@ -3,9 +3,8 @@
 
 import argparse
 import sys
-from typing import Any
+from functools import partial
 
-from ..errors import UsageError
 from ..release.hub import fetch_release
 from ..release.signing import check_signature, read_signer
 from ..verify import report
@@ -29,14 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Exits with 0 (numbers consistent), 2 (nothing to check) or 4 (something does not match)."""
     base = None if args.base is None else fetch_release(args.base, flag="--base", kind="the base")
-    if args.signer is None:
-        if args.identity is not None:
-            raise UsageError("--identity names one of several signers: give their file with --signer.")
-        sys.exit(report(fetch_release(args.release), base=base))
     signer = read_signer(args.signer, args.identity)
     folder = fetch_release(args.release)
-
-    def check(receipt: dict[str, Any]) -> tuple[bool, str]:
-        return check_signature(folder, receipt, signer)
-
+    check = None if signer is None else partial(check_signature, folder, signer=signer)
     sys.exit(report(folder, check, base))

@@ -275,8 +275,7 @@ def _left_out(data: DataSource, facts: PublicFacts, records: Records) -> np.ndar
     none, or two of one key."""
     if len(records) > facts.capacity:
         raise UsageError(
-            f"{facts.num_images} is less than {_source_words(data)} holds; give a larger public number.",
-            field="num_train_images",
+            f"{facts.num_images} is less than {_source_words(data)} holds; raise it.", field="num_train_images"
         )
     left_out = np.zeros(len(records), dtype=bool)
     can_repeat = data.unit_column is None and facts.ids != "row"

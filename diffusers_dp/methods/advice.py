@@ -193,13 +193,13 @@ def in_digits(number: float) -> str:
 def what_would(rows: Sequence[MeasuredRow], facts: Situation, given: Collection[str]) -> tuple[str, list[str]]:
     """The best word, fair or poor, that a change brings, and the least change of each kind that brings it."""
     classes = dict.fromkeys(number for part in PARTS if 1 < (number := facts.num_classes // part))
-    more = [(f"N {facts.num_units * each:,}", replace(facts, num_units=facts.num_units * each)) for each in MULTIPLES]
+    more = [(f"{n:,} images", replace(facts, num_units=n)) for n in (facts.num_units * each for each in MULTIPLES)]
     weakest = EPSILONS[-1]
     kinds = [
         [(f"epsilon {each:g}", replace(facts, epsilon=each)) for each in EPSILONS if each > facts.epsilon],
         [(f"{each} of the {facts.num_classes} classes", replace(facts, num_classes=each)) for each in classes],
         more,
-        [(f"epsilon {weakest:g} with {name}", replace(each, epsilon=weakest)) for name, each in more
+        [(f"{name} and epsilon {weakest:g}", replace(each, epsilon=weakest)) for name, each in more
          if facts.epsilon < weakest],
     ]  # fmt: skip
     needs = sorted({need for row in rows for need in row.needs} - set(given))

@@ -42,16 +42,20 @@ class Signer:
     words: str
 
 
-def read_signer(path: str | Path, identity: str | None = None) -> Signer:
-    """Reads the reader's copy of a key.
+def read_signer(path: str | Path | None, identity: str | None = None) -> Signer | None:
+    """Reads the reader's copy of a key; returns `None` if no file is given.
 
     Args:
-        path (`str` or `Path`): File with one public key; with an identity, a file of allowed signers.
+        path (`str` or `Path`, *optional*): File with one public key; with an identity, a file of allowed signers.
         identity (`str`, *optional*): Required signer among the allowed signers.
 
     Raises:
-        UsageError: The key or `ssh-keygen` is missing.
+        UsageError: The key or `ssh-keygen` is missing, or there is an identity and no file.
     """
+    if path is None:
+        if identity is not None:
+            raise UsageError("--identity names one of several signers: give their file with --signer.")
+        return None
     content = _read(path, f"--signer {path}", "one public key" if identity is None else "allowed signers")
     if identity is not None:
         return Signer(content, identity, f"{identity} of {path}")

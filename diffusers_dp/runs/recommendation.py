@@ -136,8 +136,8 @@ def recommendation(facts: DeclaredFacts, rows: Sequence[MeasuredRow]) -> tuple[s
             lines.append(f"Nothing is done within {facts.minutes:g} minutes: raise --minutes.")
         else:
             word, changes = what_would(rows, situation, facts.given)
-            would = f"{word.capitalize()} would be: {'; or '.join(changes)}" if changes else "No single change helps"
-            lines.append(f"hopeless: nothing will do with these facts. {would}.")
+            would = f"It would be {word} with {'; or with '.join(changes)}" if changes else "No single change helps"
+            lines.append(f"hopeless: nothing will do with these facts. {would.replace('images', unit)}.")
         return "\n".join(lines), None
     lines += [
         f"{chosen.word}: {METHODS[chosen.row.method].title}, about {chosen.minutes:.1f} minutes of one core (this "

@@ -58,6 +58,7 @@ class Drawer:
         Raises:
             UsageError, IntegrityError: See `load_verified`; or the device or this drawing is not possible.
         """
+        release = open_model(name, base=base)  # before torch is loaded
         import torch
         from diffusers.utils import logging as diffusers_logging
 
@@ -70,7 +71,6 @@ class Drawer:
             torch.empty(0, device=place)
         except (RuntimeError, AssertionError):  # AssertionError: torch without CUDA
             raise UsageError(f"--device {place} is not there; give --device cpu.") from None
-        release = open_model(name, base=base)
         return cls(release, drawing.of_model(release.pipeline.to(place), release.receipt), device)
 
     def __reduce__(self) -> Any:

@@ -6,6 +6,7 @@ import io
 import json
 import zipfile
 from dataclasses import replace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -164,6 +165,13 @@ class TestServer:
         monkeypatch.setenv("SPACE_ID", "someone/space")
         assert flags().server_name == "0.0.0.0"
         assert not server.build_shelf(flags()).folders_by_visitors
+
+    def test_what_the_page_cannot_draw_is_said_before_it_starts(self, release, tmp_path, monkeypatch, capsys):
+        monkeypatch.setattr(server, "release_in", lambda name: Mock(holds_images=name == str(tmp_path)))
+        server.build_shelf(PageFlags(releases=(str(release), str(tmp_path), "no/folder")))
+        first, second = capsys.readouterr().out.splitlines()
+        assert first.startswith(f"'{tmp_path}' holds images and no model")
+        assert second.startswith("'no/folder' is not a folder here")
 
     def test_a_link_fetches_nothing(self, release):
         """Another site may link to the page; only the page itself, and so its visitor, opens what is not listed."""

@@ -42,7 +42,10 @@ def test_a_typo_is_refused_before_torch_is_loaded():
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("trian dpdm", "There is no command 'trian'; the nearest is 'train'.\n"),
+        (
+            "trian dpdm",
+            "argument COMMAND: there is no 'trian', and the nearest is 'train'; `diffusers-dp --help` lists",
+        ),
         ("train moment", "argument method: there is no 'moment', and the nearest is 'moments'; "),
         ("plan --method pate", "argument --method: there is no 'pate', and the nearest is 'g_pate'; "),
         ("sample --model runs/demo/release", "the release is given without --model; "),
