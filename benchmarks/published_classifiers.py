@@ -8,7 +8,8 @@
 `drawn` is Table 4: a WRN-40-4 learns drawn images. `grid` is Table 6: each learning rate with each weight decay.
 `private` is Table 5: DP-SGD on the sensitive images `--images`, until epsilon is 10, with a ledger in memory. All are
 tested on `--real`. `--steps` shortens them. No classifier starts from ImageNet32, as those of Camelyon17 did. Colour
-changes brightness and contrast by up to a fifth and a cosine ends at 0: the paper says neither.
+changes brightness and contrast by up to a fifth and a cosine ends at 0: the paper says neither. `private` counts the
+images that can be read, so it is for public data sets alone.
 """
 
 import argparse
