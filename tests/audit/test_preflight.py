@@ -42,7 +42,7 @@ def test_a_fault_stops_the_run_before_anything_is_spent(script, tmp_path, monkey
 
 @pytest.mark.parametrize("flag", ["--skip_preflight", "--dry_run"])
 def test_it_can_be_left_out(flag, script, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(script, "preflight", lambda *_: pytest.fail("not asked for"))
+    monkeypatch.setitem(script.main.__globals__, "preflight", lambda *_: pytest.fail("not asked for"))
     script.main([*TINY, flag, "--output_dir", str(tmp_path / "run")])
     assert "Pre-flight" not in capsys.readouterr().out
 

@@ -20,7 +20,7 @@ PRIVATE = re.compile(
     r"lock|run\.json|status\.json|stages\.jsonl|ledger\.jsonl|warmup_scheduler/[a-z_]+\.json"
     r"|answers/(central_images|frequency_features)/(state\.json|answer\.safetensors)"
     r"|checkpoint-\d+/(state\.json|(unet|ema|optimizer)\.safetensors)"
-    r"|(auxiliary_generator|warmed_up_\w+)/.*\.(json|safetensors)"
+    r"|(auxiliary_generator|warmed_up_\w+)/.*\.(json|safetensors)|warmed_up_\w+/pipeline\.py"
     r"|learned/(spatial|frequency|auxiliary_generator)/(state\.json|module\.safetensors)"  # taught by noisy answers
     r"|cache/.*"
 )

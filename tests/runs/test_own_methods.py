@@ -261,7 +261,7 @@ def test_every_method_trains_what_its_pre_flight_tries(name, tmp_path, monkeypat
     if method == "dp_ldm":
         given += ["--pretrained_model_name_or_path", str(stable_diffusion(tmp_path / "base"))]
     tried = []
-    monkeypatch.setattr(script, "preflight", lambda facts, plan, trained, **_: tried.append(trained))
+    monkeypatch.setitem(script.main.__globals__, "preflight", lambda facts, plan, trained, **_: tried.append(trained))
     monkeypatch.setattr(forecast, "forecast", lambda *_, **__: "")
     monkeypatch.setattr(run_module, "run_dp_sgd", lambda *_, **__: (_ for _ in ()).throw(Stop))
     given = [flag for flag in given if flag != "--skip_preflight"]
