@@ -146,7 +146,7 @@ def test_a_data_set_on_the_hub_is_looked_at_for_a_receipt(drawn, hub, tmp_path, 
     monkeypatch.setattr("diffusers_dp.data.public_images.check_public_images", lambda data: None)
     with pytest.raises(UsageError, match="^--public_dataset_name someone/drawn .* so probably on these"):
         script.main([*flags, "--public_dataset_name", "someone/drawn"])
-    with pytest.raises(UsageError, match="someone/nothing is neither a local folder nor public"):
+    with pytest.raises(UsageError, match="someone/nothing is not public images on the Hub"):
         script.main([*flags, "--public_dataset_name", "someone/nothing"])
 
 
