@@ -10,6 +10,7 @@ import contextlib
 import functools
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -34,6 +35,7 @@ Tensors = dict[str, torch.Tensor]
 LONGEST_WAIT = timedelta(days=1)
 BUCKET = 2**25  # numbers per message
 LOST = f"Another process of this run ended, see its message: {GO_ON}"
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _REWRITERS = {"DEEPSPEED": "DeepSpeed", "FSDP": "FSDP", "MEGATRON_LM": "Megatron-LM"}
 
 
@@ -311,12 +313,23 @@ def _refuse(asked: int, precision: str) -> None:
     if asked == 1:
         # `accelerate launch` sets the address for several processes, but starts several only on GPUs.
         if "MASTER_ADDR" in environment and "ACCELERATE_MIXED_PRECISION" in environment and "RANK" not in environment:
-            raise UsageError(
-                "Several processes were requested, but `accelerate launch` started one, as it does on CPUs: start "
-                "them with `torchrun --nproc_per_node N training/...`, or give --num_processes 1 (and unset "
-                "MASTER_ADDR)."
-            )
+            _take_one(environment["MASTER_ADDR"])
         return
     local, gpus = number_of(LOCAL_SIZES, 1), torch.cuda.device_count()
     if 0 < gpus < local and environment.get("ACCELERATE_USE_CPU", "").lower() != "true":
         raise UsageError(f"{local} processes were started on a machine with {gpus} GPU(s): start one for each GPU.")
+
+
+def _take_one(address: str) -> None:
+    """On one machine, one process does the same on all cores. On several, each would run as if it were alone, and
+    spend the budget once more: raises `UsageError`."""
+    if address not in LOOPBACK:
+        raise UsageError(
+            "`accelerate launch` started one process on this machine, as it does on CPUs, and it cannot meet those of "
+            "the other machines: start them with `torchrun --nnodes ... training/...`."
+        )
+    print(
+        "`accelerate launch` started one process, as it does on CPUs; it uses all cores. Several start with "
+        "`torchrun --nproc_per_node N`, or --config_file training/accelerate_configs/several_cpus.yaml.",
+        file=sys.stderr,
+    )

@@ -15,6 +15,7 @@ FOLDER = ROOT / "training" / "accelerate_configs"
 EXPECTED = {
     "one_cpu": ("NO", 1, 1),
     "one_gpu": ("NO", 1, 1),
+    "several_cpus": ("MULTI_GPU", 1, 2),  # gloo where there is no GPU
     "several_gpus": ("MULTI_GPU", 1, 4),
     "several_nodes": ("MULTI_GPU", 2, 8),
 }
@@ -26,7 +27,7 @@ def test_accelerate_reads_it(name):
     assert isinstance(config, ClusterConfig)
     kind = getattr(config.distributed_type, "value", config.distributed_type)
     assert (kind, config.num_machines, config.num_processes) == EXPECTED[name]
-    assert config.use_cpu is (name == "one_cpu") and config.mixed_precision == "no"
+    assert config.use_cpu is name.endswith(("cpu", "cpus")) and config.mixed_precision == "no"
     (command,) = re.findall("^#.*accelerate launch (.*)", (FOLDER / f"{name}.yaml").read_text(), re.MULTILINE)[:1]
     arguments = launch_command_parser().parse_known_args(command.split())[0]
     assert Path(arguments.config_file).name == f"{name}.yaml"
