@@ -76,6 +76,7 @@ NO_CARD = f"{CARD_NAME} does not carry the guarantee of the receipt: it lies out
 PIPELINES = (
     "01b925b71f645b1032726e754ce13275a41f5985a05fc2d859f6ea74525cb1f5",
     "f5a2ac72374ac62bab46dcaf03281528cb4ddb8b172f10f6ca57ef39bab8b742",
+    "e3d9516cd87fd0a2de59d3f19f1a2a87e7ccfdb8a8e79aa6db20a8912089d6d2",
 )
 #: What a base may be made of: in folders of components, and no pickle, no program, no way out of the folder.
 BASE_FILE = re.compile(

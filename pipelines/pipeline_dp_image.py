@@ -20,12 +20,21 @@ from diffusers import (
     ImagePipelineOutput,
     UNet2DModel,
 )
+from diffusers.callbacks import MultiPipelineCallbacks, PipelineCallback
 from diffusers.utils import logging
 from diffusers.utils.torch_utils import randn_tensor
 
 
 logger = logging.get_logger(__name__)
 RECEIPT_NAME = "privacy_receipt.json"
+
+
+def flatten(labels: Any) -> list:
+    """Labels of nested lists, tuples, arrays and tensors, in one list; a single label is a list of one."""
+    labels = labels.tolist() if hasattr(labels, "tolist") else labels
+    if isinstance(labels, (list, tuple)):
+        return [each for label in labels for each in flatten(label)]
+    return [labels]
 
 
 class DPImagePipeline(DiffusionPipeline):
@@ -66,6 +75,8 @@ class DPImagePipeline(DiffusionPipeline):
 
     model_cpu_offload_seq = "unet"
     _callback_tensor_inputs = ["latents"]
+    #: Of the call that runs, or of the last one.
+    _guidance_scale, _num_timesteps, _interrupt = 1.0, 0, False
     #: Schedulers that draw from a network of each formulation.
     schedulers = {
         "edm": ("EDMDPMSolverMultistepScheduler", "EDMEulerScheduler"),
@@ -124,12 +135,27 @@ class DPImagePipeline(DiffusionPipeline):
         """Whether the UNet makes an image of noise in one call, whatever the number of inference steps."""
         return self.config.formulation == "one_step"
 
+    @property
+    def guidance_scale(self) -> float:
+        """Guidance of the next step; a callback may set `_guidance_scale`."""
+        return self._guidance_scale
+
+    @property
+    def num_timesteps(self) -> int:
+        """Number of steps that the scheduler takes."""
+        return self._num_timesteps
+
+    @property
+    def interrupt(self) -> bool:
+        """Whether the steps that remain are left out; a callback may set `_interrupt`."""
+        return self._interrupt
+
     def get_label_ids(self, class_labels: int | str | list | torch.Tensor) -> list[int]:
         """Class ids of labels given as ids or names.
 
         Args:
             class_labels (`int`, `str`, `list` or `torch.Tensor`):
-                One label or several: ids in `[0, num_classes)`, or names in `id2label`.
+                One label or several, also nested: ids in `[0, num_classes)`, or names in `id2label`.
 
         Returns:
             `list[int]`: One id per label.
@@ -139,11 +165,7 @@ class DPImagePipeline(DiffusionPipeline):
         """
         if self.num_classes is None:
             raise ValueError("`class_labels` cannot be used: this model is unconditional.")
-        if isinstance(class_labels, torch.Tensor):
-            class_labels = class_labels.tolist()
-        if not isinstance(class_labels, list):
-            class_labels = [class_labels]
-
+        class_labels = flatten(class_labels)
         ids_by_name = {name: int(class_id) for class_id, name in (self.config.id2label or {}).items()}
         class_ids = [ids_by_name.get(label) if isinstance(label, str) else label for label in class_labels]
         for label, class_id in zip(class_labels, class_ids):
@@ -153,7 +175,7 @@ class DPImagePipeline(DiffusionPipeline):
                     f"`class_labels` contains {label!r}, which is no class of this model: use an id from 0 to"
                     f" {self.num_classes - 1}{names}."
                 )
-        return class_ids
+        return [int(class_id) for class_id in class_ids]
 
     def check_scheduler(self) -> None:
         """Raises `ValueError` where the scheduler does not fit what the network was trained for."""
@@ -188,12 +210,11 @@ class DPImagePipeline(DiffusionPipeline):
         """
         self.check_scheduler()
         label_ids = None if class_labels is None else self.get_label_ids(class_labels)
-        several_labels = isinstance(class_labels, (list, torch.Tensor))
         if batch_size is None:
-            batch_size = len(label_ids) if several_labels else 1
+            batch_size = 1 if label_ids is None else len(label_ids)
         if batch_size < 1:
             raise ValueError(f"The number of images has to be at least 1, but is {batch_size}.")
-        if several_labels and len(label_ids) != batch_size:
+        if label_ids is not None and len(label_ids) not in (1, batch_size):
             raise ValueError(f"`class_labels` has {len(label_ids)} labels, but `batch_size` is {batch_size}.")
         if isinstance(generator, list) and len(generator) != batch_size:
             raise ValueError(f"`generator` is a list of {len(generator)}, but {batch_size} images are asked for.")
@@ -225,8 +246,8 @@ class DPImagePipeline(DiffusionPipeline):
             raise ValueError(f"`trajectory_length` has to be at least 1, but is {trajectory_length}.")
         if not 0 < leapfrog_step < 2:
             raise ValueError(f"`leapfrog_step` has to be above 0 and below 2, but is {leapfrog_step}.")
-        if output_type not in ("pil", "np", "pt"):
-            raise ValueError(f"`output_type` has to be 'pil', 'np' or 'pt', but is {output_type!r}.")
+        if output_type not in ("pil", "np", "pt", "latent"):
+            raise ValueError(f"`output_type` has to be 'pil', 'np', 'pt' or 'latent', but is {output_type!r}.")
         unknown = [name for name in callback_on_step_end_tensor_inputs if name not in self._callback_tensor_inputs]
         if unknown:
             raise ValueError(
@@ -266,6 +287,10 @@ class DPImagePipeline(DiffusionPipeline):
     def _draw_labels(self, count: int, generator: torch.Generator | None) -> torch.Tensor:
         device = "cpu" if generator is None else generator.device
         return torch.randint(self.num_classes, (count,), generator=generator, device=device)
+
+    def decode(self, latents: torch.Tensor) -> torch.Tensor:
+        """Images `[B, channels, height, width]`, in about [-1, 1], of latents `[B, C, H, W]`: unfolds the patches."""
+        return torch.nn.functional.pixel_shuffle(latents, self.config.patch_size)
 
     def predict(
         self,
@@ -417,8 +442,8 @@ class DPImagePipeline(DiffusionPipeline):
             batch_size (`int`, *optional*):
                 The number of images to generate. Defaults to the number of labels in a list, else 1.
             class_labels (`int`, `str`, `list` or `torch.Tensor`, *optional*):
-                Ids or names of classes; one label holds for all images. If absent, the labels of a class-conditional
-                model are drawn uniformly at random with `generator`.
+                Ids or names of classes, also in nested lists; one label holds for all images. If absent, the labels of
+                a class-conditional model are drawn uniformly at random with `generator`.
             generator (`torch.Generator` or `list[torch.Generator]`, *optional*):
                 Makes generation deterministic. With one generator per image, an image does not depend on the others in
                 its batch.
@@ -451,12 +476,14 @@ class DPImagePipeline(DiffusionPipeline):
                 unstable.
             output_type (`str`, *optional*, defaults to `"pil"`):
                 `"pil"` (list of `PIL.Image.Image`; mode L for one channel), `"np"` (`np.ndarray` of shape
-                `[B, H, W, C]`) or `"pt"` (`torch.Tensor` of shape `[B, C, H, W]`), the latter two in [0, 1].
+                `[B, H, W, C]`) or `"pt"` (`torch.Tensor` of shape `[B, C, H, W]`), the latter two in [0, 1];
+                `"latent"` are the latents of the last step, which `decode` makes images of.
             return_dict (`bool`, *optional*, defaults to `True`):
                 Whether or not to return a [`~pipelines.ImagePipelineOutput`] instead of a plain tuple.
             callback_on_step_end (`Callable`, *optional*):
                 Called after each step as `callback_on_step_end(self, step, timestep, callback_kwargs)`; returns a
-                dictionary whose `latents`, if there, replace the latents.
+                dictionary whose `latents`, if there, replace the latents. It may set `_guidance_scale` for the steps
+                that follow, and `_interrupt` to leave them out. A [`PipelineCallback`] names its tensors itself.
             callback_on_step_end_tensor_inputs (`list[str]`, *optional*, defaults to `["latents"]`):
                 Tensors that `callback_kwargs` holds; only `"latents"` exists.
 
@@ -478,6 +505,8 @@ class DPImagePipeline(DiffusionPipeline):
         Raises:
             `ValueError`: If the arguments cannot be served by this model; see `check_inputs`.
         """
+        if isinstance(callback_on_step_end, (PipelineCallback, MultiPipelineCallbacks)):
+            callback_on_step_end_tensor_inputs = callback_on_step_end.tensor_inputs
         batch_size = self.check_inputs(
             batch_size,
             class_labels,
@@ -492,6 +521,7 @@ class DPImagePipeline(DiffusionPipeline):
             trajectory_length,
             leapfrog_step,
         )
+        self._guidance_scale, self._interrupt = guidance_scale, False
 
         # Noise comes before labels, so that a seed gives the same noise whether or not labels are drawn.
         latents = self.prepare_latents(batch_size, generator)
@@ -500,26 +530,26 @@ class DPImagePipeline(DiffusionPipeline):
         if self.is_one_step:
             num_inference_steps = 1
         self.scheduler.set_timesteps(num_inference_steps, device=self._execution_device)
-        if solver == "heun" or sampler == "hmc":
-            # Both take differences of close numbers over many steps: keep the state in full precision.
-            latents = latents.float() * self.scheduler.sigmas[0]
-        else:
-            latents = latents * self.scheduler.init_noise_sigma
+        self._num_timesteps = len(self.scheduler.timesteps)
+        # Solvers take differences of close numbers over many steps: keep the state in full precision.
+        on_levels = solver == "heun" or sampler == "hmc"
+        latents = latents.float() * (self.scheduler.sigmas[0] if on_levels else self.scheduler.init_noise_sigma)
 
         # Not every scheduler draws noise of its own.
         takes_generator = "generator" in inspect.signature(self.scheduler.step).parameters
         step_arguments = {"generator": generator} if takes_generator else {}
         for i, t in enumerate(self.progress_bar(self.scheduler.timesteps)):
+            if self.interrupt:
+                continue
+            scale = self.guidance_scale
             if solver == "heun":
-                latents = self.heun_step(latents, i, labels, guidance_scale, generator, s_churn, s_min, s_max, s_noise)
+                latents = self.heun_step(latents, i, labels, scale, generator, s_churn, s_min, s_max, s_noise)
             elif sampler == "hmc":
-                latents = self.hmc_step(
-                    latents, i, labels, guidance_scale, generator, trajectory_length, leapfrog_step
-                )
+                latents = self.hmc_step(latents, i, labels, scale, generator, trajectory_length, leapfrog_step)
             else:
                 model_input = self.scheduler.scale_model_input(latents, t)
                 # Some schedulers return the type of this output, which would round the latents of each step.
-                model_output = self.predict(model_input, t, labels, guidance_scale).to(latents.dtype)
+                model_output = self.predict(model_input, t, labels, scale).to(latents.dtype)
                 latents = self.scheduler.step(model_output, t, latents, **step_arguments).prev_sample
 
             if callback_on_step_end is not None:
@@ -529,9 +559,8 @@ class DPImagePipeline(DiffusionPipeline):
                 callback_outputs = callback_on_step_end(self, i, t, callback_kwargs)
                 latents = callback_outputs.pop("latents", latents)
 
-        image = torch.nn.functional.pixel_shuffle(latents, self.config.patch_size)
-        image = (image / 2 + 0.5).clamp(0, 1)
-        if output_type != "pt":
+        image = latents if output_type == "latent" else (self.decode(latents) / 2 + 0.5).clamp(0, 1)
+        if output_type in ("np", "pil"):
             image = image.cpu().permute(0, 2, 3, 1).float().numpy()
             if output_type == "pil":
                 image = self.numpy_to_pil(image)

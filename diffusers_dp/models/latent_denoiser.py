@@ -80,7 +80,8 @@ class LatentDenoiser(nn.Module):
         )
         times = torch.as_tensor(timesteps, device=sample.device).expand(len(sample))
         with mixed_precision(sample.device, self.autocast_dtype):
-            output = self.network(sample, times, encoder_hidden_states=self.tokens[rows]).sample
+            inputs = sample.to(self.network.dtype)
+            output = self.network(inputs, times, encoder_hidden_states=self.tokens[rows]).sample
         return SimpleNamespace(sample=output.to(sample.dtype))
 
 

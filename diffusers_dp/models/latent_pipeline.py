@@ -4,7 +4,7 @@
 from typing import Any
 
 import torch
-from diffusers import AutoencoderKL, ImagePipelineOutput
+from diffusers import AutoencoderKL
 
 from ..pipelines import DPImagePipeline
 from .latent_denoiser import LatentDenoiser
@@ -21,6 +21,8 @@ class LatentImagePipeline(DPImagePipeline):
         vae (`AutoencoderKL`): Autoencoder of the latents.
         id2label, patch_size, privacy, formulation: See `DPImagePipeline`; latents are not folded.
     """
+
+    model_cpu_offload_seq = "unet->vae"
 
     def __init__(
         self,
@@ -43,31 +45,11 @@ class LatentImagePipeline(DPImagePipeline):
         height, width = (size, size) if isinstance(size, int) else size
         return self.vae.config.out_channels, height * factor, width * factor
 
+    def save_pretrained(self, *arguments: Any, **keywords: Any) -> None:
+        """Raises `NotImplementedError`: Diffusers would leave out the network, which is no model of its classes."""
+        raise NotImplementedError("A latent pipeline is not saved: copy the folder of the release that it draws from.")
+
     @torch.no_grad()
     def decode(self, latents: torch.Tensor) -> torch.Tensor:
         """Decodes latents to images `[B, C, H, W]`, in about [-1, 1]."""
         return LatentEncoder(self.vae).decode(latents)
-
-    def check_scheduler(self) -> None:
-        """The scheduler is that of the denoiser."""
-
-    def check_inputs(self, *arguments: Any) -> int:
-        """Checks inputs as `DPImagePipeline` does; refuses `heun`, which needs EDM."""
-        if arguments[5] == "heun":
-            raise ValueError("`solver` has to be 'dpm': this model has its own steps, but 'heun' needs EDM's.")
-        return super().check_inputs(*arguments)  # refuses `hmc`, too
-
-    @torch.no_grad()
-    def __call__(
-        self, *arguments: Any, callback_on_step_end: Any = None, **keywords: Any
-    ) -> ImagePipelineOutput | tuple:
-        """Samples as `DPImagePipeline` does and decodes the latents of the last step; callbacks receive latents."""
-
-        def after_step(pipeline: Any, step: int, timestep: torch.Tensor, tensors: dict[str, Any]) -> dict[str, Any]:
-            if callback_on_step_end is not None:
-                tensors = {**tensors, **callback_on_step_end(pipeline, step, timestep, tensors)}
-            if step == len(self.scheduler.timesteps) - 1:
-                tensors["latents"] = self.decode(tensors["latents"])
-            return tensors
-
-        return super().__call__(*arguments, callback_on_step_end=after_step, **keywords)

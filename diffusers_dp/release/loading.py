@@ -178,15 +178,20 @@ class LatentRelease(ModelRelease):
         return self._index["base"]
 
     def load(self, **arguments: Any) -> "DPImagePipeline":
-        """See `ModelRelease.load`; takes no arguments.
+        """See `ModelRelease.load`; takes `torch_dtype` alone.
 
         Raises:
             IntegrityError: The adapters do not fit the base, the base is another one, or the model cannot draw.
-            UsageError: The base is not available.
+            UsageError: The base is not available, or there are other arguments.
         """
         from .latent_artefacts import load_adapters
         from .latent_base import drawing_pipeline, load_base, referenced_base
 
+        dtype = arguments.pop("torch_dtype", None) or arguments.pop("dtype", None)
+        if arguments:
+            raise UsageError(
+                f"'{self.name}' is a latent model, which takes torch_dtype alone, and not {min(arguments)}."
+            )
         index = self._index
         if index["base"] is None:
             found = load_base(str(self.folder), flag="the release")
@@ -198,7 +203,7 @@ class LatentRelease(ModelRelease):
             try_scheduler(pipeline.scheduler)
             if max(pipeline.image_shape[1:]) > LARGEST_SIDE:
                 raise WrongModel(f"its images have more than {LARGEST_SIDE} pixels a side")
-        return pipeline
+        return pipeline if dtype is None else pipeline.to(dtype)
 
     @property
     def image_shape(self) -> Shape:
@@ -228,6 +233,10 @@ class ImagesRelease(Release):
 
     def load(self, **arguments: Any) -> "Dataset":
         """See `load_images`; takes no arguments."""
+        if arguments:
+            raise UsageError(
+                f"'{self.name}' is a release of images, which takes no arguments; leave {min(arguments)} out."
+            )
         return load_images(self.name, self.folder)
 
     def pick(self, labels: Sequence[int] | None, count: int, seed: int) -> "list[Image.Image]":
@@ -322,7 +331,7 @@ def load_verified(
         base (`str` or `Path`, *optional*): Folder of the base, if the release has adapters; by default it is fetched
             from the Hub by its commit. It is compared with the hashes in the release.
         arguments: Passed to `DPImagePipeline.from_pretrained` (`torch_dtype`, ...). Weights are always safetensors.
-            Images and latent models accept no arguments.
+            Latent models accept `torch_dtype` alone, and images no argument.
 
     Returns:
         `DPImagePipeline`, on the CPU, or `datasets.Dataset` with the columns `image` and, with classes, `label`. The
@@ -332,6 +341,7 @@ def load_verified(
         IntegrityError: There is no receipt; a file, hash or epsilon differs from it; or it states no guarantee.
             For any `require_dp`: the model is not one of this library, its configuration does not fit its weights
             (`components`), or the base is another one.
-        UsageError: The folder or repository does not exist, or the base is not available.
+        UsageError: The folder or repository does not exist, the base is not available, or the release does not accept
+            an argument.
     """
     return open_release(release, require_dp, revision=revision, base=base).load(**arguments)

@@ -3,7 +3,6 @@
 import json
 
 import diffusers
-import numpy as np
 import pytest
 import torch
 from diffusers import DDIMScheduler, EDMDPMSolverMultistepScheduler, EDMEulerScheduler, UNet2DModel
@@ -40,7 +39,6 @@ class TestCallingContract:
     @pytest.mark.parametrize("patch_size", [1, 2])
     @pytest.mark.parametrize("num_classes", [None, 3])
     def test_steps_of_ddpm(self, num_classes, patch_size, tmp_path):
-        """Saved, loaded, and drawn from as any other; each image by its own generator."""
         unet = UNet2DModel(**unet_config(num_classes, patch_size)).eval()
         saved = DPImagePipeline(unet, DDIMScheduler(timestep_spacing="trailing"), patch_size=patch_size)
         saved.save_pretrained(tmp_path)
@@ -62,47 +60,12 @@ class TestCallingContract:
         assert torch.equal(first, again)
         assert not torch.equal(first, other)
 
-    @pytest.mark.parametrize("kwargs", [{}, {"solver": "heun", "s_churn": 2.0}])
-    @pytest.mark.parametrize("class_labels", [None, [2, 0, 1, 1]])
-    def test_one_generator_per_image_is_independent_of_the_batch(self, class_labels, kwargs):
-        pipeline = make_pipeline(3)
-
-        def generators():
-            return [torch.Generator().manual_seed(seed) for seed in range(4)]
-
-        kwargs = {"num_inference_steps": 3, "output_type": "pt", **kwargs}
-        together = pipeline(batch_size=4, class_labels=class_labels, generator=generators(), **kwargs).images
-        for i, generator in enumerate(generators()):
-            label = None if class_labels is None else [class_labels[i]]
-            alone = pipeline(class_labels=label, generator=[generator], **kwargs).images
-            torch.testing.assert_close(together[i : i + 1], alone, atol=1e-4, rtol=0)  # rounding at sigma 80
-
-    def test_labels_as_ids_names_and_tensors(self):
-        pipeline = make_pipeline(3)
-        expected = draw(pipeline, class_labels=[2, 0])
-        assert torch.equal(draw(pipeline, class_labels=["two", "zero"]), expected)
-        assert torch.equal(draw(pipeline, class_labels=torch.tensor([2, 0])), expected)
-        assert torch.equal(draw(pipeline, batch_size=2, class_labels="one"), draw(pipeline, class_labels=[1, 1]))
-        assert not torch.equal(draw(pipeline, class_labels=[1, 0]), expected)
-
     def test_drawn_labels_are_uniform_and_without_the_null_row(self):
         pipeline = make_pipeline(3)
         labels = pipeline.prepare_class_labels(9000, None, torch.Generator().manual_seed(0))
         counts = torch.bincount(labels, minlength=4)
         assert counts[3] == 0
         assert (counts[:3] - 3000).abs().max() < 5 * (9000 * 2 / 9) ** 0.5
-
-    def test_callback_sees_and_replaces_latents(self):
-        pipeline, seen = make_pipeline(3), []
-
-        def callback(pipe, step, timestep, kwargs):
-            seen.append((step, float(timestep)))
-            return {"latents": torch.zeros_like(kwargs["latents"])}
-
-        images = draw(pipeline, class_labels=0, callback_on_step_end=callback)
-        assert [step for step, _ in seen] == [0, 1, 2]
-        assert np.allclose([t for _, t in seen], pipeline.scheduler.timesteps)
-        assert torch.equal(images, torch.full_like(images, 0.5))
 
 
 class GaussianUNet(UNet2DModel):
