@@ -44,15 +44,15 @@ def train(run: "Run") -> None:
 
 
 def new_optimizer(config: Any, gan: Any) -> Any:
-    """Adam, with a learning rate for each network."""
+    """AdamW, with a learning rate for each network."""
     import torch
 
-    return torch.optim.Adam(
+    return torch.optim.AdamW(
         [
             {"params": gan.discriminator.parameters(), "lr": config.learning_rate},
             {"params": gan.generator.parameters(), "lr": config.generator_learning_rate},
         ],
-        betas=(config.adam_beta1, 0.999),
+        **config.adam,
     )
 
 

@@ -60,7 +60,7 @@ def build(config: Any, facts: Any, device: Any, same_weights: Any = lambda netwo
     if config.image_optimizer == "sgd":
         optimizer: Any = torch.optim.SGD(images.parameters(), lr=config.learning_rate, momentum=IMAGE_MOMENTUM)
     else:
-        optimizer = torch.optim.Adam(images.parameters(), lr=config.learning_rate)
+        optimizer = torch.optim.AdamW(images.parameters(), lr=config.learning_rate, **config.adam)
     matching = GradientMatching(
         images, network, optimizer, same_weights, config.seed, steps_per_network=config.steps_per_network,
         image_steps=config.image_steps, remembered_gradients=config.remembered_gradients,

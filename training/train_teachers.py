@@ -56,7 +56,7 @@ def student_of(config: Any, facts: Any, generator: Any, processes: Any) -> "Trai
         critic = Critic(facts.image_shape[0] * config.side**2, classes or 1, config.teacher_width)
     student = Student(
         getattr(generator, "unet", generator), generator.draw, follow,
-        partial(torch.optim.Adam, lr=config.learning_rate, betas=(0.5, 0.999)), side=config.side,
+        partial(torch.optim.AdamW, lr=config.learning_rate, **config.adam), side=config.side,
         number=config.generated_per_round, steps=config.generator_steps,
         input_noise=config.teacher_noise, mode_seeking=config.mode_seeking, num_classes=classes, processes=processes,
         critic=critic,

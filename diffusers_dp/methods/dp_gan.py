@@ -33,12 +33,12 @@ class DPGANConfig(GeneratorFlags, DPSGDConfig):
         at_least=0,
     )  # fmt: skip
     mode_seeking: float = expert(0.0, "Weight of a term that keeps two images of a class apart.", at_least=0)
-    adam_beta1: float = expert(0.5, "First decay of Adam, for both networks.", at_least=0, below=1)
 
     method: ClassVar[str] = "dp_gan"
     noise_multiplicity: int = 1
     max_grad_norm: float = 1.0
     learning_rate: float = 1e-3
+    adam_beta1: float = 0.5
 
     @property
     def ordinary_training(self) -> tuple[OrdinaryTraining, ...]:

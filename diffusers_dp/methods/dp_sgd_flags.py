@@ -3,6 +3,7 @@
 
 import os
 from dataclasses import dataclass
+from typing import Any
 
 from ..errors import UsageError
 from .flag import RATE, flag
@@ -10,6 +11,7 @@ from .flag import RATE, flag
 
 #: Of Diffusers' `get_scheduler`, those that need no other number.
 LR_SCHEDULERS = ("constant", "constant_with_warmup", "linear", "cosine")
+ADAM = ("adam_beta1", "adam_beta2", "adam_weight_decay", "adam_epsilon")
 
 
 @dataclass
@@ -56,6 +58,15 @@ class LoopFlags(CheckpointFlags):
     learning_rate: float = flag(4e-3, "Learning rate of the optimizer during DP-SGD.")
     lr_scheduler: str = flag("constant", "Its course over --max_train_steps.", rare=True, choices=LR_SCHEDULERS)
     lr_warmup_steps: int = flag(0, "DP-SGD steps in which it rises to --learning_rate from 0.", rare=True, at_least=0)
+    adam_beta1: float = flag(
+        0.9, "Decay of the mean of gradients in DP-SGD's AdamW, also in that of a generator beside it.",
+        rare=True, at_least=0, below=1,
+    )  # fmt: skip
+    adam_beta2: float = flag(0.999, "Decay of the mean of squared gradients.", rare=True, at_least=0, below=1)
+    adam_weight_decay: float = flag(
+        0.0, "Part of each weight that a step takes off, times --learning_rate.", rare=True, at_least=0
+    )
+    adam_epsilon: float = flag(1e-8, "Number that the root of the mean of squares is raised by.", rare=True, above=0)
     ema_decay: float = flag(
         0.999, "Decay of the averaged weights, warmed up; restarted at every stage.", rare=True, at_least=0, below=1
     )
@@ -78,6 +89,17 @@ class LoopFlags(CheckpointFlags):
     def reserved_together(self) -> int:
         """Steps between two checkpoints: a crash can lose as many."""
         return self.checkpointing_steps or max(1, self.max_train_steps // 10)
+
+    @property
+    def adam(self) -> dict[str, Any]:
+        """Settings of `torch.optim.AdamW` besides the learning rate; by default those of Adam."""
+        betas = (self.adam_beta1, self.adam_beta2)
+        return {"betas": betas, "weight_decay": self.adam_weight_decay, "eps": self.adam_epsilon}
+
+    @property
+    def changed_adam(self) -> dict[str, float]:
+        """Settings of AdamW that are not at their default."""
+        return {name: value for name in ADAM if (value := getattr(self, name)) != getattr(type(self), name)}
 
     @property
     def physical_batch_size(self) -> int | None:

@@ -330,6 +330,10 @@ class DPSGDConfig(LoopFlags, TrainingConfig):
         return self
 
     @property
+    def training_facts(self) -> dict[str, Any]:
+        return super().training_facts | self.changed_adam
+
+    @property
     def num_shares(self) -> int | None:
         """Number of shares, where teachers on shares are asked in the place of gradients."""
         return None

@@ -57,6 +57,10 @@ class PSGConfig(DPSGDConfig):
         )  # fmt: skip
 
     def check(self) -> None:
+        if self.image_optimizer != "adam" and self.changed_adam:
+            raise UsageError(
+                f"--{min(self.changed_adam)} has no effect with --expert image_optimizer=sgd; leave it out."
+            )
         if self.classifier_width % GROUPS:
             raise UsageError(f"--expert classifier_width is {self.classifier_width}; give a multiple of {GROUPS}.")
         if self.image_shape[1] < 8:

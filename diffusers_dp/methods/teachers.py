@@ -56,6 +56,7 @@ class TeacherConfig(GeneratorFlags, DPSGDConfig):
     max_train_steps: int = 200
     learning_rate: float = 1e-3
     ema_decay: float = 0.95
+    adam_beta1: float = 0.5
     generator: str = "residual"
 
     @property

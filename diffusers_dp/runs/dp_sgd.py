@@ -15,7 +15,7 @@ from torch import nn
 from ..accounting.ledger import PrivacyLedger
 from ..accounting.ledger_row import DP_SGD, TEACHERS, LedgerRow
 from ..distributed.interruption import stop_now, stop_requested, uninterrupted
-from ..errors import BudgetExceeded
+from ..errors import BudgetExceeded, UsageError
 from ..gradients import largest_physical_batch
 from ..gradients.step import Gradients, RowLoss
 from ..methods.dp_sgd_flags import LoopFlags
@@ -41,7 +41,7 @@ class Trained:
         backward (`Callable`, *optional*): From the noisy gradient of the model to that of the module, where they are
             two: sets `grad` of the module's parameters. It looks at noisy gradients and public data alone.
         row_shape (`tuple[int, int, int]`, *optional*): Shape of a row that is not an image.
-        optimizer (`torch.optim.Optimizer`, *optional*): Its optimizer; unset: Adam with the run's learning rate.
+        optimizer (`torch.optim.Optimizer`, *optional*): Its optimizer; unset: AdamW with the run's flags.
             Its state is tensors only.
         opened (`Any`, *optional*): Parts of a model to audit that take long to open. The run takes them, as they were.
     """
@@ -97,18 +97,25 @@ def run_dp_sgd(
 
     Raises:
         BudgetExceeded: No step is left.
+        UsageError: The checkpoint is of another learning rate.
         Interrupted: SIGTERM came; a checkpoint was written.
     """
     module, processes, ledger = trained.module, images.processes, images.ledger
     processes.same_weights(module)
-    optimizer = trained.optimizer or torch.optim.Adam(module.parameters(), lr=settings.learning_rate)
+    optimizer = trained.optimizer or torch.optim.AdamW(module.parameters(), lr=settings.learning_rate, **settings.adam)
     ema = EMAModel(module.parameters(), decay=settings.ema_decay)
-    step = 0
+    step, rate = 0, optimizer.param_groups[0]["lr"]
     if checkpoint is not None:
-        step = load_checkpoint(
+        saved = load_checkpoint(
             checkpoint, unet=module, ema=ema, optimizer=optimizer, ledger_position=position_of(ledger),
             processes=processes,
-        )["step"]  # fmt: skip
+        )  # fmt: skip
+        step, began_with = saved["step"], saved["optimizer"][0]["initial_lr"]
+        if rate != began_with:
+            raise UsageError(
+                f"--learning_rate is {rate}, and this run began with {began_with}: give {began_with}, or start "
+                "another --output_dir."
+            )
     lr_scheduler = get_scheduler(
         settings.lr_scheduler, optimizer, num_warmup_steps=settings.lr_warmup_steps,
         num_training_steps=settings.max_train_steps, last_epoch=step - 1,

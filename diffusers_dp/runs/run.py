@@ -447,11 +447,12 @@ class TrainingRun(Generic[Config]):
         self, curriculum: dict[str, Any] | None, evaluation: Sequence[dict[str, Any]] = (),
         derived_from: str | None = None,
     ) -> RunRecord:  # fmt: skip
-        expert = self.config.expert_settings
+        expert, dp_sgd = self.config.expert_settings, self.config.dp_sgd
+        adam = {} if dp_sgd is None else dp_sgd.changed_adam
         return RunRecord(
             ledger=self.ledger,
             method=self.method,
-            curriculum=(curriculum or {}) | ({"expert": expert} if expert else {}),
+            curriculum=(curriculum or {}) | adam | ({"expert": expert} if expert else {}),
             resumes=self.identity.resumes,
             evaluation=evaluation,
             processes=self.identity.processes,

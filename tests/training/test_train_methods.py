@@ -9,6 +9,8 @@ import pytest
 import torch
 
 from diffusers_dp import verify
+from diffusers_dp.errors import UsageError
+from diffusers_dp.methods.dp_sgd_flags import LoopFlags
 from diffusers_dp.methods.registry import METHODS
 from diffusers_dp.release.allow_list import RELEASE_FILES
 from support.flags import NUM_IMAGES, TINY_RUN
@@ -76,9 +78,46 @@ def test_the_learning_rate_goes_on_where_it_was(way, monkeypatch):
         *"--max_train_steps 5 --checkpointing_steps 2".split(),
         *"--learning_rate 0.1 --lr_scheduler linear --lr_warmup_steps 1".split(),
     ]
-    step, taken = torch.optim.Adam.step, []
-    monkeypatch.setattr(torch.optim.Adam, "step", lambda self: (taken.append(self.param_groups[0]["lr"]), step(self)))
+    step, taken = torch.optim.AdamW.step, []
+    monkeypatch.setattr(torch.optim.AdamW, "step", lambda self: (taken.append(self.param_groups[0]["lr"]), step(self)))
     interrupted(script, monkeypatch, flags, 4)
     assert taken == pytest.approx([0, 0.1, 0.075, 0.05])
     script.main([*flags, "--resume_from_checkpoint", "latest"])
     assert taken[4:] == pytest.approx([0.075])  # two steps were lost, one is left
+
+
+@pytest.mark.parametrize("way", ["dpdm"], indirect=True)
+def test_adamw_has_the_settings_of_its_flags_and_a_run_keeps_them(way, monkeypatch, tmp_path):
+    script, flags, _ = way
+    settings = {"adam_beta1": 0.8, "adam_beta2": 0.9, "adam_weight_decay": 0.1, "adam_epsilon": 1e-5}
+    flags = [*flags, *"--max_train_steps 5 --checkpointing_steps 2 --learning_rate 0.1".split()]
+    flags += [f"--{name}={value}" for name, value in settings.items()]
+    optimizers = []
+    step = torch.optim.AdamW.step
+    monkeypatch.setattr(torch.optim.AdamW, "step", lambda self: (optimizers.append(self), step(self)))
+    interrupted(script, monkeypatch, flags, 4)
+    (group,) = optimizers[0].param_groups
+    found = (*group["betas"], group["weight_decay"], group["eps"])
+    assert found == tuple(settings.values()) and group["decoupled_weight_decay"]
+    for other, words in (
+        ("--adam_beta2=0.999", "--adam_beta2 is None, and this run began with 0.9: give 0.9"),
+        ("--adam_epsilon=1e-6", "--adam_epsilon is 1e-06, and this run began with 1e-05: give 1e-05"),
+        ("--learning_rate=0.2", "--learning_rate is 0.2, and this run began with 0.1: give 0.1"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            script.main([*flags, other, "--resume_from_checkpoint", "latest"])
+    script.main([*flags, "--resume_from_checkpoint", "latest"])
+    receipt, problems = verify.verify(tmp_path / "run" / "release")
+    assert problems == [] and settings.items() <= receipt["curriculum"].items()
+
+
+def test_adamw_with_its_defaults_is_adam():
+    torch.manual_seed(0)
+    weights, gradients = torch.randn(50), torch.randn(5, 50)
+    one, other = (weights.clone().requires_grad_() for _ in range(2))
+    for weight, optimizer in (
+        (one, torch.optim.Adam([one], lr=0.1)), (other, torch.optim.AdamW([other], lr=0.1, **LoopFlags().adam))
+    ):  # fmt: skip
+        for weight.grad in gradients:
+            optimizer.step()
+    assert torch.equal(one, other) and LoopFlags().changed_adam == {}
