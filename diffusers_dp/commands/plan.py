@@ -12,17 +12,16 @@ from pathlib import Path
 
 from ..accounting.ledger_row import DP_SGD, TEACHERS
 from ..data.images import PublicFacts, public_facts
-from ..data.values import are_positions, positions
 from ..errors import UsageError
 from ..methods.advice import read_evidence
 from ..methods.command_line import OneSentence, add_flags, nearest_flag
 from ..methods.config import CONFIGS, SamplingFacts, chosen_method, load_config
 from ..methods.flag import plain_flags, validate
 from ..methods.flags import TrainingConfig
-from ..runs.launch import how_long, planned_model
+from ..runs.launch import announcement, how_long, planned_model
 from ..runs.plan import Plan, plan_run
 from ..runs.plan_picture import check_picture, draw_plan
-from ..runs.plan_table import AGAIN, aligned
+from ..runs.plan_table import AGAIN, aligned, hopeless_step
 from ..runs.recommendation import DeclaredFacts, names_facts_alone, recommendation
 
 
@@ -39,7 +38,7 @@ LEGEND = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = (
         "%(prog)s [--method METHOD] [--config RECIPE] [--ANY_TRAINING_FLAG VALUE ...] [--sweep FLAG=V1,V2,...] "
-        "[--picture FILE]"
+        "[--picture FILE] [--details]"
     )
     parser.epilog = (
         "Which method? Declare --num_train_images, --class_names or --num_classes, --resolution, --num_channels, "
@@ -64,6 +63,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--sweep.",
     )
     parser.add_argument(
+        "--details",
+        action="store_true",
+        help="Noise multipliers, RDP, epsilon by each accountant, and signal to noise.",
+    )
+    parser.add_argument(
         "--no_timing", action="store_true", help="Leave out how long it takes here, which is measured in some seconds."
     )
     parser.set_defaults(training_flags=[])  # the command line's other flags
@@ -81,9 +85,9 @@ def run(args: argparse.Namespace) -> None:
     if args.picture is not None:
         check_picture(args.picture)
     if args.method is None and names_facts_alone(flags):
-        plan = _recommend(flags)
+        plan = _recommend(flags, args.details)
     else:
-        plan = _plan(flags, args.method, with_timing=not args.no_timing)
+        plan = _plan(flags, args.method, details=args.details, with_timing=not args.no_timing)
     if args.picture is not None:
         if plan is None:
             raise UsageError("--picture draws a budget, and there is none to draw; leave --picture out.")
@@ -91,29 +95,30 @@ def run(args: argparse.Namespace) -> None:
         print(f"picture: {args.picture}")
 
 
-def _recommend(flags: list[str]) -> Plan | None:
+def _recommend(flags: list[str], details: bool) -> Plan | None:
     parser = OneSentence(prog="diffusers-dp plan", allow_abbrev=False)
     add_flags(parser, DeclaredFacts, strict=False)
     declared = DeclaredFacts(**vars(parser.parse_args(flags)))
     validate(declared)
-    text, plan = recommendation(declared, read_evidence())
+    text, plan = recommendation(declared, read_evidence(), details=details)
     print(text)
     return plan
 
 
-def _plan(flags: list[str], method: str | None, *, with_timing: bool) -> Plan | None:
+def _plan(flags: list[str], method: str | None, *, details: bool, with_timing: bool) -> Plan | None:
     """Prints and returns the plan; returns `None` without a guarantee, whose budget cannot be drawn."""
     config, facts = read(flags, method)
     plan = plan_run(config, facts)
-    has_column = config.dataset_name is not None
-    images = describe_images(facts, config.unit_column, digits=config.uses_digits, has_column=has_column)
-    print(images, plan.table, sep="\n", flush=True)  # what follows loads torch
+    asked = plan.table if details else plan.summary
+    print(announcement(config, facts, plan, asked), flush=True)  # what follows loads torch
     if not config.has_guarantee:
         return None
-    print(describe_total(plan))
+    if details:
+        print(describe_total(plan))
     trained = planned_model(config, facts)
     if plan.sampling is not None and trained is not None and trained.num_noisy:
-        print(describe_step(plan, plan.sampling, trained.num_noisy), flush=True)
+        step = [describe_step(plan, plan.sampling, trained.num_noisy)] if details else []
+        print(*step, *filter(None, [hopeless_step(plan, trained.num_noisy)]), sep="\n", flush=True)
     if with_timing:
         print(how_long(config, facts, plan, trained))
     return plan
@@ -193,19 +198,6 @@ def _cells(plan: Plan, num_parameters: int) -> dict[str, str]:
     if plan.noise_errors:
         cells["noise"] = f"{plan.noise_against_independent:.1%}"
     return cells
-
-
-def describe_images(facts: PublicFacts, unit_column: str | None, *, digits: bool, has_column: bool) -> str:
-    """Which images the plan is for: where no flag names any, those of the training script's default. Where a column
-    has the labels, what numbers in it mean."""
-    shape = "x".join(map(str, facts.image_shape))
-    classes = "without classes" if facts.class_names is None else f"in {len(facts.class_names)} classes"
-    what = ", the embedded digits" if digits else ""
-    whose = "" if unit_column is None else f" of {facts.num_units:,} units ({unit_column})"
-    said = f"planned for {facts.num_images:,} images of {shape} {classes}{what}{whose}; none was read"
-    if not has_column or facts.class_names is None or not are_positions(facts.class_names):
-        return said
-    return f"{said}\na label that is a plain integer is a position: {positions(facts.class_names)}"
 
 
 def describe_total(plan: Plan) -> str:

@@ -82,6 +82,8 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
     method: ClassVar[str]
     #: Whether the release is a data set, and no model.
     releases_images: ClassVar[bool] = False
+    #: Whether asking and training take most of a run's time.
+    can_be_timed: ClassVar[bool] = True
     #: Names of queries in `--noise_multiplier` and `--budget`, and what each has by default: a noise multiplier, a
     #: share, or nothing. Each group of flags adds its own.
     query_defaults: ClassVar[dict[str, dict[str, float]]] = {}

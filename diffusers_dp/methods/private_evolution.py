@@ -30,6 +30,7 @@ class PrivateEvolutionConfig(PretrainedFlags, ResultFlags, PublicDataFlags):
 
     method: ClassVar[str] = "pe"
     releases_images: ClassVar[bool] = True
+    can_be_timed: ClassVar[bool] = False  # it varies public images
     query_defaults: ClassVar[dict[str, dict[str, float]]] = {"votes": {}}
 
     generator: str | None = flag(

@@ -70,8 +70,10 @@ def forecast(
         trained.model.zero_grad()
     disk += facts.num_images * math.prod(facts.image_shape)
     others = f" and {_in_words(other)} of ordinary training" if other else ""
-    threads = f"{torch.get_num_threads()} threads" if device.type == "cpu" else torch.cuda.get_device_name(device)
-    where = f"{device.type}, {threads}, {count} process{'' if count == 1 else 'es'}"
+    number = torch.get_num_threads()
+    threads = f"{number} thread{'' if number == 1 else 's'}"
+    where = f"{device.type}, {threads if device.type == 'cpu' else torch.cuda.get_device_name(device)}"
+    where += "" if count == 1 else f", {count} processes"
     return (
         f"how long, measured here ({where}): {_in_words(seconds * steps + other)} in all, of which {what}{others}; "
         "reading images and drawing samples come on top\n"

@@ -3,9 +3,11 @@
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..data.images import PublicFacts, public_facts
+from ..data.values import are_positions, positions
 from ..distributed.interruption import stoppable
 from ..distributed.launcher import is_launched, leave, let_threads_sleep, tell
 from ..errors import DiffusersDPError, Interrupted, UsageError
@@ -16,6 +18,7 @@ from ..methods.registry import METHODS
 from ..release.push import check_hub
 from .folder import RunFolder
 from .plan import Plan, plan_run
+from .plan_table import hopeless_step
 
 
 if TYPE_CHECKING:
@@ -65,8 +68,10 @@ def run_method(method: Method, preflight: "Preflight", argv: list[str] | None = 
                 )
             opened = None if trained is None else trained.opened
             preflight(facts, plan, trained, bf16=config.precision == "bf16")
-            if config.dp_sgd is not None:
-                print(how_long(config, facts, plan, trained, processes.count), flush=True)
+            words = "" if trained is None else hopeless_step(plan, trained.num_noisy)
+            print(
+                *filter(None, [words]), how_long(config, facts, plan, trained, processes.count), sep="\n", flush=True
+            )
             return None if trained is None else trained.kind
 
         tried = processes.on_first(check)
@@ -92,12 +97,35 @@ def _device() -> "torch.device":
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
+def announcement(config: TrainingConfig, facts: PublicFacts, plan: Plan, asked: str) -> str:
+    """Of which images what is asked, and where the result will be. Where a column has the labels, what numbers in it
+    mean.
+
+    Args:
+        asked (`str`): The plan in words.
+    """
+    names = facts.class_names
+    classes = "without classes" if names is None else f"in {len(names)} classes"
+    what = ", the embedded digits" if config.uses_digits else ""
+    whose = "" if config.unit_column is None else f" of {facts.num_units:,} units ({config.unit_column})"
+    shape = "x".join(map(str, facts.image_shape))
+    lines = [f"{facts.num_images:,} images of {shape} {classes}{what}{whose}; none was read for this", asked]
+    if config.dataset_name is not None and names is not None and are_positions(names):
+        lines.append(f"a label that is a plain integer is a position: {positions(names)}")
+    release, private = (Path(config.output_dir, name) for name in ("release", "private"))
+    if plan.ledger.has_guarantee:
+        lines.append(f"where: {release} is for everybody; {private} never leaves your house")
+    return "\n".join(lines)
+
+
 def how_long(
     config: TrainingConfig, facts: PublicFacts, plan: Plan, trained: "Trained | None", num_processes: int = 1
 ) -> str:
     """What pre-flight and `diffusers-dp plan` say of seconds, memory and disk, see `forecast`."""
     if config.dp_sgd is not None and trained is None:
         return "how long: not measured without --pretrained_model_name_or_path."
+    if not config.can_be_timed:
+        return "how long: not measured for variations of public images, which take most of it."
     if config.dp_sgd is None and any(query.num_values is None for query in config.queries):
         return "how long: not measured, because the public network is not here."
     from .forecast import forecast
@@ -139,10 +167,10 @@ def _plan(config: TrainingConfig) -> tuple[PublicFacts, Plan]:
 
         check_public_images(public)
         cost_of_public_images(public, facts, **config.ledger_options)  # refuses a release of probably the same images
-    plan = plan_run(config, facts)
-    print(plan.table, flush=True)  # before torch is loaded, which takes seconds
-    if config.push_to_hub:
-        check_hub(config.hub_name, name_alone=config.dry_run)
     if not config.dry_run:
         RunFolder(config.output_dir).refuse_another_run(resume=resume)
+    plan = plan_run(config, facts)
+    if config.push_to_hub:
+        check_hub(config.hub_name, name_alone=config.dry_run)
+    print(announcement(config, facts, plan, plan.summary), flush=True)  # before torch is loaded, which takes seconds
     return facts, plan

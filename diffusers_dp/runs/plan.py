@@ -23,7 +23,7 @@ from ..verify import delta_in_words, publishes_records
 from ..words import ACCOUNTANTS
 from .identity import read_identity
 from .noise import Noise, chosen_mechanism, kept_row, kept_step, refuse_the_other_kind, resumed_step, step_of
-from .plan_table import AGAIN, bound_in_words, lines_of, others_in_words
+from .plan_table import AGAIN, bound_in_words, lines_of, others_in_words, short_lines
 from .run_ledger import new_ledger
 from .verifiable import refuse_unverifiable
 
@@ -70,6 +70,11 @@ class Plan:
     def unit(self) -> str:
         """What N and the batch count: images, or units of several."""
         return "image" if self.ledger.header["unit_of_privacy"] == "image" else "unit"
+
+    @property
+    def summary(self) -> str:
+        """What is asked, what that costs, and what is promised."""
+        return "\n".join(short_lines(self))
 
     @property
     def table(self) -> str:

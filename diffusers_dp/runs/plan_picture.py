@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError, install
-from ..runs.plan import Plan
+from .plan import Plan
+from .plan_table import TITLES
 
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 # Colours are told apart by most eyes, and in print: of the queries, in their order, and of what every plan may have.
 _OF_QUERIES = ("#4477aa", "#ccbb44", "#66ccee", "#aa3377")
 _COLOURS = {"evaluation_reserve": "#bbbbbb", "dp_sgd": "#228833", "teachers": "#228833", "restart_slack": "#bbccee"}
-_TITLES = {"dp_sgd": "DP-SGD", "restart_slack": "slack for restarts"}
 _MOST_STAGES = 5  # of one plan
 # The curve's points, as parts of the planned steps: closer to each other at its beginning, where it is steep.
 _PARTS = [(part / 8) ** 2 for part in range(11)]
@@ -74,7 +74,7 @@ def picture_of(plan: Plan) -> bytes:
 def _draw_shares(axes: "Axes", plan: Plan) -> None:
     """A bar for each stage, in the order of asking."""
     shares = plan.ledger.budget_shares()
-    titles = _TITLES | {query.name: query.title for query in plan.queries}
+    titles = TITLES | {query.name: query.title for query in plan.queries}
     labels = []
     for name in shares:
         row = plan.rows[name]

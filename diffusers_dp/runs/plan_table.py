@@ -1,9 +1,10 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""A plan for a person to read: its rows, what drowns in noise, and what the data set's bounds leave. No torch."""
+"""A plan for a person to read: in short, and with all details. No torch."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from ..accounting.ledger import PrivacyLedger
 from ..accounting.ledger_file import Bound
@@ -16,8 +17,68 @@ if TYPE_CHECKING:
 
 
 DROWNED = 3  # signal to noise, if a mean feature had norm 1, below which the answer is called noise
+REMEDY = "fewer features, fewer classes or more epsilon"
 AGAIN = "again_"  # first word of a query in a plan for which `--query_slack` keeps budget
 NEARLY = 0.99  # of --target_epsilon, which calibrated noise reaches where nothing else bounds it
+HOPELESS = 0.1  # signal to noise of a step of DP-SGD below which a larger batch is advised
+TITLES = {
+    DP_SGD: "DP-SGD", TEACHERS: "rounds of teachers", "restart_slack": "slack for restarts",
+    "evaluation_reserve": "evaluation",
+}  # fmt: skip
+
+
+def short_lines(plan: "Plan") -> list[str]:
+    """What is asked, what share of the budget that costs, and what is promised."""
+    ledger = plan.ledger
+    lines = list(_short_table(plan)) if ledger.has_guarantee else []
+    lines.append(
+        f"together: epsilon {ledger.epsilon():.4f} at delta {ledger.target_delta:.3e}, for one of N = "
+        f"{ledger.num_images:,} {plan.unit}s"
+        if ledger.has_guarantee
+        else _no_guarantee(ledger)
+    )
+    drowned = [query.title for query, *_, ratio in _signals(plan) if _is_lost(ratio, plan.rows)]
+    if drowned:
+        lines.append(f"drowns in noise: {', '.join(drowned)}; take {REMEDY}")
+    return [*lines, *_others_in_words(ledger), *filter(None, [plan.about_delta]), *_limits_in_words(ledger)]
+
+
+def _short_table(plan: "Plan") -> Iterable[str]:
+    """A line for each stage. Queries that differ in a closing number only, as generations do, share one."""
+    titles = TITLES | {query.name: query.title for query in plan.queries}
+    merged: dict[tuple[Any, ...], tuple[list[str], int, float]] = {}
+    for name, share in plan.ledger.budget_shares().items():
+        row, again = plan.rows[name], name.startswith(AGAIN)
+        title = titles.get(name.removeprefix(AGAIN), name.replace("_", " "))
+        stem, number = re.fullmatch(r"(.*?)( \d+)?", title, re.DOTALL).groups()  # type: ignore[union-attr]
+        key = stem, again, row.name in (DP_SGD, TEACHERS, "restart_slack"), row.sampling_probability
+        numbers, steps, before = merged.get(key, ([], 0, 0.0))
+        merged[key] = [*numbers, number or ""], steps + row.steps, before + share
+    table = [["asked of the private images", "", "of the budget"]]
+    for (stem, again, is_step, rate), (numbers, steps, share) in merged.items():
+        last = f" to{numbers[-1]}" if len(numbers) > 1 else ""
+        whom = f"all {plan.unit}s" if rate == 1 else f"about {rate * plan.ledger.num_images:,.0f} {plan.unit}s"
+        what = "step" if is_step else "noisy answer"
+        asked = f"1 {what} from {whom}" if steps == 1 else f"{steps:,} {what}s, each from {whom}"
+        if again or stem == TITLES["restart_slack"]:
+            asked += ", in the place of lost ones"
+        table.append([f"  {stem}{numbers[0]}{last}", asked, f"{share:.1%}"])
+    width = max(len(asked) for _, asked, _ in table)
+    return aligned([title, asked.ljust(width), share] for title, asked, share in table)
+
+
+def hopeless_step(plan: "Plan", num_parameters: int) -> str:
+    """A word and the remedy, where DP-SGD drowns in noise and a larger batch would help; else nothing."""
+    sampling, step = plan.sampling, plan.rows.get(DP_SGD)
+    if sampling is None or step is None or step.mechanism.num_groups > 1 or sampling.sample_rate >= 0.5:
+        return ""
+    if not num_parameters or (ratio := plan.signal_to_noise(num_parameters)) >= HOPELESS:
+        return ""
+    return (
+        f"hopeless: images will be noise, because a step of {sampling.expected_batch_size:,.4g} of "
+        f"{sampling.num_units:,} {plan.unit}s has a signal to noise of {ratio:.2g}, below {HOPELESS:g}. Raise "
+        "--train_batch_size, which takes time and not memory, or leave it out for the recipe's."
+    )
 
 
 def lines_of(plan: "Plan") -> list[str]:
@@ -30,7 +91,7 @@ def lines_of(plan: "Plan") -> list[str]:
         *(_describe_noise(plan) if plan.noise_errors else []),
         *filter(None, [plan.about_delta]),
         *_limits_in_words(ledger),
-        *_signals_in_words(ledger, rows, plan.queries),
+        *_signals_in_words(plan),
     ]
 
 
@@ -60,28 +121,35 @@ def _table_of_rows(ledger: PrivacyLedger, rows: Mapping[str, LedgerRow]) -> list
     if "restart_slack" in rows:
         lines.append("restart_slack: steps of DP-SGD that are taken, and spent, only in the place of lost ones")
     if not ledger.has_guarantee:
-        lines.append(
-            "NO GUARANTEE: epsilon is infinite, for nothing gets noise (--target_epsilon inf), N "
-            f"{ledger.num_images}; no release is made"
-        )
-        return lines
+        return [*lines, _no_guarantee(ledger)]
     lines.append(
         f"total ({ledger.accountant}): epsilon {ledger.epsilon():.4f} at delta {ledger.target_delta:.3e}, N "
         f"{ledger.num_images}"
     )
-    if ledger.header["dataset_id"] is not None:
-        limit = "" if ledger.dataset_epsilon is None else f" (--dataset_epsilon {ledger.dataset_epsilon:g})"
-        lines.append(
-            f"with {len(ledger.prior_releases)} other release(s) of {ledger.header['dataset_id']}: epsilon "
-            f"{ledger.epsilon_of_all_releases():.4f}{limit}"
-        )
-        lines += [
-            f"and at delta {delta:.3e}: epsilon {ledger.epsilon_of_all_releases(delta=delta):.4f}"
-            f" (--dataset_epsilon {epsilon:g})"
-            for epsilon, delta in ledger.dataset_bounds
-            if delta != ledger.target_delta
-        ]
-    return lines
+    return [*lines, *_others_in_words(ledger)]
+
+
+def _no_guarantee(ledger: PrivacyLedger) -> str:
+    return (
+        "NO GUARANTEE: epsilon is infinite, for nothing gets noise (--target_epsilon inf), N "
+        f"{ledger.num_images}; no release is made"
+    )
+
+
+def _others_in_words(ledger: PrivacyLedger) -> list[str]:
+    """What this release and the others of its data set cost together."""
+    if not ledger.has_guarantee or ledger.header["dataset_id"] is None:
+        return []
+    limit = "" if ledger.dataset_epsilon is None else f" (--dataset_epsilon {ledger.dataset_epsilon:g})"
+    return [
+        f"with {len(ledger.prior_releases)} other release(s) of {ledger.header['dataset_id']}: epsilon "
+        f"{ledger.epsilon_of_all_releases():.4f}{limit}"
+    ] + [
+        f"and at delta {delta:.3e}: epsilon {ledger.epsilon_of_all_releases(delta=delta):.4f}"
+        f" (--dataset_epsilon {epsilon:g})"
+        for epsilon, delta in ledger.dataset_bounds
+        if delta != ledger.target_delta
+    ]
 
 
 def _slack_in_words(ledger: PrivacyLedger, rows: Mapping[str, LedgerRow]) -> list[str]:
@@ -118,28 +186,35 @@ def _describe_noise(plan: "Plan") -> list[str]:
     return lines
 
 
-def _signals_in_words(ledger: PrivacyLedger, rows: Mapping[str, LedgerRow], queries: Sequence[Query]) -> list[str]:
-    """Signal to noise of one answer of each query: `r q N / (sigma K sqrt(D))`, for K classes of one size and a
-    mean feature of r clip norms. Only r is unknown before the images are asked: at most 1, and smaller the more images
-    differ."""
-    lines = []
+def _signals(plan: "Plan") -> list[tuple[Query, float, int, int, float]]:
+    """Signal to noise of one answer of each query: `q N / (sigma K sqrt(D))`, for K classes of one size and a mean
+    feature of norm 1. Before it come qN, K and D."""
+    ledger, found = plan.ledger, []
     facts = ledger.header["public_facts"]  # a receipt's plan has none
-    for query in queries if ledger.has_guarantee else ():
+    for query in plan.queries if ledger.has_guarantee else ():
         values = query.num_values
         if values is None:
             continue
         values *= facts.get("image_shape", (1,))[0] if query.by_channel else 1
         classes = len(facts.get("class_names") or ("",)) if query.by_label else 1
-        row = rows[query.name]
+        row = plan.rows[query.name]
         number = ledger.num_images * row.sampling_probability
-        ratio = number / (row.noise_multiplier * classes * math.sqrt(values))
-        lost = ratio < DROWNED and "dp_sgd" not in rows  # DP-SGD learns beside what is lost here
-        drowns = " -- it drowns in noise: fewer features, fewer classes or more epsilon" if lost else ""
-        lines.append(
-            f"signal to noise of {query.name}: {ratio:.3g} r = {number:.10g} r / ({row.noise_multiplier:.4g} * "
-            f"{classes} classes * sqrt({values:,})), r <= 1 the norm of a class's mean feature{drowns}"
-        )
-    return lines
+        found.append((query, number, classes, values, number / (row.noise_multiplier * classes * math.sqrt(values))))
+    return found
+
+
+def _is_lost(ratio: float, rows: Mapping[str, LedgerRow]) -> bool:
+    return ratio < DROWNED and DP_SGD not in rows  # DP-SGD learns beside what is lost here
+
+
+def _signals_in_words(plan: "Plan") -> list[str]:
+    """Only r is unknown before the images are asked: at most 1, and smaller the more images differ."""
+    return [
+        f"signal to noise of {query.name}: {ratio:.3g} r = {number:.10g} r / "
+        f"({plan.rows[query.name].noise_multiplier:.4g} * {classes} classes * sqrt({values:,})), r <= 1 the norm of a "
+        f"class's mean feature{f' -- it drowns in noise: {REMEDY}' if _is_lost(ratio, plan.rows) else ''}"
+        for query, number, classes, values, ratio in _signals(plan)
+    ]
 
 
 def _limits_in_words(ledger: PrivacyLedger) -> list[str]:

@@ -88,13 +88,16 @@ def names_facts_alone(flags: Sequence[str]) -> bool:
     return "--num_train_images" in names and names <= {f"--{each.name}" for each in fields(DeclaredFacts)}
 
 
-def recommendation(facts: DeclaredFacts, rows: Sequence[MeasuredRow]) -> tuple[str, Plan | None]:
+def recommendation(
+    facts: DeclaredFacts, rows: Sequence[MeasuredRow], *, details: bool = False
+) -> tuple[str, Plan | None]:
     """
     Returns the ranking in words, with the plan and the command of the first choice, and that plan.
 
     Args:
         facts (`DeclaredFacts`): Checked.
         rows (`list[MeasuredRow]`): What was measured.
+        details (`bool`): Whether the plan is told with all numbers.
 
     Raises:
         UsageError: No method can be planned for these facts.
@@ -142,7 +145,7 @@ def recommendation(facts: DeclaredFacts, rows: Sequence[MeasuredRow]) -> tuple[s
     lines += [
         f"{chosen.word}: {METHODS[chosen.row.method].title}, about {chosen.minutes:.1f} minutes of one core (this "
         f"machine has {os.cpu_count()}). Its plan:",
-        plan.table, "", "Run:",
+        plan.table if details else plan.summary, "", "Run:",
         shlex.join(["diffusers-dp", "train", chosen.row.method, *flags]),
     ]  # fmt: skip
     return "\n".join(lines), plan

@@ -51,13 +51,37 @@ def test_the_plan_is_that_of_the_training_script(capsys):
     flags = ["--config", "mnist_eps1", "--target_epsilon", "2"]
     module_of(FETA_PRO).main([*flags, "--dry_run"])
     table = capsys.readouterr().out
-    assert "dp_sgd" in table and table in output(capsys, *flags)
+    assert "  DP-SGD " in table and table in output(capsys, *flags)
+
+
+def test_the_first_output_is_for_people(capsys):
+    """What is asked, what it costs and where it will be; numbers of the mechanism are for --details."""
+    text, plan = output(capsys, *SMALL, *OTHER_IMAGES), planned(*SMALL, *OTHER_IMAGES)
+    assert text.startswith("1,000 images of 3x16x16 in 2 classes; none was read for this\nasked of the private images")
+    for words in (
+        "central images +5 noisy answers, each from about 100 images", "frequency features +1 noisy answer from all",
+        f"DP-SGD +9 steps, each from about 100 images +{plan.ledger.budget_shares()['dp_sgd']:.1%}\n",
+        f"together: epsilon {plan.epsilon:.4f} at delta .*, for one of N = 1,000 images",
+        "runs/feta_pro/release is for everybody",
+    ):  # fmt: skip
+        assert re.search(words, text), (words, text)
+    assert not any(word in text for word in ("RDP", "signal", "multiplier", "accountant", "hopeless"))
+
+
+@pytest.mark.parametrize(
+    ("batch", "steps", "is_hopeless"), [("16", "200", True), ("150", "20", False), ("1500", "2000", False)]
+)
+def test_a_batch_that_drowns_in_noise_is_called_hopeless(batch, steps, is_hopeless, capsys):
+    flags = (
+        f"--config folder_cpu --class_names a,b --num_channels 1 --num_train_images 1500 --train_batch_size {batch}"
+    )
+    text = output(capsys, *flags.split(), "--max_train_steps", steps, "--target_epsilon", "1", "--accountant", "rdp")
+    assert ("hopeless: images will be noise" in text and "Raise --train_batch_size" in text) == is_hopeless, text
 
 
 def test_everything_is_told(capsys):
-    text = output(capsys, *SMALL, *OTHER_IMAGES)
+    text = output(capsys, *SMALL, *OTHER_IMAGES, "--details")
     plan = planned(*SMALL, *OTHER_IMAGES)
-    assert text.startswith("planned for 1,000 images of 3x16x16 in 2 classes; none was read\n")
     assert plan.table in text
     for name, epsilon in plan.epsilon_by_accountant().items():
         assert re.search(rf"^{name}( \(decides\))? +{epsilon:.4f}$", text, re.MULTILINE)
@@ -75,9 +99,9 @@ def test_without_images_at_all_no_data_set_is_opened(monkeypatch, capsys):
     monkeypatch.setattr(data, "open_source", None)
     flags = ["--config", "mnist_eps1", "--dataset_name", "no/mnist", "--num_train_images", "40000"]
     flags += "--class_names 0,1,2,3,4,5,6,7,8,9 --resolution 28 --num_channels 1 --validation_size 0".split()
-    assert "planned for 40,000 images of 1x28x28 in 10 classes" in output(capsys, *flags)
+    assert "40,000 images of 1x28x28 in 10 classes" in output(capsys, *flags)
     # With neither data nor a description, it is the demo's images that are counted.
-    assert "planned for 1,000 images of 1x8x8 in 10 classes, the embedded digits" in output(capsys, *SMALL)
+    assert "1,000 images of 1x8x8 in 10 classes, the embedded digits" in output(capsys, *SMALL)
 
 
 # Published tables: RDP, 2,100 steps of q = 1/14 on 55,000 images, the central images at q = 6000/55000.

@@ -35,7 +35,7 @@ def test_facts_alone_give_a_ranking_and_a_command_that_plans(capsys, monkeypatch
     assert words[:2] == ["diffusers-dp", "train"] and words[words.index("--train_data_dir") + 1] == "my scans"
     config = load_config(words[3:], METHODS[words[2]])
     assert (config.target_epsilon, config.num_train_images, config.image_shape) == (5, 1500, (3, 64, 64))
-    assert "covariances" in text and "total (pld): epsilon 5.0000" in text, "the plan of the first method"
+    assert "covariances" in text and "together: epsilon 5.0000" in text, "the plan of the first method"
     assert text == output(capsys, *ISSUE.split(), "--train_data_dir", "my scans", command="plan")
 
 

@@ -24,7 +24,7 @@ DECLARED = "--num_train_images 1437 --accountant rdp --target_epsilon 1 --output
 STARTS = {
     "typo": (["--sede", "3"], 2, "error: --sede is not a flag; the nearest is --seed."),
     "help": (["--help"], 0, "--target_epsilon"),
-    "dry run": (["--dry_run", *DECLARED], 0, "total (rdp): epsilon"),
+    "dry run": (["--dry_run", *DECLARED], 0, "together: epsilon "),
     "plan": ([*DECLARED, "--train_batch_size", "2000"], 2, "error: --train_batch_size 2000 is more than the 1437"),
     "folder": ([*DECLARED, "--output_dir", "taken"], 2, "error: --output_dir taken holds another run: choose another"),
 }  # fmt: skip
