@@ -1,17 +1,21 @@
-# Trains and draws in a container, as a user without rights.
+# Trains and draws in a container, as a user without rights. All packages are checked against requirements-hashed.txt.
 #
-#   docker build -t diffusers_dp .                                                       # CPU
-#   docker build -t diffusers_dp --build-arg TORCH_INDEX=https://pypi.org/simple .      # CUDA
+#   docker build -t diffusers_dp .
 #   docker run --rm --network none -v "$PWD/scans:/scans:ro" -v "$PWD/runs:/work/runs" diffusers_dp \
 #       train feta_pro --config folder_cpu --train_data_dir /scans --class_names benign,malignant
-ARG PYTHON=3.12
-FROM python:${PYTHON}-slim
-ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
+#
+# The digest is that of the official image of September 2026, for x86-64 and ARM. For a newer one, run
+# `docker buildx imagetools inspect python:3.12-slim`, and build with
+# --build-arg BASE=python:3.12-slim@sha256:...
+ARG BASE=python:3.12.14-slim-trixie@sha256:78387bc3881b8273120a12ebe6c1ab22b018ccc2c9adf565ae1ac9b536e184ea
+FROM ${BASE}
 RUN apt-get update && apt-get install -y --no-install-recommends openssh-client && rm -rf /var/lib/apt/lists/*
-COPY constraints.txt /source/
-RUN pip install --no-cache-dir torch==2.13.0 --index-url "$TORCH_INDEX" --extra-index-url https://pypi.org/simple -c /source/constraints.txt
+COPY requirements-hashed.txt /source/
+# On x86-64 this is torch with CUDA, which computes on CPUs too. The smaller torch for CPUs is on another index, with
+# other hashes.
+RUN pip install --no-cache-dir --require-hashes -r /source/requirements-hashed.txt
 COPY . /source
-RUN pip install --no-cache-dir "/source[app,lora]" -c /source/constraints.txt && rm -rf /source
+RUN pip install --no-cache-dir --no-deps --no-build-isolation /source && rm -rf /source
 RUN useradd --create-home dp && mkdir -p /work && chown dp /work
 USER dp
 WORKDIR /work

@@ -74,6 +74,19 @@ def test_actions_are_pinned_by_commit():
             assert re.fullmatch(r"uses: [\w.-]+/[\w.-]+@[0-9a-f]{40}  # v\d+\.\d+\.\d+", line), line
 
 
+def test_the_container_is_pinned_and_what_it_installs_has_hashes():
+    dockerfile = (ROOT / "Dockerfile").read_text()
+    assert re.search(r"^ARG BASE=python:\S+@sha256:[0-9a-f]{64}\nFROM \$\{BASE\}$", dockerfile, re.MULTILINE)
+    installs = re.findall(r"pip install (.*)", dockerfile)
+    assert len(installs) == 2 and all("--require-hashes" in line or "--no-deps" in line for line in installs)
+    assert "index" not in " ".join(installs)
+
+
+def test_the_workflow_runs_lint_and_tests():
+    workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
+    assert {"make lint", "make test"} <= set(re.findall("run: (.*)", workflow))
+
+
 @pytest.mark.skipif(
     importlib.util.find_spec("pip_audit") is not None, reason="pip-audit is installed here, and may pass"
 )

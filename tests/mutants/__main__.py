@@ -33,7 +33,7 @@ from .fault import Fault
 ROOT = Path(__file__).parents[2]
 COPIED = (
     "diffusers_dp", "pipelines", "training", "benchmarks", "examples", "tests", "docs", "app.py", "constraints.txt",
-    "setup.cfg", "pyproject.toml", "requirements-hashed.txt", ".github", ".ci",
+    "setup.cfg", "pyproject.toml", "requirements-hashed.txt", "Dockerfile", ".github", ".ci",
 )  # fmt: skip
 # The faults, and their test: it compares them with the code, and would notice every one.
 LEFT_OUT = ("__pycache__", "test_mutants.py", "mutants")
