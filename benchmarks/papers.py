@@ -15,9 +15,10 @@ from typing import Any
 
 import yaml
 
+from diffusers_dp.methods.recipes import find_recipe
+
 
 ROOT = Path(__file__).resolve().parents[1]
-RECIPES = ROOT / "training" / "recipes"
 PAPERS: dict[str, Any] = yaml.safe_load((ROOT / "benchmarks" / "papers.yaml").read_text(encoding="utf-8"))
 NOISE = re.compile(r"noise multiplier of (?:DP-SGD|a round) comes out at ([\d.]+) here")
 BRACES = re.compile(r"\{([^}]*)\}")
@@ -111,22 +112,20 @@ def _rows() -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines]
 
 
-def read_recipe(method: str, name: str) -> tuple[dict[str, Any], str]:
-    """The values and the comments of a recipe; `mnist_eps1` is `mnist` with its values for epsilon 1."""
-    path = RECIPES / method / f"{name}.yaml"
-    short, _, epsilon = name.rpartition("_eps")
-    text = (path if path.is_file() else RECIPES / method / f"{short}.yaml").read_text(encoding="utf-8")
-    said = yaml.safe_load(text)
-    own = said.pop("by_epsilon", {})
-    if path.is_file() or epsilon == str(said.get("target_epsilon")):
-        return said, text.partition("by_epsilon:")[0].replace("\n# ", " ")
-    comments = re.search(rf"((?:^  #.*\n)*)^  {epsilon}:", text, re.MULTILINE)
-    return said | own[int(epsilon)] | {"target_epsilon": int(epsilon)}, comments[1].replace("\n  # ", " ")
-
-
-def names_of(path: Path) -> list[str]:
-    """Names of a recipe, one for each epsilon that it has values for."""
-    return [path.stem, *(f"{path.stem}_eps{each}" for each in yaml.safe_load(path.read_text()).get("by_epsilon", ()))]
+def noise_of(method: str, recipe: str) -> str | None:
+    """The noise multiplier that a recipe's comments state: those of its name before those of the file, and in each
+    those of its epsilon first."""
+    text = find_recipe(f"{method}/{recipe}", method).read_text(encoding="utf-8")
+    short, _, epsilon = recipe.rpartition("_eps")
+    head, _, named = text.partition("\nby_name:\n")
+    own = re.search(rf"(?:^  #.*\n)*^  (?:{recipe}|{short}):.*\n(?:^(?: {{4}}.*)?\n)*", named, re.MULTILINE)
+    for part in filter(None, (own and own[0], head)):
+        of_all, _, blocks = part.partition("by_epsilon:\n")
+        at = re.search(rf"(?:^ *#.*\n)*^ *{epsilon}:", blocks, re.MULTILINE)
+        for comments in filter(None, (at and at[0], of_all)):
+            if found := NOISE.search(re.sub(r"\n *# ", " ", comments)):
+                return found[1]
+    return None
 
 
 def _recipes() -> str:
@@ -135,8 +134,7 @@ def _recipes() -> str:
     used |= {(method, recipe) for method, recipes in PAPERS["published"].items() for recipe in recipes}
     groups: dict[str, dict[str, tuple[str, str]]] = {}
     for method, recipe in sorted(used, key=lambda each: (*map(_without_epsilon, each), _epsilon(each[1]))):
-        noise = NOISE.search(read_recipe(method, recipe)[1])
-        facts = noise[1] if noise else "", PAPERS["published"].get(method, {}).get(recipe, "")
+        facts = noise_of(method, recipe) or "", PAPERS["published"].get(method, {}).get(recipe, "")
         if any(facts):
             groups.setdefault(f"{method}/{_without_epsilon(recipe)}", {})[
                 recipe.removeprefix(_without_epsilon(recipe)).lstrip("_")

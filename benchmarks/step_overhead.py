@@ -72,6 +72,7 @@ def run(method: str, flags: list[str], watched: Callable[[Callable], Any]) -> Ti
     try:
         with tempfile.TemporaryDirectory() as folder:
             recipe = yaml.safe_load((TRAINING / "recipes" / method / "mnist_cpu.yaml").read_text())
+            recipe.pop("by_name", None)
             without = {name: value for name, value in recipe.items() if not name.startswith("public_")}
             Path(folder, "recipe.yaml").write_text(yaml.safe_dump(without))
             own = ["--config", f"{folder}/recipe.yaml", "--output_dir", f"{folder}/run", *SHORT]

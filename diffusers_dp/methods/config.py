@@ -33,7 +33,7 @@ from .latents import TRAINED
 from .mean_embedding import FEATURES
 from .method import Method
 from .public_flags import PretrainingFlags
-from .recipes import at_epsilon, find_recipe, method_of_recipe, refuse_another_data_set
+from .recipes import find_recipe, method_of_recipe, read_as, refuse_another_data_set
 from .registry import METHODS
 from .teachers import AGGREGATIONS
 
@@ -245,7 +245,7 @@ def _read_recipe(
     path: str, parser: argparse.ArgumentParser, config_class: type[TrainingConfig], epsilon: float | None
 ) -> dict[str, Any]:
     method = config_class.method
-    recipe = at_epsilon(_read_yaml(path, method), path, find_recipe(path, method), epsilon)
+    recipe = read_as(_read_yaml(path, method), path, find_recipe(path, method), epsilon)
     if (other := recipe.pop("method", method)) != method:
         raise UsageError(
             f"--config {path} is a recipe of {other!r}, and this is {method!r}; give it to that method's script."

@@ -3,6 +3,7 @@
 
 import os
 from collections.abc import Iterable, Mapping
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -44,9 +45,10 @@ def find_recipe(given: str, method: str) -> Path:
     return found
 
 
-def at_epsilon(recipe: dict[Any, Any], given: str, place: Path, epsilon: float | None) -> dict[Any, Any]:
+def read_as(recipe: dict[Any, Any], given: str, place: Path, epsilon: float | None) -> dict[Any, Any]:
     """
-    A recipe at one epsilon, with what `by_epsilon` says of it in the place of what the recipe says of all.
+    The recipe of one name at one epsilon. First come the file's own values; then those of `by_epsilon`, of `by_name`
+    and of its `by_epsilon`, each in place of earlier ones. Settings under `expert` are replaced one by one.
 
     Args:
         recipe (`dict`): As the file has it.
@@ -54,16 +56,31 @@ def at_epsilon(recipe: dict[Any, Any], given: str, place: Path, epsilon: float |
         epsilon (`float`, *optional*): `--target_epsilon`, where no name says it.
 
     Raises:
-        UsageError: `by_epsilon` is no mapping of mappings.
+        UsageError: `by_name` or `by_epsilon` is no mapping of mappings, or `by_name` lacks the name.
     """
-    blocks = recipe.pop("by_epsilon", {})
+    name, own = Path(given).stem, {}
+    short, _, end = name.rpartition("_eps")
+    if names := _blocks(recipe, "by_name", given):
+        own = names.get(name, names.get(short))
+        if own is None:
+            raise UsageError(f"--config {given}: 'by_name' holds {', '.join(map(str, names))}; give one of these.")
+    if name != place.stem and short:
+        own, epsilon = own | {"target_epsilon": int(end)}, int(end)
+    at = str((recipe | own).get("target_epsilon")) if epsilon is None else f"{epsilon:g}"
+    found: dict[Any, Any] = {}
+    for part in (recipe, own):
+        for each in (part, _blocks(part, "by_epsilon", given).get(at, {})):
+            experts = [said["expert"] for said in (found, each) if isinstance(said.get("expert"), dict)]
+            found |= each | ({"expert": experts[0] | experts[1]} if len(experts) == 2 else {})
+    return found
+
+
+def _blocks(recipe: dict[Any, Any], key: str, given: str) -> dict[str, Any]:
+    """Takes what `by_epsilon` or `by_name` says out of a recipe."""
+    blocks = recipe.pop(key, {})
     if not isinstance(blocks, dict) or not all(isinstance(each, dict) for each in blocks.values()):
-        raise UsageError(f"--config {given}: 'by_epsilon' holds no 'epsilon: {{flag: value}}' lines; correct it.")
-    if Path(given).stem != place.stem:
-        epsilon = recipe["target_epsilon"] = int(given.rpartition("_eps")[2])
-    own = blocks.get(str(recipe.get("target_epsilon")) if epsilon is None else f"{epsilon:g}", {})
-    experts = [part["expert"] for part in (recipe, own) if isinstance(part.get("expert"), dict)]
-    return recipe | own | ({"expert": experts[0] | experts[1]} if len(experts) == 2 else {})
+        raise UsageError(f"--config {given}: '{key}' holds no '{key[3:]}: {{flag: value}}' lines; correct it.")
+    return blocks
 
 
 def refuse_another_data_set(config: str, method: str, recipe: Mapping[str, Any], given: Mapping[str, Any]) -> None:
@@ -111,22 +128,29 @@ def method_of_recipe(given: str, methods: Iterable[str]) -> str | None:
 
 
 def recipes_of(method: str) -> dict[str, Path]:
-    """The shipped recipes of a method, by their names."""
-    return {path.stem: path for path in sorted(_recipes().joinpath(method).glob("*.yaml"))}
+    """The shipped recipes of a method: the files that hold them, by their names."""
+    paths = sorted(_recipes().joinpath(method).glob("*.yaml"))
+    return dict(sorted((name, path) for path in paths for name in _said(path).get("by_name", (path.stem,))))
 
 
-def epsilons_of(path: Path) -> list[float]:
+def epsilons_of(path: Path, name: str) -> list[float]:
     """The epsilons that a shipped recipe has values for: its own, and those of `by_epsilon`."""
-    said = yaml.safe_load(path.read_text(encoding="utf-8"))
-    return [said.get("target_epsilon"), *said.get("by_epsilon", ())]
+    said = _said(path)
+    own = said.get("by_name", {}).get(name, {})
+    return [(said | own).get("target_epsilon"), *said.get("by_epsilon", ()), *own.get("by_epsilon", ())]
+
+
+@cache
+def _said(path: Path) -> dict[str, Any]:
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
 
 
 def _shipped(given: str, method: str) -> Path | None:
-    """The shipped recipe of this name, of which `mnist_eps1` is `mnist` where that has values for epsilon 1."""
+    """The file of this name's recipe, of which `mnist_eps1` is `mnist` where that has values for epsilon 1."""
     names, (short, _, epsilon) = recipes_of(method), given.rpartition("_eps")
     if given in names or short not in names:
         return names.get(given)
-    return names[short] if epsilon in map(str, epsilons_of(names[short])) else None
+    return names[short] if epsilon in map(str, epsilons_of(names[short], short)) else None
 
 
 def _recipes() -> Path:

@@ -1,5 +1,6 @@
 """Flags, recipes and their refusals: one sentence that names the flag, exit code 2, nothing written."""
 
+import itertools
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -11,10 +12,6 @@ from diffusers_dp.methods.config import CONFIGS, chosen_method, load_config, res
 from diffusers_dp.methods.feta_pro import FETAProConfig
 from diffusers_dp.methods.method_flags import DPDiffusionConfig, DPDMConfig
 from support.places import ROOT
-
-
-ALL_RECIPES = sorted((ROOT / "training/recipes").glob("*/*.yaml"))
-RECIPES = [path for path in ALL_RECIPES if not path.stem.startswith("folder_")]  # these name no data
 
 
 UNIT = "--dataset_name some/data --unit_column patient --num_train_images 30 --num_train_units 6".split()
@@ -207,9 +204,28 @@ def test_a_recipe_has_values_by_epsilon(epsilon, steps, p_std):
     assert own.target_epsilon == float(epsilon) and (own.max_train_steps == 5) == (epsilon == "2")
 
 
-@pytest.mark.parametrize("text", ["5", "[1]", "{1: 2}", "{1: }"])
-def test_values_by_epsilon_are_mappings(text):
-    assert "'by_epsilon' holds no 'epsilon: {flag: value}' lines" in refusal(recipe(f"by_epsilon: {text}\n"))
+BY_NAME = (
+    "target_epsilon: 1\nmax_train_steps: 9\nlearning_rate: 1\nexpert: {p_mean: 1}\n"
+    "by_epsilon: {2: {max_train_steps: 5, learning_rate: 2, expert: {p_mean: 2}}}\n"
+    "by_name: {recipe: {learning_rate: 3, expert: {p_std: 3}, by_epsilon: {2: {expert: {p_std: 4}}}}}\n"
+)
+
+
+def test_a_file_has_values_by_name():
+    """They come before those of the file, also of the file's `by_epsilon`; and their own `by_epsilon` before them."""
+    for epsilon, steps, p_mean, p_std in (("1", 9, 1, 3), ("2", 5, 2, 4)):
+        config = load_config([*recipe(BY_NAME), "--target_epsilon", epsilon], DPDMConfig)
+        assert (config.max_train_steps, config.learning_rate) == (steps, 3)
+        assert (config.p_mean, config.p_std) == (p_mean, p_std)
+    assert "'by_name' holds mine; give one of these" in refusal(recipe("by_name: {mine: {seed: 1}}\n"))
+    shipped = ROOT / "training" / "recipes" / "dpdm" / "published.yaml"
+    assert "'by_name' holds mnist, fashion_mnist, " in refusal(["--config", str(shipped)])
+
+
+def test_values_by_epsilon_and_name_are_mappings():
+    for text in ("5", "[1]", "{1: 2}", "{1: }"):
+        for key in ("epsilon", "name"):
+            assert f"'by_{key}' holds no '{key}: {{flag: value}}' lines" in refusal(recipe(f"by_{key}: {text}\n"))
 
 
 def test_an_epsilon_at_the_end_of_a_recipes_name():
@@ -217,50 +233,48 @@ def test_an_epsilon_at_the_end_of_a_recipes_name():
     named = ("--config mnist_eps1", "--config mnist --target_epsilon 1")
     at_1, flag = (load_config(argv.split(), DPDMConfig) for argv in named)
     assert at_1.target_epsilon == 1 and vars(at_1) | {"config": ""} == vars(flag) | {"config": ""}
+    pretrained = load_config("--config pretrained_mnist_eps1 --target_epsilon 10 --dry_run".split())
+    assert pretrained.target_epsilon == 10 and "central_images=20" in pretrained.noise_multiplier
     other = load_config("--config cifar10_eps1 --target_epsilon 3 --dry_run".split(), DPDiffusionConfig)
     assert (other.target_epsilon, other.max_train_steps) == (3, 20)
     with pytest.raises(UsageError, match="mnist_eps7 is neither a file here nor a recipe of dpdm"):
         load_config(["--config", "mnist_eps7"], DPDMConfig)
 
 
-@pytest.mark.parametrize("text", ["{central_images: [5]}", "{central_images: true}", "{a: {b: 1}}", "[5]", "{1: 2}"])
-def test_noise_multipliers_of_a_recipe_are_a_mapping_of_numbers(text):
-    assert "noise_multiplier" in refusal(recipe(f"noise_multiplier: {text}\n"))
+def test_noise_multipliers_of_a_recipe_are_a_mapping_of_numbers():
+    for text in ("{central_images: [5]}", "{central_images: true}", "{a: {b: 1}}", "[5]", "{1: 2}"):
+        assert "noise_multiplier" in refusal(recipe(f"noise_multiplier: {text}\n"))
 
 
-@pytest.mark.parametrize(
-    ("name", "num_images", "rate", "normaliser", "delta"),
-    [
-        ("mnist", 55_000, 1 / 14, 3928, 1.666e-6),
-        ("fashion_mnist", 55_000, 1 / 14, 3928, 1.666e-6),
-        ("cifar10", 45_000, 1 / 11, 4090, 2.074e-6),
-        ("celeba", 145_064, 1 / 36, 4029, 5.800e-7),
-        ("camelyon", 269_538, 1 / 66, 4083, 2.967e-7),
-    ],
-)
-@pytest.mark.parametrize("epsilon", [1, 10])
-def test_recipes_of_published_rows(name, num_images, rate, normaliser, delta, epsilon):
-    """Of DPImageBench's protocol."""
-    named = [f"{method}/{name}" for method in ("feta_pro", "dp_feta", "dpdm", "dp_gan")] + [
-        f"dp_diffusion/privimage_{name}"
-    ]
-    for each in named:
-        flags = ["--config", f"{each}_eps{epsilon}", "--dry_run"]
+def test_recipes_of_published_rows():
+    """They follow DPImageBench's protocol."""
+    rows = {
+        "mnist": (55_000, 1 / 14, 3928, 1.666e-6),
+        "fashion_mnist": (55_000, 1 / 14, 3928, 1.666e-6),
+        "cifar10": (45_000, 1 / 11, 4090, 2.074e-6),
+        "celeba": (145_064, 1 / 36, 4029, 5.800e-7),
+        "camelyon": (269_538, 1 / 66, 4083, 2.967e-7),
+    }
+    methods = ("feta_pro/", "dp_feta/", "dpdm/", "dp_gan/", "dp_diffusion/privimage_")
+    for method, name, epsilon in itertools.product(methods, rows, (1, 10)):
+        num_images, rate, normaliser, delta = rows[name]
+        flags = ["--config", f"{method}{name}_eps{epsilon}", "--dry_run"]
         config = load_config(flags, chosen_method(flags))
         facts = resolve(config, config.num_train_images)
-        assert (config.target_epsilon, config.accountant) == (epsilon, "rdp")
-        assert (facts.num_units, facts.normaliser) == (num_images, normaliser)
-        assert facts.sample_rate == pytest.approx(rate)
-        assert facts.target_delta == pytest.approx(delta, rel=1e-3)
+        assert (config.target_epsilon, config.accountant) == (epsilon, "rdp"), flags
+        assert (facts.num_units, facts.normaliser) == (num_images, normaliser), flags
+        assert (facts.sample_rate, facts.target_delta) == pytest.approx((rate, delta), rel=1e-3), flags
 
 
-@pytest.mark.parametrize(
-    ("name", "num_images", "batch", "steps"),
-    [("mnist_eps10", 50_000, 4_096, 4_000), ("camelyon_eps10", 302_436, 16_384, 200)]
-    + [(f"cifar10_eps{epsilon}", 50_000, 16_384, 20 * epsilon) for epsilon in (1, 5, 10, 32)],
-)
-def test_recipes_of_published_rows_of_dp_diffusion(name, num_images, batch, steps):
+def test_recipes_of_published_rows_of_dp_diffusion():
     """Ghalebikesabi et al. 2023, Table 3; Camelyon's delta is that of the text, for Table 3's is above 1/N."""
+    rows = [("mnist_eps10", 50_000, 4_096, 4_000), ("camelyon_eps10", 302_436, 16_384, 200)]
+    rows += [(f"cifar10_eps{epsilon}", 50_000, 16_384, 20 * epsilon) for epsilon in (1, 5, 10, 32)]
+    for row in rows:
+        _is_of_dp_diffusion_s_table(*row)
+
+
+def _is_of_dp_diffusion_s_table(name, num_images, batch, steps):
     config = load_config(["--config", name, "--dry_run"], DPDiffusionConfig)
     facts = resolve(config, config.num_train_images)
     assert (facts.num_units, facts.normaliser, config.max_train_steps) == (num_images, batch, steps)

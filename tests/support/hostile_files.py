@@ -430,6 +430,7 @@ RECIPES = {
     for name, values in {
         "seed": ("x", [1], {"a": 1}, 1e400, True), "output_dir": ("a\0b", ["x"], "/dev/null/x"),
         "config": ("itself.yaml",), "class_names": ([["a"]], {"a": 1}, ["a,b"]), "expert": ([1], "x", {"expert": {}}),
+        "by_name": ({"other": {}}, {"recipe": 1}),
         "target_epsilon": ("nan", -1, [10]), "resolution": (10**30, 0.5, "8; rm"), "evil": (1,),
         "dataset_name": (["a"], {"path": "x"}), "train_batch_size": (-5, 10**30), "mixed_precision": ("fp8", 3),
     }.items()

@@ -1,8 +1,6 @@
-"""Every published recipe starts: two steps on random stand-in images of its shape, with its own model and
-curriculum."""
+"""Recipes: each is read and planned, and starts for two steps on random images of its shape, with its own model."""
 
 import re
-from pathlib import Path
 
 import datasets
 import numpy as np
@@ -11,7 +9,7 @@ from PIL import Image
 
 from diffusers_dp.methods.config import chosen_method, load_config
 from diffusers_dp.methods.flag import flags_of
-from diffusers_dp.methods.flags import TrainingConfig
+from diffusers_dp.methods.recipes import epsilons_of, recipes_of
 from support.feature_networks import save_classifier, save_resnet
 from support.latents import stable_diffusion
 from support.places import ROOT, module_of
@@ -19,11 +17,14 @@ from support.public_models import save as save_pipeline
 from support.runs import load
 
 
-ALL_RECIPES = sorted((ROOT / "training" / "recipes").glob("*/*.yaml"))
-RECIPES = [path for path in ALL_RECIPES if not path.stem.startswith("folder_")]  # these name no data
 papers = module_of(ROOT / "benchmarks" / "papers.py")
-#: Methods' folders and names, one for each epsilon that a recipe has values for.
-ALL_NAMES = [(path.parent.name, name) for path in ALL_RECIPES for name in papers.names_of(path)]
+FOLDERS = sorted(path.name for path in (ROOT / "training" / "recipes").iterdir())
+NAMES = [(folder, name) for folder in FOLDERS for name in recipes_of(folder)]
+#: Also one for each further epsilon that a recipe has values for.
+ALL_NAMES = [
+    (folder, name + end) for folder, name in NAMES
+    for end in ("", *(f"_eps{each}" for each in epsilons_of(recipes_of(folder)[name], name)[1:] if "_eps" not in name))
+]  # fmt: skip
 NUM_IMAGES = 40
 # What is shortened, where the method has it: numbers of steps and images, never the model, the queries or the noise
 # multiplicity.
@@ -39,51 +40,69 @@ SHORT = {
 }  # fmt: skip
 
 
-def name(path: Path) -> str:
-    return f"{path.parent.name}/{path.stem}"
+def read(folder, name, *flags):
+    flags = ["--config", f"{folder}/{name}", "--dry_run", *flags]
+    if name.startswith("folder_"):
+        flags += ["--class_names", "a,b", "--num_train_images", "5000"]
+    return load_config(flags, chosen_method(flags)), flags
 
 
-def read(recipe: Path) -> TrainingConfig:
-    flags = ["--config", str(recipe), "--dry_run"]
-    return load_config(flags, chosen_method(flags))
+def is_stated(name):
+    """Whether comments have the noise of DP-SGD. Others are planned by RDP: PLD takes a second each."""
+    return "_cpu" not in name or "_eps" in name
 
 
-@pytest.mark.parametrize(("folder", "recipe"), ALL_NAMES)
-def test_every_recipe_passes_a_dry_run(folder, recipe, tmp_path, monkeypatch, capsys):
-    """Stages, epsilon, and the noise that its comment states, without an image and without a file."""
+def test_every_name_of_a_recipe_is_read():
+    """With its epsilon and a method that the folder's name has; comments state the noise where there is DP-SGD."""
+    for folder, name in ALL_NAMES:
+        config, _ = read(folder, name)
+        assert folder in (config.method, "feta_pro_plus"), name
+        _, end, epsilon = name.rpartition("_eps")
+        assert not end or config.target_epsilon == int(epsilon), name
+        stated = is_stated(name) and hasattr(config, "max_train_steps")
+        assert not stated or papers.noise_of(folder, name), f"{folder}/{name} states no noise"
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param([(folder, recipes_of(folder).popitem()[0]) for folder in FOLDERS], id="one of each method"),
+        pytest.param(ALL_NAMES, id="all", marks=pytest.mark.slow),
+    ],
+)
+def test_recipes_pass_a_dry_run(names, tmp_path, monkeypatch, capsys):
+    """Stages, epsilon, and the noise that comments state, without an image and without a file."""
     monkeypatch.setattr("diffusers_dp.runs.run.load_images", lambda *_: pytest.fail("a dry run reads nothing"))
     monkeypatch.setattr(Image, "open", lambda *_: pytest.fail("a dry run reads nothing"))
-    described = ["--class_names", "a,b", "--num_train_images", "5000"] if recipe.startswith("folder_") else []
-    is_stated = "_cpu" not in recipe or "_eps" in recipe  # that of others is planned by RDP: PLD takes a second each
-    flags = ["--config", f"{folder}/{recipe}", "--dry_run", "--output_dir", str(tmp_path / "run"), *described]
-    flags += [] if is_stated else ["--accountant", "rdp"]
-    config = load_config(flags, chosen_method(flags))
-    load(config.method, monkeypatch).main(flags)
-    table, _, total = capsys.readouterr().out.partition("\ntotal ")
-    rows = {words[0]: float(words[1]) for words in map(str.split, table.splitlines()[1:]) if words[0] != "signal"}
-    steps = ["dp_sgd"] if hasattr(config, "max_train_steps") else []
-    steps = ["teachers"] if config.dp_sgd is not None and config.dp_sgd.num_shares else steps
-    # What gets the rest is planned last, and asked where it stands.
-    queries = sorted(config.queries, key=lambda query: (query.budget_share, query.noise_multiplier) == (None, None))
-    assert list(rows) == [*(query.name for query in queries), *steps]
-    epsilon = float(re.match(r"\(\w+\): epsilon ([\d.]+)", total)[1])
-    assert 0.98 * config.target_epsilon < epsilon <= config.target_epsilon and not list(tmp_path.iterdir())
-    if is_stated and steps:
-        stated = papers.NOISE.search(papers.read_recipe(folder, recipe)[1])
-        assert stated is not None and float(stated[1]) == pytest.approx(rows[steps[0]], abs=6e-4)
+    for folder, name in names:
+        rdp = [] if is_stated(name) else ["--accountant", "rdp"]
+        config, flags = read(folder, name, "--output_dir", str(tmp_path / "run"), *rdp)
+        load(config.method, monkeypatch).main(flags)
+        table, _, total = capsys.readouterr().out.partition("\ntotal ")
+        rows = {words[0]: float(words[1]) for words in map(str.split, table.splitlines()[1:]) if words[0] != "signal"}
+        steps = ["dp_sgd"] if hasattr(config, "max_train_steps") else []
+        steps = ["teachers"] if config.dp_sgd is not None and config.dp_sgd.num_shares else steps
+        # What gets the rest is planned last, and asked where it stands.
+        queries = sorted(config.queries, key=lambda each: (each.budget_share, each.noise_multiplier) == (None, None))
+        assert list(rows) == [*(query.name for query in queries), *steps], name
+        epsilon = float(re.match(r"\(\w+\): epsilon ([\d.]+)", total)[1])
+        assert 0.98 * config.target_epsilon < epsilon <= config.target_epsilon, name
+        if is_stated(name) and steps:
+            assert float(papers.noise_of(folder, name)) == pytest.approx(rows[steps[0]], abs=6e-4), name
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("recipe", RECIPES, ids=name)
-def test_recipe_starts_on_stand_in_images(recipe, tmp_path, monkeypatch):
-    config = read(recipe)
+@pytest.mark.parametrize(("folder", "name"), [each for each in NAMES if not each[1].startswith("folder_")])
+def test_recipe_starts_on_stand_in_images(folder, name, tmp_path, monkeypatch):
+    config, recipe = read(folder, name)
     channels, side, _ = config.image_shape
     names = list(config.declared_class_names or ())
     rng = np.random.default_rng(0)
     shape = (side, side) if channels == 1 else (side, side, channels)
     images = [Image.fromarray(rng.integers(0, 256, shape, dtype=np.uint8)) for _ in range(NUM_IMAGES)]
     labels = [i % max(len(names), 1) for i in range(NUM_IMAGES)]
-    flags = ["--config", str(recipe), "--output_dir", str(tmp_path / "run")]
+    flags = [*recipe[:2], "--output_dir", str(tmp_path / "run")]
     by_class = config.drawn_by_class  # at least one image of each class
     short = {flag: max(value, len(names)) if flag in by_class else value for flag, value in SHORT.items()}
     if config.dp_sgd is not None and config.dp_sgd.num_shares is not None:
@@ -121,7 +140,7 @@ def test_recipe_starts_on_stand_in_images(recipe, tmp_path, monkeypatch):
         table.to_parquet(place / "train-00000-of-00001.parquet")
         flags += ["--dataset_name", str(place)]
 
-    learns = "\npublic_steps:" in recipe.read_text()
+    learns = getattr(config, "public_steps", 400) != 400  # the default, which no recipe has
     if learns or getattr(config, "generator", None) == "public_images":
         for index, image in enumerate(images):
             folder = tmp_path / "public" / str(index % len(names))
