@@ -24,7 +24,7 @@ from ..methods.flag import validate
 from ..methods.flags import TrainingConfig
 from ..methods.method import load
 from ..methods.registry import METHODS
-from ..release.hub import intact_receipt
+from ..release.hub import intact_receipt, keep_downloads_in
 from ..runs.folder import AUDIT_FILE
 from ..runs.plan import Plan, plan_run
 from ..sampling.drawing import DrawingFlags
@@ -114,6 +114,7 @@ def _planned(
     """What is audited. An audit of another run than made the release to which it is attached is refused here."""
     receipt = None if attach is None else intact_receipt(attach, "--attach")  # before what takes long
     config = load_config(flags, chosen_method(flags, method))
+    keep_downloads_in(config.cache_dir)
     if not config.has_guarantee:
         raise UsageError("--target_epsilon inf is a run without noise, which leaves nothing to audit; give a number.")
     facts = public_facts(config.data)

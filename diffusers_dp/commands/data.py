@@ -25,6 +25,7 @@ from ..data.values import are_positions, integer_of, positions, why_no_label
 from ..errors import UsageError
 from ..files.file_modes import private_files
 from ..methods.config import CONFIGS, chosen_method, load_config
+from ..release.hub import keep_downloads_in
 
 
 PRIVATE = "PRIVATE: this tells of single images, outside of any guarantee. It stays in the house."
@@ -68,6 +69,7 @@ def _source(args: argparse.Namespace) -> DataSource:
             flags.append(f"--class_names={','.join(class_folders(root, 'train_data_dir'))}")
             refuse_some_splits(root, "train_data_dir", ())
     config = load_config([*flags, "--dry_run"], chosen_method(flags, args.method))
+    keep_downloads_in(config.cache_dir)
     if config.uses_digits or not (config.train_data_dir or config.dataset_name):
         raise UsageError("Nothing is named that could be read; name the folder, or give --dataset_name.")
     return replace(config.data, declared_only=False)

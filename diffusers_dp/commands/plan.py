@@ -18,6 +18,7 @@ from ..methods.command_line import OneSentence, add_flags, nearest_flag
 from ..methods.config import CONFIGS, SamplingFacts, chosen_method, load_config
 from ..methods.flag import plain_flags, validate
 from ..methods.flags import TrainingConfig
+from ..release.hub import keep_downloads_in
 from ..runs.launch import announcement, how_long, planned_model
 from ..runs.plan import Plan, plan_run
 from ..runs.plan_picture import check_picture, draw_plan
@@ -128,6 +129,7 @@ def read(training_flags: list[str], method: str | None = None) -> tuple[Training
     """The configuration and public facts of a dry run with these flags, of the recipe's method unless another is
     named."""
     config = load_config([*training_flags, "--dry_run"], chosen_method(training_flags, method))
+    keep_downloads_in(config.cache_dir)
     try:
         return config, public_facts(config.data)
     except UsageError as error:

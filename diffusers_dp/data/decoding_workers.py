@@ -62,8 +62,8 @@ def _answer(worker: subprocess.Popen) -> Any:
         code = worker.wait()
         how = f"by signal {-code}" if code < 0 else f"with code {code}"
         raise UsageError(
-            f"A process that decodes images ended early, {how}, as where memory is short: free some, or start again "
-            "on fewer cores (`taskset -c 0-3`), for each decodes in a process of its own."
+            f"A process that decodes images ended early, {how}, as where memory is short: free some, or give a "
+            "smaller --dataloader_num_workers."
         ) from None
     if failure is not None:
         raise failure

@@ -149,7 +149,7 @@ def load_images(data: DataSource, facts: PublicFacts, cache_dir: str | Path) -> 
     """
     The images, converted, resized and cropped. A damaged one stays, as zeros that contribute nothing.
 
-    They are decoded once, by as many processes as there are cores, into `cache_dir`, and read from there without being
+    They are decoded once, by several processes, into `cache_dir`, and read from there without being
     loaded: the arrays are memory maps. Other flags, or other local files, are decoded anew. Which images are held out
     follows from their ids: a record that is missing or damaged moves no other.
 
@@ -302,7 +302,9 @@ def _decode(data: DataSource, facts: PublicFacts, records: Records, left_out: np
         records, folder / "images.npy", num_images, facts.image_shape, labelled=facts.class_names is not None,
         max_pixels=data.max_image_pixels, value_range=data.value_range,
     )  # fmt: skip
-    num_processes = min(cores(), capacity // (PARTS_OF_A_PROCESS * length))
+    num_processes = min(
+        cores() if data.num_workers is None else data.num_workers, capacity // (PARTS_OF_A_PROCESS * length)
+    )
     decoded = map_in_processes(decoder, parts_of(left_out, facts.image_shape), num_processes)
     found = []
     with closing(decoded), tqdm(total=capacity, desc="Reading images", unit="image") as bar:

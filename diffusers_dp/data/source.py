@@ -35,6 +35,7 @@ class DataSource:
         value_range (`tuple[float, float]`, *optional*): Declared black and white of images with more than 8 bits.
         image_suffixes (`tuple[str, ...]`, *optional*): Suffixes of image files in `train_data_dir`; unset: those of
             pictures.
+        num_workers (`int`, *optional*): Processes that decode; 0: none beside this one; unset: one for each core.
         declared_only (`bool`): A dry run: what is declared is all that is known, and nothing is looked at.
         own_files (`bool`): A card of `dataset_name` that names files of another place is refused, and a row that does
             has no image.
@@ -58,6 +59,7 @@ class DataSource:
     max_image_pixels: int = MAX_IMAGE_PIXELS
     value_range: ValueRange | None = None
     image_suffixes: tuple[str, ...] | None = None
+    num_workers: int | None = None
     declared_only: bool = False
     own_files: bool = False
     is_untrusted: bool = False

@@ -117,6 +117,10 @@ class DataFlags:
         "diffusers_dp[medical] and --window; unset: those of pictures, such as .png, .jpg and .tif.",
         needs=("train_data_dir",), **KNOWN,
     )  # fmt: skip
+    dataloader_num_workers: int | None = flag(
+        None, "Processes that decode the images, once; 0: the run's own alone; unset: one for each core.",
+        rare=True, at_least=0, at_most=1_024,
+    )  # fmt: skip
     validation_size: int = flag(
         0, "Images held out of the split by a public hash of each, never trained on; N does not count them.",
         rare=True, at_least=0,
@@ -187,26 +191,30 @@ def refuse_sensitive_as_public(sensitive: Mapping[str, str], public: Mapping[str
             )
 
 
-def refuse_writing_among_images(sources: Mapping[str, str], output_dir: str, ledger_dir: Path | None) -> None:
-    """Refuses a run or a ledger inside of a data source, where a later start would read `release/samples.png` as an
-    image or take the run for a class. A folder that holds the data beside the run, such as `--output_dir .` with
-    `./data`, may be one: of it a run reads and writes `private/`, `release/` and `no_guarantee/` alone, and of
-    `--ledger_dir` one file. Data may not lie in those three: they are made anew, and removed where a start is
-    refused.
+def refuse_writing_among_images(
+    sources: Mapping[str, str], output_dir: str, ledger_dir: Path | None, cache_dir: str | None = None
+) -> None:
+    """Refuses a run, a ledger or downloads inside of a data source, where a later start would read
+    `release/samples.png` as an image or take the run for a class. A folder that holds the data beside the run, such as
+    `--output_dir .` with `./data`, may be one: of it a run reads and writes `private/`, `release/` and `no_guarantee/`
+    alone, and of `--ledger_dir` one file. Data may not lie in those three: they are made anew, and removed where a
+    start is refused.
 
     Args:
         sources (mapping): Places of data by their flags.
-        output_dir (`str`), ledger_dir (`Path`, *optional*): See the flags.
+        output_dir (`str`), ledger_dir (`Path`, *optional*), cache_dir (`str`, *optional*): See the flags.
 
     Raises:
         UsageError: One sentence that names both places.
     """
+    run, cache = Path(output_dir).resolve(), None if cache_dir is None else Path(os.path.expanduser(cache_dir))
+    if cache is not None and any(cache.resolve().is_relative_to(run / part) for part in _WRITTEN):
+        raise UsageError(f"--cache_dir {cache_dir} is where --output_dir {output_dir} writes; give another folder.")
     for name, place in sources.items():
         if not os.path.exists(os.path.expanduser(place)):  # on the Hub, or refused by whoever opens it
             continue
         source = Path(os.path.expanduser(place)).resolve()
-        run = Path(output_dir).resolve()
-        for flag_name, folder in (("output_dir", output_dir), ("ledger_dir", ledger_dir)):
+        for flag_name, folder in (("output_dir", output_dir), ("ledger_dir", ledger_dir), ("cache_dir", cache)):
             if folder is not None and Path(folder).resolve().is_relative_to(source):
                 raise UsageError(
                     f"--{flag_name} {folder} lies in --{name} {place}, where a later start would take what it holds "

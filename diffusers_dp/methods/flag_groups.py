@@ -326,9 +326,13 @@ class RunFlags:
 
 @dataclass
 class HubFlags:
-    """Whether the release goes to the Hub. The token is that of `hf auth login`, and no flag."""
+    """What comes from the Hub, and what goes there. The token is that of `hf auth login`, and no flag."""
 
     _argument_group_name = "Hub"
+
+    cache_dir: str | None = flag(
+        None, "Folder of all downloads; unset: that of huggingface_hub.", rare=True, place=True
+    )
 
     push_to_hub: bool = flag(
         False, "Upload the folder release/, and nothing else, when it is finished; asked of the Hub at the start."

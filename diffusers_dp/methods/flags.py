@@ -189,7 +189,7 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
         refuse_sensitive_as_public(sensitive, self.public_places)
         self._check_names_of_queries()
         ledger_dir = None if self.ledger_dir is None else self.ledger_path.parent
-        refuse_writing_among_images(sensitive | self.public_places, self.output_dir, ledger_dir)
+        refuse_writing_among_images(sensitive | self.public_places, self.output_dir, ledger_dir, self.cache_dir)
         if self.releases_images and self.evaluation_reserve is not None:
             raise UsageError("--evaluation_reserve is about a finished model, and this releases images: leave it out.")
         if self.has_guarantee:
@@ -299,6 +299,7 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
             class_names=self.declared_class_names,
             value_range=self.declared_range,
             image_suffixes=self.suffixes,
+            num_workers=self.dataloader_num_workers,
             declared_only=self.dry_run and self.num_train_images is not None,
         )
 

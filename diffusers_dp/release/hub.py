@@ -13,6 +13,15 @@ from ..verify import Unreadable, verify
 from ..words import RECEIPT_NAME
 
 
+def keep_downloads_in(folder: str | None) -> None:
+    """Makes a folder the place of all that this process downloads; `None` leaves that of `huggingface_hub`, of which
+    `datasets` asks what it downloads, too."""
+    if folder is not None:
+        from huggingface_hub import constants
+
+        constants.HF_HUB_CACHE = os.path.abspath(os.path.expanduser(folder))
+
+
 @public_files()  # downloads are shared by all users of the cache
 def fetch_release(
     release: str | Path,

@@ -15,6 +15,7 @@ from ..methods.config import load_config
 from ..methods.flags import TrainingConfig
 from ..methods.method import Method, load
 from ..methods.registry import METHODS
+from ..release.hub import keep_downloads_in
 from ..release.push import check_hub
 from .folder import RunFolder
 from .plan import Plan, plan_run
@@ -46,6 +47,7 @@ def run_method(method: Method, preflight: "Preflight", argv: list[str] | None = 
         DiffusersDPError: See there; `Interrupted` at SIGTERM.
     """
     config = load_config(argv, method)
+    keep_downloads_in(config.cache_dir)
     early = _start(config) if is_launched() or config.precision != "no" else None
     facts, plan = _plan(config) if early is None else early.on_first(lambda: _plan(config))
     if config.dry_run:

@@ -277,6 +277,17 @@ def test_images_that_are_not_there_are_one_sentence(tmp_path):
             data.open_images(folder, made_of)
 
 
+def test_as_many_processes_decode_as_are_asked_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(image_parts, "PART_IMAGES", 4)
+    monkeypatch.setattr(data, "PARTS_OF_A_PROCESS", 1)
+    monkeypatch.setattr(data, "cores", lambda: 3)
+    decode, used, source = data.map_in_processes, [], write_images(tmp_path / "set")
+    monkeypatch.setattr(data, "map_in_processes", lambda *job: (used.append(job[2]), decode(*job[:2], 1))[1])
+    for number in (None, 0, 2, 1_024):
+        read_images(config_of(source, dataloader_num_workers=number), tmp_path / str(number))
+    assert used == [3, 0, 2, used[3]] and 3 < used[3] < 10, "no more than there are parts"
+
+
 @pytest.mark.parametrize("num_processes", [1, 2])
 def test_a_disk_that_fills_up_is_one_sentence(tmp_path, monkeypatch, num_processes):
     monkeypatch.setattr(image_parts, "PART_IMAGES", 4)
@@ -345,7 +356,9 @@ class TestProcesses:
     @pytest.mark.parametrize(("job", "how"), [(stop_hard, "with code 7"), (is_killed, "by signal 9")])
     def test_a_process_that_ends_early_is_one_sentence(self, job, how):
         """With the exit code of what the operator can mend."""
-        with pytest.raises(UsageError, match=f"ended early, {how}, .* memory .*`taskset -c 0-3`") as refusal:
+        with pytest.raises(
+            UsageError, match=f"ended early, {how}, .* memory .* smaller --dataloader_num_workers"
+        ) as refusal:
             list(data.map_in_processes(job, range(20), 2))
         assert "\n" not in str(refusal.value)
 

@@ -52,6 +52,15 @@ def test_a_ledger_among_the_images_is_refused(flag, place):
 
 
 @pytest.mark.parametrize("flag", SOURCES)
+def test_downloads_among_the_images_or_where_a_run_writes_are_refused(flag):
+    given = [f"--{flag}", "data", *SOURCES[flag], "--output_dir", "runs/one", "--cache_dir"]
+    assert refusal([*given, "link/cache"]).startswith(f"--cache_dir link/cache lies in --{flag} data, ")
+    for place in ("runs/one/release", "runs/one/private/cache"):
+        assert refusal([*given, place]).startswith(f"--cache_dir {place} is where --output_dir runs/one writes; ")
+    load_config([*given, "runs/one/cache"])
+
+
+@pytest.mark.parametrize("flag", SOURCES)
 def test_images_where_a_run_writes_are_refused(flag):
     """A release is replaced as a whole, and what a refused start has begun is removed."""
     for folder in ("runs/one/release", "runs/one/release/images"):

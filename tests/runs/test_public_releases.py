@@ -144,8 +144,10 @@ def test_a_data_set_on_the_hub_is_looked_at_for_a_receipt(drawn, hub, tmp_path, 
     shard = "hf://datasets/someone/drawn@main/data/train-00000-of-00001.parquet"
     monkeypatch.setattr(prior_release, "files_of_public_images", lambda data: [shard])
     monkeypatch.setattr("diffusers_dp.data.public_images.check_public_images", lambda data: None)
+    downloads = tmp_path / "downloads"
     with pytest.raises(UsageError, match="^--public_dataset_name someone/drawn .* so probably on these"):
-        script.main([*flags, "--public_dataset_name", "someone/drawn"])
+        script.main([*flags, "--public_dataset_name", "someone/drawn", "--cache_dir", str(downloads)])
+    assert [path.name for path in downloads.rglob(RECEIPT)] == [RECEIPT] and not (tmp_path / "hub-cache").exists()
     with pytest.raises(UsageError, match="someone/nothing is not public images on the Hub"):
         script.main([*flags, "--public_dataset_name", "someone/nothing"])
 
