@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,10 @@ import yaml
 from support.places import ROOT
 
 
-TEXTS = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "training/README.md", ROOT / "examples/README.md"]
+TEXTS = [*ROOT.glob("*.md"), *(text for folder in ("docs", "training", "examples", "tests", ".github")
+                               for text in (ROOT / folder).rglob("*.md"))]  # fmt: skip
+SOURCES = [*(path for folder in ("diffusers_dp", "pipelines", "training", "examples", "benchmarks")
+             for end in ("py", "yaml", "md", "ipynb") for path in (ROOT / folder).glob(f"**/*.{end}"))]  # fmt: skip
 CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
 
 
@@ -24,15 +28,23 @@ def slugs(path):
     return {*named} | {re.sub(r"[^\w\- ]", "", head.lower()).strip().replace(" ", "-") for head in heads}
 
 
-@pytest.mark.parametrize("path", TEXTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_link_leads_somewhere(path):
-    for target in re.findall(r"\]\(([^)\s]+)\)", CODE.sub("", path.read_text(encoding="utf-8"))):
-        if "://" in target:
-            continue
+def test_every_link_leads_somewhere():
+    """Links of texts, from their own folder, and pages of the documentation that code and recipes name."""
+    links = [
+        (path, path.parent, target) for path in TEXTS
+        for target in re.findall(r"\]\(([^)\s]+)\)", CODE.sub("", path.read_text(encoding="utf-8")))
+    ]  # fmt: skip
+    links += [
+        (path, ROOT, target) for path in SOURCES if "results" not in path.parts
+        for target in re.findall(r"(?<![\w/])docs/[\w/]+\.md(?:#[\w-]+)?", path.read_text(encoding="utf-8"))
+    ]  # fmt: skip
+    assert len(links) > 200
+    anchors = cache(slugs)
+    for path, folder, target in links:
         name, _, anchor = target.partition("#")
-        there = path.parent / name if name else path
-        assert there.exists(), target
-        assert not anchor or there.suffix != ".md" or anchor in slugs(there), target
+        there = folder / name if name else path
+        assert "://" in target or there.exists(), f"{path.relative_to(ROOT)}: {target}"
+        assert not anchor or there.suffix != ".md" or anchor in anchors(there), f"{path.relative_to(ROOT)}: {target}"
 
 
 def test_every_page_is_in_the_contents():
