@@ -62,7 +62,7 @@ class LatentDenoiser(nn.Module):
 
     @property
     def dtype(self) -> torch.dtype:
-        return torch.float32  # type of latents and predictions
+        return self.network.dtype
 
     @property
     def device(self) -> torch.device:
@@ -80,8 +80,7 @@ class LatentDenoiser(nn.Module):
         )
         times = torch.as_tensor(timesteps, device=sample.device).expand(len(sample))
         with mixed_precision(sample.device, self.autocast_dtype):
-            inputs = sample.to(self.network.dtype)
-            output = self.network(inputs, times, encoder_hidden_states=self.tokens[rows]).sample
+            output = self.network(sample, times, encoder_hidden_states=self.tokens[rows]).sample
         return SimpleNamespace(sample=output.to(sample.dtype))
 
 

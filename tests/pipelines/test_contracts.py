@@ -147,6 +147,7 @@ class TestDrawing:
         """The noise is the same, and the latents stay in full precision. Other noise is 0.2 away."""
         wanted = draw(pipeline)
         found = draw(pipeline.to(dtype))
+        assert {each.dtype for each in pipeline.components.values() if hasattr(each, "dtype")} == {dtype}
         assert found.dtype == torch.float32 and found.sub(wanted).abs().mean() < 0.05
 
     def test_the_progress_bar_is_that_of_the_user(self, make, capsys):

@@ -71,6 +71,11 @@ def test_images_follow_noisy_gradients_alone(script, flags, tmp_path, monkeypatc
     assert seen[0] == seen[1] and len(gradients) == 4
 
 
+def test_settings_of_adamw_are_refused_beside_another_optimizer():
+    with pytest.raises(UsageError, match="^--adam_beta2 has no effect with --expert image_optimizer=sgd; leave it"):
+        load_config("--expert image_optimizer=sgd --adam_beta2 0.9".split(), PSGConfig)
+
+
 def test_a_finished_run_is_not_released_again_with_other_words(script, flags, tmp_path):
     """The receipt would say of all steps what holds of none."""
     script.main(flags)
