@@ -14,6 +14,7 @@ from ..runs.plan_picture import picture_of
 from . import views
 from .downloads import archive_name, dataset_zip, images_zip
 from .drawing import Drawn, read_order
+from .limits import SECONDS_KEPT
 from .planning import planned
 from .shelf import Shelf
 
@@ -23,11 +24,11 @@ PACKED = {"images": images_zip, "dataset": dataset_zip}
 
 @contextmanager
 def told() -> Iterator[None]:
-    """Shows an error on the page until the visitor closes it."""
+    """Shows an error on the page for a while. It is shown as HTML, so what a stranger wrote in it is escaped."""
     try:
         yield
     except DiffusersDPError as error:
-        raise gr.Error(escape(str(error)), duration=None, print_exception=False) from None
+        raise gr.Error(escape(str(error), quote=False), duration=20, print_exception=False) from None
 
 
 class Answers:
@@ -45,21 +46,23 @@ class Answers:
         return str(request.query_params.get("model") or next(iter(self.shelf.names), ""))
 
     def open(self, request: gr.Request) -> tuple[Any, ...]:
-        """Name, guarantee and samples; updates of classes, steps and solver; and of the three buttons."""
+        """Name, guarantee and samples; updates of classes, of what only a model has, and of the buttons."""
         name = self.chosen(request)
         try:
             released = self.shelf.opened(name)
         except DiffusersDPError as error:
             return name, views.error(str(error)), *(gr.skip() for _ in range(7))
-        names = list(released.class_names or ())
-        drawn, ready = gr.update(visible=not released.holds_images), gr.update(interactive=True)
+        names, has_images = list(released.class_names or ()), released.holds_images
+        drawn = gr.update(visible=not has_images)
         return (
             name, views.guarantee(released), views.samples(released),
-            gr.update(choices=names, visible=bool(names)), drawn, drawn, *[ready] * 3,
+            gr.update(choices=names, visible=bool(names)), gr.update(label="Seed") if has_images else gr.skip(),
+            drawn, drawn, gr.update(value="Show" if has_images else "Draw", interactive=True),
+            gr.update(value="Save the whole data set") if has_images else gr.skip(),
         )  # fmt: skip
 
     def fetch(self, name: str) -> None:
-        """Opens what a visitor typed. The page then goes to its address."""
+        """Opens the release that a visitor typed. The page then goes to its address."""
         with told():
             self.shelf.open(name)
 
@@ -85,7 +88,7 @@ class Answers:
 def save(kind: str, drawn: Drawn | None) -> str:
     """A link to an archive of drawn images: of the `images`, or a `dataset`."""
     if drawn is None:
-        raise UsageError("Draw images first: then they can be saved.")
+        raise UsageError(f"There are no images to save: draw some; they are kept for {SECONDS_KEPT // 60} minutes.")
     return views.saved(PACKED[kind](drawn), archive_name(drawn, kind))
 
 
@@ -95,4 +98,4 @@ def plan(*values: Any) -> str:
     if found is None:
         return views.text(text)
     words = f"Total epsilon {found.epsilon:.4g}; the table has the numbers."
-    return views.text(text) + views.picture(picture_of(found), words)
+    return views.text(text) + views.picture(picture_of(found, stacked=True), words)

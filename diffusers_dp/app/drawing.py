@@ -9,10 +9,10 @@ from ..commands.app import Limits
 from ..errors import UsageError
 from ..release.loading import AnyRelease
 from ..sampling.drawing import Drawing
-from .limits import check_typed
+from .limits import check_choice, check_typed
 
 
-SOLVERS = {"dpm": "DPM-Solver++ (fast)", "heun": "Heun (twice the work per step)"}
+SOLVERS = {"dpm": "DPM-Solver++", "heun": "Heun"}
 LONGEST_SHOWN = 100  # letters of a class in a message
 LARGEST_SEED = 2**53  # largest integer that a page can represent exactly
 
@@ -58,12 +58,16 @@ def read_order(released: AnyRelease, values: Sequence[Any], limits: Limits) -> D
         UsageError: A value is out of range; the message names the field and its range.
     """
     classes, count, seed, steps, solver = values
+    if isinstance(count, int) and count > limits.max_images:
+        raise UsageError(
+            f"This page shows at most {limits.max_images:,} images at a time: ask for fewer, or draw more on your own "
+            "machine with diffusers-dp sample."
+        )
     check_typed({
-        "number of images": (count, 1, limits.max_images), "seed": (seed, 0, LARGEST_SEED),
-        "number of steps": (steps, 1, limits.max_steps),
+        "The number of images": (count, 1, limits.max_images), "The seed": (seed, 0, LARGEST_SEED),
+        "The number of steps": (steps, 1, limits.max_steps),
     })  # fmt: skip
-    if not isinstance(solver, str) or solver not in SOLVERS:
-        raise UsageError(f"The solver has to be one of {', '.join(SOLVERS)}.")
+    check_choice("The solver", solver, SOLVERS)
     labels = _labels(released, classes or [], count)
     return Drawing(
         num_images=count, batch_size=count, num_inference_steps=steps, solver=solver, seed=seed, labels=labels
@@ -77,11 +81,11 @@ def _labels(released: AnyRelease, classes: Any, count: int) -> tuple[int, ...] |
         raise UsageError("The classes have to be a list of names.")
     if names is None:
         if classes:
-            raise UsageError(f"'{released.name}' has no classes: choose none.")
+            raise UsageError("This release has no classes: choose none.")
         return None
     unknown = [name for name in classes if name not in names]
     if unknown:
         shown = ", ".join(name[:LONGEST_SHOWN] for name in names[:10]) + (", ..." if len(names) > 10 else "")
-        raise UsageError(f"'{unknown[0][:LONGEST_SHOWN]}' is no class of '{released.name}': choose from {shown}.")
+        raise UsageError(f"'{unknown[0][:LONGEST_SHOWN]}' is no class of this release: choose from {shown}.")
     chosen = [names.index(name) for name in classes] or list(range(len(names)))
     return tuple(chosen[i % len(chosen)] for i in range(count))

@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The layout of the page: a model, its guarantee, its images."""
+"""The layout of the page: a release, its guarantee, its images."""
 
 from functools import partial
 from typing import Any
@@ -11,12 +11,14 @@ from . import answers, views
 from .answers import Answers
 from .drawing import SOLVERS
 from .limits import OPENED_AT_ONCE, QUEUE_LENGTH, SECONDS_KEPT
+from .planning import COLOURS
 from .shelf import Shelf
 
 
 # The server makes the link; the browser saves the file.
 SAVE = """(html) => { const page = new DOMParser().parseFromString(html, "text/html");
   const link = page.querySelector("a"); if (link) { document.body.append(link); link.click(); link.remove(); } }"""
+STOPPED = """(shown) => shown.includes("<progress") ? "<p>Stopped.</p>" : shown"""
 GO = "(name) => { location.search = '?model=' + encodeURIComponent(name.trim()); }"
 #: Of listeners that are no part of the page's API.
 QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
@@ -27,22 +29,25 @@ def build_page(shelf: Shelf) -> gr.Blocks:
     """Builds the page for these models. Drawing, verifying and planning run one at a time, in request order."""
     answer = Answers(shelf)
     with gr.Blocks(title="Images under differential privacy", analytics_enabled=False) as page:
-        with gr.Row():
-            with gr.Column(min_width=300):
-                gr.Markdown(render("app_intro.md", escape=False))
-            with gr.Column(min_width=300):
-                where = "Hub id or folder" if shelf.folders_by_visitors else "Hub id"
-                typed = gr.Textbox(label="Another model", placeholder=where, submit_btn="Open", elem_id="typed")
-        gallery = gr.HTML(elem_id="gallery", padding=False, visible=len(shelf.names) > 1)
-        guarantee = gr.HTML(views.note("Reading the receipt ..."), elem_id="guarantee", padding=False)
+        gr.Markdown(render("app_intro.md", escape=False))
         model = gr.Textbox(visible=False)
         with gr.Tabs():
-            with gr.Tab("Draw"):
-                controls, result, buttons = _draw_tab(answer, model)
+            with gr.Tab("Releases"):
+                gallery = gr.HTML(elem_id="gallery", padding=False, visible=len(shelf.names) > 1)
+                with gr.Row():
+                    with gr.Column(scale=3, min_width=300):
+                        guarantee = gr.HTML(views.note("Reading the receipt ..."), elem_id="guarantee", padding=False)
+                    with gr.Column(scale=1, min_width=300):
+                        where = "Hub id or folder" if shelf.folders_by_visitors else "Hub id"
+                        typed = gr.Textbox(
+                            label="Another release", placeholder=where, submit_btn="Open", elem_id="typed"
+                        )
+                shown = _images(answer, model)
             with gr.Tab("How private?"):
-                _private_tab()
-        classes, _, _, steps, solver = controls
-        page.load(answer.open, None, [model, guarantee, result, classes, steps, solver, *buttons], **OPEN)
+                gr.Markdown(render("app_how_private.md", escape=False))
+            with gr.Tab("Plan a run"):
+                _plan()
+        page.load(answer.open, None, [model, guarantee, *shown], **OPEN)
         if len(shelf.names) > 1:
             page.load(answer.gallery, None, [gallery], **OPEN)
         typed.submit(answer.fetch, [typed], None, **OPEN).success(None, [typed], None, js=GO)
@@ -70,8 +75,8 @@ def theme() -> gr.themes.Base:
     )  # fmt: skip
 
 
-def _draw_tab(answer: Answers, model: gr.Textbox) -> tuple[list[Any], gr.HTML, list[Any]]:
-    """Returns the controls, the images, and the buttons that need a model."""
+def _images(answer: Answers, model: gr.Textbox) -> list[Any]:
+    """Returns what `Answers.open` updates, in its order."""
     most = answer.shelf.limits
     with gr.Row():
         with gr.Column(scale=1, min_width=280):
@@ -80,42 +85,53 @@ def _draw_tab(answer: Answers, model: gr.Textbox) -> tuple[list[Any], gr.HTML, l
                 info="They take turns. None chosen: all.",
             )  # fmt: skip
             count = gr.Number(16, label="Images", info=f"From 1 to {most.max_images}.", elem_id="count")
-            with gr.Accordion("Seed, steps and solver", open=False):
+            with gr.Accordion("Seed, steps and solver", open=False) as more:
                 seed = gr.Number(0, label="Seed", info="The same seed gives the same images.", elem_id="seed")
-                steps = gr.Number(
-                    20, label="Steps", info=f"From 1 to {most.max_steps}; more are slower.", elem_id="steps"
+                steps = gr.Number(20, label="Steps", info=f"From 1 to {most.max_steps}.", elem_id="steps")
+                solver = _radio(
+                    [(text, name) for name, text in SOLVERS.items()], "dpm", "Solver", "Heun works twice per step."
                 )
-                solver = gr.Radio([(text, name) for name, text in SOLVERS.items()], value="dpm", label="Solver")
         with gr.Column(scale=3, min_width=300):
             with gr.Row():
                 draw = gr.Button("Draw", variant="primary", interactive=False, scale=4, elem_id="draw")
-                stop = gr.Button("Stop", scale=1, min_width=80, elem_id="stop")
+                stop = gr.Button("Stop", scale=0, min_width=80, elem_id="stop")
             result = gr.HTML(views.note("Nothing is drawn yet."), elem_id="result", padding=False)
             with gr.Row():
                 saves = {
-                    "images": gr.Button("Save all as a zip", size="sm", interactive=False, elem_id="save-zip"),
-                    "dataset": gr.Button("Download as dataset", size="sm", interactive=False, elem_id="save-dataset"),
+                    "images": gr.Button("Save these as a zip", size="sm", interactive=False, elem_id="save-zip"),
+                    "dataset": gr.Button("Save these as a data set", size="sm", interactive=False, elem_id="save-set"),
                 }
             link = gr.HTML(elem_id="saved", padding=False)
     kept = gr.State(None, time_to_live=SECONDS_KEPT)
     controls = [classes, count, seed, steps, solver]
-    drawing = draw.click(answer.draw, [model, *controls], [result, kept, link], api_name="draw", concurrency_id="work")
-    stop.click(None, cancels=[drawing])
+    drawing = draw.click(
+        answer.draw, [model, *controls], [result, kept, link], api_name="draw", concurrency_id="work",
+        show_progress_on=result,
+    )  # fmt: skip
+    drawing.success(lambda: [gr.update(interactive=True)] * len(saves), None, list(saves.values()), **QUIET)
+    stop.click(None, [result], [result], js=STOPPED, cancels=[drawing])
     for kind, button in saves.items():
         saving = button.click(partial(answers.save, kind), [kept], [link], **QUIET)
         saving.success(None, [link], None, js=SAVE)
-    return controls, result, [draw, *saves.values()]
+    return [result, classes, more, steps, solver, draw, saves["dataset"]]
 
 
-def _private_tab() -> None:
-    gr.Markdown(render("app_how_private.md", escape=False))
-    with gr.Row():
+def _radio(choices: list[Any], value: str, label: str, info: str | None = None) -> gr.Radio:
+    """Returns a choice that we check: Gradio would log a traceback for each wrong value."""
+    radio = gr.Radio(choices, value=value, label=label, info=info)
+    radio.preprocess = lambda payload: payload  # type: ignore[method-assign]
+    return radio
+
+
+def _plan() -> None:
+    gr.Markdown(render("app_plan.md", escape=False))
+    with gr.Row(elem_id="facts"):
+        number = partial(gr.Number, min_width=140)
         facts = [
-            gr.Number(10000, label="Images in training"), gr.Number(28, label="Side in pixels"),
-            gr.Radio(["grey", "colour"], value="grey", label="Colour"),
-            gr.Number(10, label="Classes", info="1: none."), gr.Number(10, label="Epsilon"),
-            gr.Number(0, label="Minutes", info="Of one core; 0: any."),
+            number(10000, label="Images"), number(28, label="Side in pixels"), _radio(list(COLOURS), "grey", "Colour"),
+            number(10, label="Classes (1: none)"), number(10, label="Epsilon"), number(0, label="Minutes (0: any)"),
         ]  # fmt: skip
-    plan = gr.Button("Plan", elem_id="plan")
+    plan = gr.Button("Plan", variant="primary", elem_id="plan")
     planned = gr.HTML(elem_id="planned", padding=False)
+    gr.Markdown(render("app_plan_words.md", escape=False))
     plan.click(answers.plan, facts, [planned], api_name="plan", concurrency_id="plan")

@@ -95,7 +95,7 @@ class Painter:
                 self.close()
                 raise IntegrityError(
                     f"'{self.released.name}' cannot be {what} here within {self._seconds:g} seconds (--max_seconds): "
-                    "ask for less, or for another model."
+                    "ask for less, or for another release."
                 )
             return self._pipe.recv()
         except (EOFError, OSError):
@@ -104,8 +104,8 @@ class Painter:
     def _ended(self, what: str) -> DiffusersDPError:
         self.close()
         return IntegrityError(
-            f"'{self.released.name}' cannot be {what} here: its process ended, as for want of memory. Choose another "
-            "model."
+            f"'{self.released.name}' cannot be {what} here: its process ended, as for want of memory. Choose "
+            "another release."
         )
 
 

@@ -92,7 +92,7 @@ def _answer(pipe: Connection, loaded: AnyRelease, name: str, drawing: Drawing) -
     except ValueError as error:  # a message of the pipeline about an unsupported order
         return UsageError(str(error).replace("`", ""))
     except Exception as error:
-        return UsageError(f"'{name}' cannot draw this: {_reason(error)}. Ask for fewer images, or another model.")
+        return UsageError(f"'{name}' cannot draw this: {_reason(error)}. Ask for fewer images, or another release.")
 
 
 def _on_step_end(

@@ -7,9 +7,10 @@ from ..methods.advice import read_evidence
 from ..methods.flag import MOST, validate
 from ..runs.plan import Plan
 from ..runs.recommendation import DeclaredFacts, recommendation
-from .limits import LARGEST_SIDE, check_typed
+from .limits import LARGEST_SIDE, check_choice, check_typed
 
 
+COLOURS = {"grey": 1, "colour": 3}  # channels
 MOST_CLASSES = 1_000  # a command that names more is hard to read
 
 
@@ -20,20 +21,21 @@ def planned(
 
     Args:
         num_images, side, num_classes (`int`): Number of images, their side in pixels, and number of classes.
-        colour (`str`): `"colour"` or `"grey"`.
+        colour (`str`): One of `COLOURS`.
         epsilon (`float`): Total epsilon.
         minutes (`float`): Time on one core; 0: any.
 
     Raises:
-        UsageError: A number is out of range, or the facts cannot be.
+        UsageError: A number is out of range, the colour is unknown, or the facts cannot be.
     """
     check_typed({
-        "number of images": (num_images, 1, MOST), "side": (side, 1, LARGEST_SIDE),
-        "number of classes": (num_classes, 1, MOST_CLASSES), "epsilon": (epsilon, 0.01, 100.0),
-        "number of minutes": (minutes, 0, 1e6),
+        "The number of images": (num_images, 1, MOST), "The side": (side, 1, LARGEST_SIDE),
+        "The number of classes": (num_classes, 1, MOST_CLASSES), "Epsilon": (epsilon, 0.01, 100.0),
+        "The number of minutes": (minutes, 0, 1e6),
     })  # fmt: skip
+    check_choice("The colour", colour, COLOURS)
     facts = DeclaredFacts(
-        num_train_images=num_images, resolution=side, num_channels=3 if colour == "colour" else 1,
+        num_train_images=num_images, resolution=side, num_channels=COLOURS[colour],
         num_classes=num_classes, target_epsilon=float(epsilon), minutes=minutes or None,
     )  # fmt: skip
     validate(facts)

@@ -52,7 +52,7 @@ def run(flags: PageFlags) -> None:
             theme=theme(),
             css=render("app.css", escape=False),
             footer_links=[],
-            app_kwargs={"middleware": middleware(flags)},
+            app_kwargs={"middleware": middleware(flags, page)},
         )
     except OSError:
         raise UsageError(f"--server_port {flags.server_port} is taken or not allowed; give another.") from None
@@ -77,14 +77,15 @@ def build_shelf(flags: PageFlags) -> Shelf:
     )
 
 
-def middleware(flags: PageFlags) -> list[Any]:
-    """Returns the middleware for Gradio's FastAPI app."""
+def middleware(flags: PageFlags, page: Any) -> list[Any]:
+    """Returns the middleware for Gradio's FastAPI app of this `page`, a `gradio.Blocks`."""
     from starlette.middleware import Middleware
 
     from .request_filter import RequestFilter
 
     names = [name.strip() for name in flags.host_names.split(",") if name.strip()]
-    return [Middleware(RequestFilter, server_name=flags.server_name, host_names=names)]
+    inputs = {key: len(each.inputs) for index, each in page.fns.items() if each.fn for key in (index, each.api_name)}
+    return [Middleware(RequestFilter, server_name=flags.server_name, host_names=names, inputs=inputs)]
 
 
 def warm_up(shelf: Shelf) -> None:

@@ -19,9 +19,10 @@ from ..files.hub_errors import one_sentence
 from ..release.hub import fetch_snapshot
 from ..release.loading import AnyRelease, read_release
 from ..sampling.drawing import Drawing
+from ..sampling.shards import PARAMETERS_NAME
 from ..words import MOST_FILES, PICKLE_SUFFIXES, RECEIPT_NAME
 from .drawing import Drawn, Step
-from .limits import LARGEST_SIDE, MODELS_FETCHED, MOST_CLASSES, OPENED_AT_ONCE, PIPELINES_KEPT
+from .limits import LARGEST_SIDE, LONGEST_NAME, MODELS_FETCHED, MOST_CLASSES, OPENED_AT_ONCE, PIPELINES_KEPT
 from .painter import Painter
 
 
@@ -58,13 +59,15 @@ class Shelf:
         """Returns the verified model of this name; caches it.
 
         Raises:
-            UsageError: The model is not found, is not a release, or is larger than the limit.
+            UsageError: The model is not found, is not a release, is larger than the limit, or has too long a name.
             IntegrityError: The model does not match its receipt or has none, and `allow_unverified` is not set.
         """
         name = (name or "").strip()
         name = next((short for short, given in self._given.items() if given == name), name)
         if not name:
-            raise UsageError("Choose a model, or type the Hub id of one.")
+            raise UsageError("Choose a release, or type the Hub id of one.")
+        if len(name) > LONGEST_NAME and name not in self.names:
+            raise UsageError(f"That name has {len(name):,} letters, and {LONGEST_NAME} is the most: check it.")
         with self._opening[hash(name) % OPENED_AT_ONCE]:
             if name not in self._opened:
                 self._opened[name] = self._open(name)
@@ -76,7 +79,7 @@ class Shelf:
         Raises:
             DiffusersDPError: As `open`; or nobody has opened this model.
         """
-        if name and name not in self.names and name not in self._opened:
+        if name and name not in self.names and name not in self._opened and len(name) <= LONGEST_NAME:
             raise UsageError(f"'{name}' is not open here yet: type its name, and open it.")
         return self.open(name)
 
@@ -114,6 +117,8 @@ class Shelf:
             problems = tuple(problem.replace(str(folder), f"'{name}'") for problem in found.problems)
             found = replace(found, problems=problems)
         if found.problems and not self.allow_unverified:
+            if (folder / PARAMETERS_NAME).is_file():
+                raise UsageError(f"'{name}' holds images that were drawn from a release: open that release.")
             raise IntegrityError(f"'{name}' is not opened: {' '.join(found.problems)}")
         names = found.described_classes(LARGEST_SIDE, MOST_CLASSES)
         return replace(found, class_names=names, base=self._base_of(name, found.stated_base))
@@ -166,7 +171,7 @@ class Shelf:
             with self._counting:
                 if len(self._fetched) >= MODELS_FETCHED:
                     raise UsageError(
-                        f"'{name}' is not fetched: this page has fetched {MODELS_FETCHED} models, and takes no more "
+                        f"'{name}' is not fetched: this page has fetched {MODELS_FETCHED} releases, and takes no more "
                         "until it is started again."
                     )
                 self._fetched.add(fetched)
@@ -184,7 +189,7 @@ class Shelf:
 
         api, kind, token = HfApi(), "model", self._token(name)
         found: Any
-        with one_sentence(f"'{name}'", "a model"):
+        with one_sentence(f"'{name}'", "a release"):
             try:
                 found = api.model_info(name, files_metadata=True, token=token)
             except RepositoryNotFoundError:
@@ -204,7 +209,7 @@ class Shelf:
     def _refuse_large(self, what: str, size: float) -> None:
         most = self.limits.max_model_mb
         if size > most * 1_000_000:
-            raise UsageError(f"{what} is too large: this page takes models of up to {most:,} MB (--max_model_mb).")
+            raise UsageError(f"{what} is too large: this page takes releases of up to {most:,} MB (--max_model_mb).")
 
 
 def label(names: Sequence[str]) -> dict[str, str]:

@@ -2,11 +2,14 @@
 """HTML of the page. Names and receipts come from strangers, so templates escape all of them."""
 
 import math
+import re
 from collections.abc import Sequence
 from html import escape
+from itertools import groupby
 from typing import Any
 
 from jinja2 import TemplateError
+from markupsafe import Markup
 
 from ..files.templates import data_uri, render
 from ..release.cards import UNSAYABLE
@@ -24,7 +27,7 @@ from ..release.plain_words import (
 )
 from ..verify import consistency
 from .downloads import file_names
-from .drawing import Drawn, Step
+from .drawing import SOLVERS, Drawn, Step
 from .samples import samples_of
 
 
@@ -40,9 +43,17 @@ def note(sentence: str) -> str:
     return f'<p class="dp-faint" role="status">{escape(sentence)}</p>'
 
 
+def breakable(words: str) -> Markup:
+    """Escapes names and commands, which may then be broken after separators, and within no word, number or flag."""
+    found = re.compile(r"(--\w+)|(?<=[/_])(?=\w)|(?<=,)(?=[^\W\d])")
+    return Markup(found.sub(lambda m: f'<span class="dp-flag">{m[0]}</span>' if m[0] else "<wbr>", escape(words)))
+
+
 def text(lines: str) -> str:
-    """Renders aligned lines, which scroll where they are longer than the page is wide."""
-    return f'<pre class="dp-scroll" tabindex="0">{escape(lines)}</pre>'
+    """Renders what a command prints: columns, which it aligns by two spaces or more, become the cells of a table."""
+    split = [re.split(r"(?<=\S)(?= {2,}\S| RDP spent)", line) for line in lines.split("\n")]
+    groups = groupby(split, lambda cells: len(cells) > 2)
+    return render("app_text.html", filters={"breakable": breakable}, groups=groups)
 
 
 def picture(content: bytes, words: str, caption: str = "") -> str:
@@ -64,7 +75,7 @@ def guarantee(released: AnyRelease) -> str:
 
 
 def _guarantee(released: AnyRelease, receipt: dict[str, Any], problems: tuple[str, ...]) -> str:
-    what, words = "these images" if released.holds_images else "this model", dict[str, Any]()
+    what, words = "this data set" if released.holds_images else "this model", dict[str, Any]()
     if receipt:
         epsilon, strength = claimed(receipt), strength_of(receipt)
         words = {
@@ -75,9 +86,9 @@ def _guarantee(released: AnyRelease, receipt: dict[str, Any], problems: tuple[st
             "attack": "" if problems else attack_in_words(receipt, what),
         }  # fmt: skip
     shown = render(
-        "app_guarantee.html", filters={"short": short_number}, release=released.name, receipt=receipt, what=what,
-        problems=problems, card_agrees=released.card_agrees, consistency=consistency(released.folder).capitalize(),
-        **words,
+        "app_guarantee.html", release=released.name, receipt=receipt, what=what, problems=problems,
+        card_agrees=released.card_agrees, consistency=consistency(released.folder).capitalize(),
+        filters={"short": short_number, "breakable": breakable}, **words,
     )  # fmt: skip
     return shown.encode().decode()  # raises for lone surrogates, which cannot be sent
 
@@ -93,8 +104,8 @@ def samples(released: AnyRelease) -> str:
     """Renders the sample picture of a verified release, before any drawing."""
     content = None if released.problems else samples_of(released.folder)
     if content is None:
-        return note("Nothing is drawn yet.")
-    what = "Some of the released images" if released.holds_images else "Drawn when the model was released"
+        return note("No images are shown yet.")
+    what = "Some images of the data set" if released.holds_images else "Drawn when the model was released"
     names = released.class_names or ()
     shown = ", ".join(names[:NAMES_SHOWN]) + (", ..." if len(names) > NAMES_SHOWN else "")
     words = f"{what}. A row for each class, from the top: {shown}." if names else f"{what}."
@@ -103,7 +114,8 @@ def samples(released: AnyRelease) -> str:
 
 def gallery(found: Sequence[AnyRelease | str], chosen: str) -> str:
     """Renders a link to each release, and to each name that could not be opened."""
-    return render("app_gallery.html", cards=[_card(one) for one in found], chosen=chosen)
+    cards = [_card(one) for one in found]
+    return render("app_gallery.html", filters={"breakable": breakable}, cards=cards, chosen=chosen)
 
 
 def _card(found: AnyRelease | str) -> dict[str, Any]:
@@ -129,9 +141,9 @@ def drawing(found: Drawn | Step) -> str:
     if isinstance(found, Step):
         return render("app_drawing.html", step=found)
     order, released = found.drawing, found.released
-    how = f"Seed {order.seed}, {order.num_inference_steps} steps of {order.solver}."
+    how = f"Drawn with seed {order.seed}, in {order.num_inference_steps} steps of {SOLVERS[order.solver]}."
     if released.holds_images:
-        how = f"Released images, in the order of seed {order.seed}; nothing is drawn."
+        how = f"Images of the data set, mixed by seed {order.seed}."
     uris = (data_uri(image, "image/png") for image in found.images)
     images = list(zip(uris, file_names(found), found.names, strict=True))
     return render("app_drawing.html", step=None, release=released.name, how=how, images=images)

@@ -29,7 +29,7 @@ def one_sentence(subject: str, kind: str) -> Iterator[None]:
     except errors.LocalTokenNotFoundError:
         reason = "needs a Hub token: log in with `hf auth login`."
     except errors.OfflineModeIsEnabled:
-        reason = "is on the Hub, but HF_HUB_OFFLINE forbids requests: unset it."
+        reason = "cannot be looked up on the Hub, because HF_HUB_OFFLINE forbids requests: unset it."
     except errors.RepositoryNotFoundError:
         reason = f"is not {kind} on the Hub that you can access: check the spelling, or log in if it is private."
     except errors.RevisionNotFoundError:

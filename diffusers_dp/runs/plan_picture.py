@@ -51,19 +51,21 @@ def draw_plan(plan: Plan, path: Path) -> None:
         raise UsageError(f"--picture {path} cannot be written ({error.strerror}); give another file.") from None
 
 
-def picture_of(plan: Plan) -> bytes:
-    """The plan as a PNG of 1,500 x 600 pixels."""
+def picture_of(plan: Plan, *, stacked: bool = False) -> bytes:
+    """The plan as a PNG of 1,500 x 600 pixels; `stacked`, of 750 pixels' width, as on a phone."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(10, 4), dpi=150, layout="constrained")
-    shares, *curve = figure.subplots(1, 1 if plan.step is None else 2, squeeze=False)[0]
+    number = 1 if plan.step is None else 2
+    columns, rows, size = (1, number, (5, 3.3 * number)) if stacked else (number, 1, (10, 4))
+    figure = Figure(figsize=size, dpi=150, layout="constrained")
+    shares, *curve = figure.subplots(rows, columns, squeeze=False).flat
     _draw_shares(shares, plan)
     for axes in curve:
         _draw_curve(axes, plan)
-    budget = plan.ledger
+    budget, space = plan.ledger, "\n" if stacked else " "
     figure.suptitle(
-        f"Total epsilon {plan.epsilon:.4g} by {budget.accountant.upper()} at delta {budget.target_delta:.2e}, "
-        f"for one of {budget.num_images:,} {plan.unit}s zeroed out",
+        f"Total epsilon {plan.epsilon:.4g} by {budget.accountant.upper()} at delta {budget.target_delta:.2e},"
+        f"{space}for one of {budget.num_images:,} {plan.unit}s zeroed out",
         fontsize=11,
     )
     picture = io.BytesIO()

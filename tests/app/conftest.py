@@ -52,8 +52,8 @@ def address(models):
         yield f"http://127.0.0.1:{port}"
     finally:
         process.terminate()
-        process.wait(30)
-        process.stdout.close()
+        said, _ = process.communicate(timeout=30)
+        assert "Traceback" not in said
 
 
 @pytest.fixture

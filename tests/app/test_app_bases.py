@@ -70,7 +70,7 @@ def test_a_base_that_is_too_large_is_not_fetched(adapters, hub):
 
 def test_bases_count_as_models_that_are_fetched(adapters, monkeypatch):
     monkeypatch.setattr("diffusers_dp.app.shelf.MODELS_FETCHED", 1)
-    refused(Shelf([], LIMITS), ADAPTERS, "has fetched 1 models", UsageError)
+    refused(Shelf([], LIMITS), ADAPTERS, "has fetched 1 releases", UsageError)
 
 
 @pytest.mark.parametrize("visitors", [True, False])

@@ -3,6 +3,7 @@
 wrong."""
 
 import io
+import json
 import re
 import urllib.error
 import urllib.request
@@ -19,13 +20,13 @@ from support.places import ROOT
 def test_the_guarantee_comes_first_then_images_that_can_be_saved(visit, tmp_path):
     page = visit()
     assert "Numbers consistent, unsigned" in page.text("#guarantee") and "moderate" in page.text("#guarantee")
-    assert page.page.query_selector("#result .dp-grid") is None
+    assert page.page.query_selector("#result .dp-grid") is None and page.page.is_disabled("#save-zip")
     guarantee, result = (page.page.query_selector(name).bounding_box()["y"] for name in ("#guarantee", "#result"))
     assert guarantee < result
     page.choose("classes", "3", "7")
     page.number("count", 1000)
     page.page.click("#draw")
-    page.page.wait_for_selector(".toast-body:has-text('whole number from 1 to 64')")
+    page.page.wait_for_selector(".toast-body:has-text('at most 64 images at a time')")
     page.number("count", 5)
     page.page.click("text=Seed, steps and solver")
     page.number("steps", 4)
@@ -39,7 +40,7 @@ def test_the_guarantee_comes_first_then_images_that_can_be_saved(visit, tmp_path
     name, content = page.save("#save-zip")
     archive = zipfile.ZipFile(io.BytesIO(content))
     assert name == "digits-seed0-images.zip" and len(archive.namelist()) == 6
-    name, content = page.save("#save-dataset")
+    name, content = page.save("#save-set")
     assert name == "digits-seed0-dataset.zip"
     zipfile.ZipFile(io.BytesIO(content)).extractall(tmp_path / "set")
     table = datasets.load_dataset(str(tmp_path / "set"), split="train", cache_dir=str(tmp_path / "cache"))
@@ -72,6 +73,30 @@ def test_who_leaves_a_drawing_frees_the_page_for_others(visit):
     page.page.wait_for_selector("#result progress")
     page.page.click("#gallery a:has-text('three/release')")
     other.draw(16)
+    other.number("count", 64)
+    other.page.click("#draw")
+    other.page.wait_for_selector("#result progress")
+    other.page.click("#stop")
+    other.page.wait_for_selector("#result :text('Stopped.')")
+
+
+def test_a_wrong_value_is_refused_in_a_sentence_and_without_a_traceback(address):
+    """Of the page's API; `address` looks for tracebacks when the server ends."""
+    draw, plan = ["digits/release", [], 2, 0, 2, "dpm"], [900, 28, "grey", 1, 10, 0]
+    wrong = [(draw, 0, "a" * 5000, "5,000 letters"), (draw, 0, None, "Choose a release"), (draw, 1, ["a"], "no class"),
+             (draw, 1, "a", "a list of names"), (draw, 2, 1000, "at most 64 images"), (draw, 2, "2", "a whole number"),
+             (draw, 3, -1, "The seed"), (draw, 4, True, "The number of steps"), (draw, 5, "<b>", "one of dpm, heun"),
+             (plan, 0, 1.5, "a whole number"), (plan, 2, ["grey"], "one of grey, colour"), (plan, 4, 0, "Epsilon"),
+             (plan, 5, "", "minutes")]  # fmt: skip
+    for right, place, value, words in wrong:
+        body = json.dumps({"data": [*right[:place], value, *right[place + 1 :]]}).encode()
+        path = f"{address}/gradio_api/call/{'draw' if right is draw else 'plan'}"
+        request = urllib.request.Request(path, body, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request) as asked:
+            event = json.load(asked)["event_id"]
+        with urllib.request.urlopen(f"{path}/{event}") as answer:
+            last = answer.read().decode().rsplit("event: ", 1)[1]  # others are heartbeats
+        assert last.startswith("error") and words in json.loads(last.split("data: ")[1])["error"]
 
 
 def test_the_server_stands_behind_its_doors(address):

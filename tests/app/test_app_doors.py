@@ -1,6 +1,8 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Which requests the page answers: asked of Gradio's real app, with what stands before it."""
 
+import json
+
 import pytest
 
 from diffusers_dp.app import server
@@ -16,7 +18,8 @@ HERE = "http://127.0.0.1:7860"
 def client_of(**flags):
     from diffusers_dp.app.page import build_page
 
-    page, more = build_page(Shelf([], Limits())), {"middleware": server.middleware(PageFlags(**flags))}
+    page = build_page(Shelf([], Limits()))
+    more = {"middleware": server.middleware(PageFlags(**flags), page)}
     page.launch(prevent_thread_lock=True, quiet=True, _frontend=False, ssr_mode=False, app_kwargs=more)
     return page, testclient.TestClient(page.app, base_url=HERE, raise_server_exceptions=False)
 
@@ -29,7 +32,7 @@ def client():
 
 
 def join(client, **headers):
-    body = {"data": [100, 1, 10, 2], "fn_index": 0, "session_hash": "a"}
+    body = {"data": [None, [], 1, 0, 2, "dpm"], "fn_index": 0, "session_hash": "a"}
     return client.post("/gradio_api/queue/join", json=body, headers=headers)
 
 
@@ -50,7 +53,9 @@ FILES = [
     ("GET", "/gradio_api/file=/etc/passwd"), ("HEAD", "/gradio_api/file=/etc/passwd"), ("GET", "/file=/etc/passwd"),
     ("GET", "/gradio_api/proxy=https://a.hf.space/b"), ("POST", "/gradio_api/stream/a"), ("POST", "/login"),
     ("POST", "/gradio_api/run/plan"), ("POST", "/gradio_api/call/open"), ("GET", "/gradio_api/call/open/a"),
-    ("GET", f"/assets/{'a' * 5000}"), ("GET", "/docs"), ("PUT", "/"), ("DELETE", "/gradio_api/queue/join"),
+    ("GET", f"/assets/{'a' * 5000}"), ("GET", f"/assets/{'a' * 300}"), ("POST", f"/gradio_api/call/{'a' * 5000}"),
+    ("GET", "/assets/%C3%A9"), ("POST", "/gradio_api/run/predict"),
+    ("GET", "/docs"), ("PUT", "/"), ("DELETE", "/gradio_api/queue/join"),
     ("GET", "/assets/../../etc/passwd"), ("GET", "/static/..%2f..%2f..%2fsetup.cfg"),
 ]  # fmt: skip
 
@@ -84,6 +89,31 @@ def test_another_site_asks_for_nothing(client, origin):
 def test_a_request_is_small(client):
     assert client.post("/gradio_api/queue/join", content=b"0" * 200_000).status_code == 413
     assert client.post("/gradio_api/queue/join", content=iter([b"0"])).status_code == 413
+
+
+FACTS = [900, 28, "grey", 1, 10, 0]
+BODIES = [
+    b"", b"{", b"null", b"[]", b"\xff", b"[" * 50_000, b'{"data": NaN}', b'{"data": [1e999, 28, "grey", 1, 10, 0]}',
+    b'{"data": ["\\ud800", 28, "grey", 1, 10, 0]}', b'{"data": [' + b"9" * 5000 + b"]}",
+    *(json.dumps({"data": data}).encode() for data in (
+        None, 5, "text", {}, [], FACTS[:2], [*FACTS, 1], [{}] * 6, [[[]]] * 6, [{"path": "/etc/passwd"}] * 6,
+    )),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("body", BODIES, ids=range(len(BODIES)))
+def test_a_body_that_no_function_takes_is_refused_in_a_sentence(client, body, caplog):
+    for path in ("call/plan", "call/draw", "queue/join"):
+        for more in (b"", b', "fn_index": 0', b', "fn_index": -1', b', "fn_index": [1]'):
+            sent = body[:-1] + more + b"}" if body.endswith(b"}") else body
+            answer = client.post(f"/gradio_api/{path}", content=sent, headers={"Content-Type": "application/json"})
+            assert answer.status_code == 422 and answer.text.endswith(".") and "\n" not in answer.text
+    assert not caplog.records
+
+
+def test_an_event_that_does_not_exist_is_said_and_the_answer_ends(client):
+    for path in ("call/draw/none", "queue/data?session_hash=none"):
+        assert "404" in client.get(f"/gradio_api/{path}").text
 
 
 def test_names_that_the_page_was_given():

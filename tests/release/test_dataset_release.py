@@ -144,8 +144,8 @@ def test_the_page_browses_it(release):
     shown = [Image.open(io.BytesIO(content)).tobytes() for content in drawn.images]
     assert sorted(shown[:3]) == sorted(own) and shown[3:] == shown[:3] and drawn.names == ["right"] * 6
     (again,) = shelf.draw(opened, order)
-    assert again.images == drawn.images and "nothing is drawn" in views.drawing(drawn)
-    assert "Whoever sees these images" in views.guarantee(opened)
+    assert again.images == drawn.images and "Images of the data set" in views.drawing(drawn)
+    assert "Whoever sees this data set" in views.guarantee(opened)
     archive = zipfile.ZipFile(io.BytesIO(dataset_zip(drawn)))
     assert set(archive.namelist()) == files(release)
     assert archive.read("privacy_receipt.json") == (release / "privacy_receipt.json").read_bytes()

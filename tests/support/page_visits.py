@@ -86,6 +86,20 @@ def read_uri(uri):
         return np.asarray(Image.open(io.BytesIO(content.read())))
 
 
+# Words that are broken within: their letters are on two lines.
+BROKEN = """() => {
+  const broken = [], texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (texts.nextNode()) for (const word of texts.currentNode.data.matchAll(/[\\p{L}\\d.]+/gu)) {
+    if (!texts.currentNode.parentElement.checkVisibility({visibilityProperty: true})) continue;
+    const range = document.createRange();
+    range.setStart(texts.currentNode, word.index); range.setEnd(texts.currentNode, word.index + word[0].length);
+    if (new Set([...range.getClientRects()].map((r) => r.top)).size > 1) broken.push(word[0]); }
+  return broken; }"""
+
+# What is wider than the page, or than the part of it that scrolls.
+CUT_OFF = """() => [document.documentElement, ...document.querySelectorAll(".dp-scroll")]
+  .filter((e) => e.scrollWidth > e.clientWidth + 1).map((e) => [e.tagName, e.innerText.slice(0, 40)])"""
+
 # Words whose colour has less than 4.5 to 1 against what lies behind them (WCAG 2, AA); not of what is disabled.
 CONTRAST = """() => {
   const canvas = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
