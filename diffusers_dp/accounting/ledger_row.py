@@ -94,12 +94,13 @@ class LedgerRow:
 
 
 def gradient_row(
-    mechanism: Mechanism, *, max_grad_norm: float, normaliser: float, noise_multiplicity: int = 1, steps: int = 1
-) -> LedgerRow:
-    """Builds the ledger row of steps of DP-SGD, or of rounds of teachers.
+    mechanism: Mechanism, *, max_grad_norm: float, normaliser: float, noise_multiplicity: int = 1, steps: int = 1,
+    name: str | None = None,
+) -> LedgerRow:  # fmt: skip
+    """Builds the ledger row of steps of DP-SGD, or of rounds of teachers; of another training by its name.
 
     Raises:
         UsageError: A value is outside its range.
     """
     facts = {"clip_norm": max_grad_norm, "normaliser": normaliser, "noise_multiplicity": noise_multiplicity}
-    return LedgerRow(TEACHERS if mechanism.has_teachers else DP_SGD, mechanism, steps, facts)
+    return LedgerRow(name or (TEACHERS if mechanism.has_teachers else DP_SGD), mechanism, steps, facts)

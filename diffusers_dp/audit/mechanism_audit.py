@@ -2,8 +2,9 @@
 """Tier A as a whole: every query of a run, on stand-in records."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from tqdm.auto import tqdm
@@ -11,6 +12,7 @@ from tqdm.auto import tqdm
 from ..accounting.ledger_row import DP_SGD, TEACHERS, LedgerRow
 from ..data.images import PublicFacts
 from ..distributed.processes import one_thread
+from ..methods.private_training import PrivateTraining
 from ..runs.plan import Plan
 from .canary_runs import size_of_audit, stand_in_runs
 from .checks import Check, Outcome
@@ -28,7 +30,7 @@ DRAWS, QUICK_DRAWS = 500, 60
 def audit_mechanism(
     facts: PublicFacts,
     plan: Plan,
-    model: AuditedModel | None = None,
+    models: Mapping[str, AuditedModel] = MappingProxyType({}),
     *,
     bf16: bool = False,
     quick: bool = False,
@@ -37,28 +39,30 @@ def audit_mechanism(
 
     Args:
         facts, plan: Of the run.
-        model (`AuditedModel`, *optional*): The run's own, for the probes; without it a stand-in's only.
+        models (`dict[str, AuditedModel]`): The run's own, by the name of the row, for the probes; without it a
+            stand-in's only. That of DP-SGD is the one of teachers, too.
         bf16 (`bool`): Whether its model computes in mixed precision.
         quick (`bool`): Fewer steps and draws, for the pre-flight.
 
     Returns:
         `Audit`: With a verdict.
     """
-    start, delta, row = time.perf_counter(), plan.ledger.target_delta, plan.rows.get(DP_SGD)
+    start, delta = time.perf_counter(), plan.ledger.target_delta
     draws, accountant, title = (QUICK_DRAWS, "rdp", "Pre-flight") if quick else (DRAWS, "pld", "Mechanism")
     settings: dict[str, Any] = {"delta": delta}
     mechanisms: dict[str, Callable[[], list[Outcome]]] = {}
     probes: list[Callable[[], list[Check]]] = []
-    if row is not None:
+    trainings = [query.name for query in plan.queries if isinstance(query, PrivateTraining)]
+    for row in [plan.rows[name] for name in (*trainings, DP_SGD) if name in plan.rows]:
         num_records, lengths = size_of_audit(row, quick)
         records = {"stand_in_records": num_records, "num_canaries": num_records // 2, "steps": lengths}
-        settings |= settings_of(row) | records
-        mechanisms[DP_SGD] = partial(stand_in_runs, row, delta, quick=quick)
-        probes += probes_of_steps(row, model, bf16=bf16, thorough=not quick)
+        settings |= settings_of(row) | records  # those of DP-SGD come last
+        mechanisms[row.name] = partial(stand_in_runs, row, delta, quick=quick)
+        probes += probes_of_steps(row, models.get(row.name), bf16=bf16, thorough=not quick)
     for target in _targets(facts, plan):
         mechanisms[target.row.name] = partial(target_runs, target, delta=delta, draws=draws, accountant=accountant)
-    if TEACHERS in plan.rows and model is not None:
-        probes.append(partial(own_teacher_checks, plan.rows[TEACHERS], model))
+    if TEACHERS in plan.rows and DP_SGD in models:
+        probes.append(partial(own_teacher_checks, plan.rows[TEACHERS], models[DP_SGD]))
     outcomes, checks = dict[str, list[Outcome]](), list[Check]()
     # Records are few and small here: several threads wait for each other, and took eight times the CPU seconds of one.
     with one_thread(), tqdm(total=len(mechanisms) + len(probes), desc=title, leave=False) as bar:
@@ -92,7 +96,8 @@ def probes_of_steps(
 def _targets(facts: PublicFacts, plan: Plan) -> list[AuditTarget]:
     rows, shown = plan.rows, (facts.image_shape, facts.class_names)
     targets: list[AuditTarget] = [] if TEACHERS not in rows else [TeachersTarget(rows[TEACHERS])]
-    targets += [QueryTarget(query, rows[query.name], *shown) for query in plan.queries]
+    asked = [query for query in plan.queries if not isinstance(query, PrivateTraining)]
+    targets += [QueryTarget(query, rows[query.name], *shown) for query in asked]
     if "evaluation_reserve" in rows:
         judge = untrained_judge(*shown)
         targets.append(QueryTarget(judge.query, rows["evaluation_reserve"], *shown, judge.features))

@@ -33,6 +33,7 @@ def step_options(row: LedgerRow, max_physical_batch_size: int, **changes: Any) -
     return {
         "mechanism": row.mechanism, "max_grad_norm": row.facts["clip_norm"], "normaliser": row.facts["normaliser"],
         "noise_multiplicity": row.facts["noise_multiplicity"], "max_physical_batch_size": max_physical_batch_size,
+        "name": row.name,
     } | changes  # fmt: skip
 
 

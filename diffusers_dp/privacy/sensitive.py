@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from ..accounting.ledger import PrivacyLedger
-from ..accounting.ledger_row import LedgerRow, gradient_row
+from ..accounting.ledger_row import DP_SGD, LedgerRow, gradient_row
 from ..data.cache import fingerprint
 from ..data.mapped import Encode, map_images
 from ..data.picked_images import PickedImages
@@ -314,6 +314,7 @@ class SensitiveImages:
         noise_multiplicity: int,
         max_physical_batch_size: int,
         reserve_steps: int = 1,
+        name: str = DP_SGD,
     ) -> Gradients:
         """One noisy sum of clipped gradients over a Poisson sample, divided by a public constant: the gradient of
         DP-SGD. It takes one step of an open reservation **before** an image is read.
@@ -331,6 +332,7 @@ class SensitiveImages:
             noise_multiplicity (`int`): K rows per image, averaged before clipping.
             max_physical_batch_size (`int`): Images at a time; changes memory, never the answer.
             reserve_steps (`int`, defaults to 1): Steps to reserve at once when no reservation is open.
+            name (`str`): Name of the ledger's row.
 
         Returns:
             `dict[str, torch.Tensor]`: Parameter name to noisy gradient.
@@ -347,7 +349,7 @@ class SensitiveImages:
         self._refuse_shut()
         row = gradient_row(
             self._charged(mechanism, by_label=False), max_grad_norm=max_grad_norm, normaliser=normaliser,
-            noise_multiplicity=noise_multiplicity,
+            noise_multiplicity=noise_multiplicity, name=name,
         )  # fmt: skip
         if self._exact and self._records.units is not None:
             raise ValueError("The proof to the bit needs batches of a public shape, of one image a unit.")

@@ -4,7 +4,7 @@ torch."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from ..accounting.ledger_row import LedgerRow
 from ..mechanisms import Mechanism, sampled
@@ -115,6 +115,10 @@ class Query:
     def mechanism(self, noise_multiplier: float = 1.0, **facts: Any) -> Mechanism:
         """Who takes part, with this noise multiplier; `facts` as of `Mechanism`."""
         return sampled(self.sample_rate, noise_multiplier, **facts)
+
+    def at(self, num_units: int) -> Self:
+        """The query with what follows from the declared number of units."""
+        return self
 
     def row(self, noise_multiplier: float, **facts: Any) -> LedgerRow:
         """The row of a plan, which states no other facts of the query yet."""

@@ -2,7 +2,7 @@
 """The one loop of DP-SGD: it reserves steps, asks for noisy gradients, steps, averages, and writes checkpoints."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -83,6 +83,8 @@ def run_dp_sgd(
     private: Path,
     largest_batch_size: int,
     checkpoint: Path | None = None,
+    beside: Sequence[LedgerRow] = (),
+    title: str = "",
 ) -> None:
     """DP-SGD: Adam on noisy sums of clipped gradients, over Poisson samples of the sensitive images (Abadi et al.
     2016, Algorithm 1), or on what teachers say. The averaged weights go on.
@@ -94,6 +96,8 @@ def run_dp_sgd(
         private (`Path`): The run's private folder, where checkpoints lie.
         largest_batch_size (`int`): Images of a step, which it hardly ever exceeds.
         checkpoint (`Path`, *optional*): Where an earlier start came to.
+        beside (sequence of `LedgerRow`): What the plan asks later, for which budget is left.
+        title (`str`): What a person calls the steps; unset: that of `WORDS`.
 
     Raises:
         BudgetExceeded: No step is left.
@@ -120,7 +124,9 @@ def run_dp_sgd(
         settings.lr_scheduler, optimizer, num_warmup_steps=settings.lr_warmup_steps,
         num_training_steps=settings.max_train_steps, last_epoch=step - 1,
     )  # fmt: skip
-    last_step = processes.on_first(lambda: last_affordable_step(ledger, row, step, settings.max_train_steps))
+    last_step = processes.on_first(
+        lambda: last_affordable_step(ledger, row, step, settings.max_train_steps, beside=beside)
+    )
     physical_batch_size = settings.physical_batch_size or largest_physical_batch(
         trained.model, trained.loss,
         image_shape=images.image_shape, labelled=images.class_names is not None, device=images.device,
@@ -129,9 +135,11 @@ def run_dp_sgd(
     )  # fmt: skip
     how: dict[str, Any] = {} if isinstance(images, Teachers) else {
         "noise_multiplicity": row.facts["noise_multiplicity"], "max_physical_batch_size": physical_batch_size,
+        "name": row.name,
     }  # fmt: skip
     together = settings.reserved_together
-    with processes.bar(total=last_step, initial=step, desc=WORDS[row.name], unit="step") as bar, uninterrupted():
+    desc = title or WORDS[row.name]
+    with processes.bar(total=last_step, initial=step, desc=desc, unit="step") as bar, uninterrupted():
         while step < last_step:
             gradients = images.noisy_gradient(
                 trained.model,
@@ -166,7 +174,9 @@ def run_dp_sgd(
     ema.copy_to(module.parameters())
 
 
-def last_affordable_step(ledger: PrivacyLedger, row: LedgerRow, step: int, max_train_steps: int) -> int:
+def last_affordable_step(
+    ledger: PrivacyLedger, row: LedgerRow, step: int, max_train_steps: int, beside: Sequence[LedgerRow] = ()
+) -> int:
     """The step at which DP-SGD ends. Steps that a crash lost stay spent: what is left may be fewer than were planned,
     and then the run says so.
 
@@ -175,11 +185,12 @@ def last_affordable_step(ledger: PrivacyLedger, row: LedgerRow, step: int, max_t
         row (`LedgerRow`): One step of DP-SGD.
         step (`int`): Steps taken so far.
         max_train_steps (`int`): As planned.
+        beside (sequence of `LedgerRow`): What is to be asked later.
 
     Raises:
         BudgetExceeded: None is left.
     """
-    last_step = step + ledger.affordable_steps(row, max_train_steps - step)
+    last_step = step + ledger.affordable_steps(row, max_train_steps - step, beside=beside)
     if last_step == 0:
         raise BudgetExceeded(NO_STEP)
     if last_step < max_train_steps:

@@ -3,9 +3,10 @@
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from ..gradients.physical_batch import blank_images, blank_step, largest_physica
 from ..gradients.step import add_noise
 from ..methods.dp_sgd_flags import LoopFlags
 from ..methods.flags import OrdinaryTraining
+from ..methods.private_training import PrivateTraining
 from ..models.feature_generator import FeatureGenerator
 from ..randomness.private_generator import PrivateGenerator
 from .dp_sgd import Trained
@@ -36,6 +38,7 @@ STORED_COPIES = 4  # in a checkpoint: weights, average, two moments
 def forecast(
     facts: PublicFacts, plan: Plan, trained: Trained | None, loop: LoopFlags | None,
     stages: Sequence[OrdinaryTraining], num_made: int, device: torch.device | str, *, count: int = 1,
+    others: Mapping[str, Trained] = MappingProxyType({}),
 ) -> str:  # fmt: skip
     """
     What a run will take, in words, but for reading images and drawing samples.
@@ -46,6 +49,7 @@ def forecast(
         stages (sequence of `OrdinaryTraining`): What else is trained.
         num_made (`int`): Images that are made of the answers.
         count (`int`, defaults to 1): Processes that share the work.
+        others (`dict[str, Trained]`): What other trainings of the plan train, new, by their rows.
     """
     if plan.step is not None and plan.step.mechanism.has_teachers:
         return "how long: not measured for teachers."
@@ -56,11 +60,17 @@ def forecast(
             disk, steps, what = num_made * math.prod(facts.image_shape), 1, f"the queries {_in_words(seconds)}"
         else:
             weights = 4 * sum(parameter.numel() for parameter in trained.module.parameters())
-            seconds, memory = _step(facts, plan, plan.step, trained, device, loop, count)
+            assert plan.sampling is not None
+            images = plan.sampling.expected_batch_size * plan.sampling.images_per_unit
+            seconds, memory = _step(facts, plan.step, trained, device, loop, count, images)
             memory += COPIES * weights
             disk = (STORED_COPIES * (loop.checkpoints_total_limit + 1) + 1) * weights
             disk += 4 * facts.num_images * math.prod(trained.row_shape) if trained.row_shape else 0
             steps, what = plan.step.steps, f"DP-SGD {plan.step.steps:,} steps of {seconds:.3g} s"
+        for query in plan.queries:
+            if isinstance(query, PrivateTraining):
+                of_all, most = _training(facts, plan.rows[query.name], query, others[query.name], device, count)
+                other, memory = other + of_all, max(memory, most)
         for stage in stages:
             batch = max(1, math.ceil(stage.batch_size / count))
             of_step, most = _measured(_ordinary_step(stage, facts, trained, device), batch, batch, device)
@@ -90,6 +100,8 @@ def _queries(facts: PublicFacts, plan: Plan, num_made: int, device: torch.device
         device = torch.device("cpu")
     seconds, most = 0.0, 0
     for query in plan.queries:
+        if isinstance(query, PrivateTraining):
+            continue
 
         def ask(number: int, features: Any = query.timed()) -> None:
             images, labels, _ = blank_images(number, shape, labelled, device)
@@ -105,12 +117,27 @@ def _queries(facts: PublicFacts, plan: Plan, num_made: int, device: torch.device
     return seconds, most + num_made * pixels * 5  # of whole numbers, and of real ones before
 
 
-def _step(
-    facts: PublicFacts, plan: Plan, row: LedgerRow, trained: Trained, device: torch.device, loop: LoopFlags, count: int
+def _training(
+    facts: PublicFacts, row: LedgerRow, query: PrivateTraining, trained: Trained, device: torch.device, count: int
 ) -> tuple[float, int]:
-    """Seconds of a noisy gradient and of what follows, and bytes of the images that are computed at once."""
-    assert plan.sampling is not None
-    images = max(1, math.ceil(plan.sampling.expected_batch_size * plan.sampling.images_per_unit / count))
+    """Seconds of another training with what it encodes, and bytes of the images that are computed at once."""
+    images = query.batch_size * (row.mechanism.max_images_per_unit or 1)
+    of_step, memory = _step(facts, row, trained, device, query.settings, count, images)
+    if trained.row_shape is None:
+        return row.steps * of_step, memory
+    encode, few = query.timed(), math.ceil(facts.num_images / count)
+    blank = partial(blank_images, image_shape=facts.image_shape, labelled=False, device=device)
+    seconds, most = _measured(lambda number: encode(blank(number)[0], None), few, min(AT_ONCE, few), device)
+    return row.steps * of_step + seconds, max(memory, most)
+
+
+def _step(
+    facts: PublicFacts, row: LedgerRow, trained: Trained, device: torch.device, loop: LoopFlags, count: int,
+    in_all: float,
+) -> tuple[float, int]:  # fmt: skip
+    """Seconds of a noisy gradient over so many images and of what follows, and bytes of the images that are computed
+    at once."""
+    images = max(1, math.ceil(in_all / count))
     blank: dict[str, Any] = {
         "image_shape": trained.row_shape or facts.image_shape, "labelled": facts.class_names is not None,
         "noise_multiplicity": row.facts["noise_multiplicity"], "device": device,

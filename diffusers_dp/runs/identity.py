@@ -15,7 +15,7 @@ from ..words import FORMAT
 
 IDENTITY_NAME = "run.json"
 #: What is in `private/` only after a query was asked, whichever ledger holds it.
-_TRACES = ("answers/*", "checkpoint-[1-9]*")
+_TRACES = ("answers/*", "checkpoint-[1-9]*", "trained/*/checkpoint-[1-9]*")
 _LEFT_OUT = ("listing", "training_facts")  # of the file, where they are empty
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..accounting.ledger_row import DP_SGD
 from ..data.images import PublicFacts, public_facts
 from ..data.values import are_positions, positions
 from ..distributed.interruption import stoppable
@@ -14,6 +15,7 @@ from ..errors import DiffusersDPError, Interrupted, UsageError
 from ..methods.config import load_config
 from ..methods.flags import TrainingConfig
 from ..methods.method import Method, load
+from ..methods.private_training import PrivateTraining
 from ..methods.registry import METHODS
 from ..release.hub import keep_downloads_in
 from ..release.push import check_hub
@@ -57,24 +59,25 @@ def run_method(method: Method, preflight: "Preflight", argv: list[str] | None = 
 
     if config.is_exact and config.dp_sgd is not None:
         processes.on_first(lambda: refuse_exact_steps(processes.device))
-    opened, tried = None, None
+    opened, tried = None, dict[str, list[str]]()
     if not config.skip_preflight:
 
-        def check() -> list[str] | None:
+        def check() -> dict[str, list[str]]:
             nonlocal opened
             trained = None if method.build is None else load(method.build)(config, facts, processes.device)
+            others = planned_trainings(facts, plan, processes.device)
             if trained is None and config.dp_sgd is not None:
                 raise UsageError(
                     f"Nothing says what DP-SGD of {method.name} trains, so the pre-flight has nothing to try: give "
                     "its `Method` a `build` that returns it."
                 )
             opened = None if trained is None else trained.opened
-            preflight(facts, plan, trained, bf16=config.precision == "bf16")
+            preflight(facts, plan, trained, others=others, bf16=config.precision == "bf16")
             words = "" if trained is None else hopeless_step(plan, trained.num_noisy)
             print(
                 *filter(None, [words]), how_long(config, facts, plan, trained, processes.count), sep="\n", flush=True
             )
-            return None if trained is None else trained.kind
+            return {name: each.kind for name, each in {DP_SGD: trained, **others}.items() if each is not None}
 
         tried = processes.on_first(check)
     folder = RunFolder(config.output_dir)
@@ -83,6 +86,15 @@ def run_method(method: Method, preflight: "Preflight", argv: list[str] | None = 
         run = load(method.run_class)(method, config, facts, plan, processes, folder, opened, tried)
         with folder.discarded_on(UsageError, lambda: bool(run.ledger.rows)):
             load(method.train)(run)
+
+
+def planned_trainings(facts: PublicFacts, plan: Plan, device: "torch.device | str") -> "dict[str, Trained]":
+    """What the plan trains beside DP-SGD, new, by the name of the row."""
+    return {
+        query.name: load(query.build)(query, facts, device)
+        for query in plan.queries
+        if isinstance(query, PrivateTraining)
+    }
 
 
 def planned_model(config: TrainingConfig, facts: PublicFacts) -> "Trained | None":
@@ -128,13 +140,17 @@ def how_long(
         return "how long: not measured without --pretrained_model_name_or_path."
     if not config.can_be_timed:
         return "how long: not measured for variations of public images, which take most of it."
-    if config.dp_sgd is None and any(query.num_values is None for query in config.queries):
+    asked = [query for query in plan.queries if not isinstance(query, PrivateTraining)]
+    if config.dp_sgd is None and any(query.num_values is None for query in asked):
         return "how long: not measured, because the public network is not here."
     from .forecast import forecast
 
     device = _device() if trained is None else next(trained.model.parameters()).device
     made = config.num_made(facts.num_classes or 1)
-    return forecast(facts, plan, trained, config.dp_sgd, config.ordinary_training, made, device, count=num_processes)
+    return forecast(
+        facts, plan, trained, config.dp_sgd, config.ordinary_training, made, device, count=num_processes,
+        others=planned_trainings(facts, plan, device),
+    )  # fmt: skip
 
 
 def launch(main: Callable[[], None]) -> None:

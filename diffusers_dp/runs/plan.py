@@ -212,7 +212,8 @@ def plan_run(config: TrainingConfig, facts: PublicFacts) -> Plan:
     sampling = sampling_of(config, facts.num_units)
     identity = read_identity(Path(config.output_dir, "private"), config.dataset_id, config.ledger_path)
     request = _Request(
-        ledger=new_ledger(None, config, facts, identity), ids=facts.ids, queries=config.queries,
+        ledger=new_ledger(None, config, facts, identity), ids=facts.ids,
+        queries=tuple(query.at(facts.num_units) for query in config.queries),
         of_door=config.of_door, dp_sgd=config.dp_sgd, sampling=sampling, query_slack=config.query_slack,
         kept=identity.noise if resumes and identity.asked else None,
         shares=config.asked_shares, takes_rest=config.takes_rest,

@@ -51,7 +51,7 @@ def _short_table(plan: "Plan") -> Iterable[str]:
         row, again = plan.rows[name], name.startswith(AGAIN)
         title = titles.get(name.removeprefix(AGAIN), name.replace("_", " "))
         stem, number = re.fullmatch(r"(.*?)( \d+)?", title, re.DOTALL).groups()  # type: ignore[union-attr]
-        key = stem, again, row.name in (DP_SGD, TEACHERS, "restart_slack"), row.sampling_probability
+        key = stem, again, "noise_multiplicity" in row.facts, row.sampling_probability
         numbers, steps, before = merged.get(key, ([], 0, 0.0))
         merged[key] = [*numbers, number or ""], steps + row.steps, before + share
     table = [["asked of the private images", "", "of the budget"]]

@@ -7,35 +7,64 @@ from pathlib import Path
 from ..accounting.ledger import PrivacyLedger
 from ..accounting.ledger_row import LedgerRow
 from ..errors import BudgetExceeded
+from ..methods.private_training import PrivateTraining
+from ..queries.query import Query
 from .plan import Plan
 
 
+LEARNED = "learned"  # folder, in `private/`, of the finished stages of a warm-up and of private trainings
+ANSWERS = "answers"  # that of the stored answers
+TRAINED = "trained"  # that of the checkpoints of private trainings
 NO_STEP = (
     "No step of DP-SGD is left: interruptions before the first checkpoint lost them all, or other releases of "
     "--dataset_id used them up. Start anew in another --output_dir, as another release with a budget of its own."
 )
 
 
+def still_to_come(plan: Plan, ledger: PrivacyLedger, private: Path, but: str = "") -> list[LedgerRow]:
+    """What the plan asks yet, in its order, with all steps of trainings that are not over.
+
+    Args:
+        private (`Path`): Private folder of the run.
+        but (`str`): Name of a query that is left out.
+    """
+    queries = [query.name for query in plan.queries if query.name != but and not is_over(query, private)]
+    asked = {row["stage"] for row in ledger.rows}
+    steps = [] if plan.step is None else [plan.step.name]
+    after = [] if "evaluation_reserve" in asked else ["evaluation_reserve"]
+    return [plan.rows[name] for name in (*queries, *steps, *after) if name in plan.rows]
+
+
+def is_over(query: Query, private: Path) -> bool:
+    """Whether an earlier start has its answer, or finished its training."""
+    return (private / (LEARNED if isinstance(query, PrivateTraining) else ANSWERS) / query.name).exists()
+
+
 def refuse_what_cannot_be_finished(
-    plan: Plan, ledger: PrivacyLedger, answers: Path, *, step: int | None, max_train_steps: int
+    plan: Plan, ledger: PrivacyLedger, private: Path, *, step: int | None, max_train_steps: int
 ) -> None:
     """
     Refuses a run whose remaining queries and steps no longer fit. Nothing is spent and nothing is written.
 
-    After its queries, DP-SGD may end early instead, as long as a step is left. A lost answer about the finished
-    model stops nothing: the release then carries no charged numbers.
+    After its queries, DP-SGD may end early instead, as long as a step is left, and so may another training before it.
+    A lost answer about the finished model stops nothing: the release then carries no charged numbers.
 
     Args:
         plan (`Plan`): With the noise of the first start.
         ledger (`PrivacyLedger`): Of the run.
-        answers (`Path`): Folder of the stored answers.
+        private (`Path`): Private folder of the run.
         step (`int`, *optional*): Steps of DP-SGD that a checkpoint holds; `None` without one.
         max_train_steps (`int`): Planned steps, 0 without DP-SGD.
 
     Raises:
         BudgetExceeded: One sentence with the figure and the remedy.
     """
-    lost = [plan.rows[query.name] for query in plan.queries if not (answers / query.name).exists()]
+    lost = []
+    for query in plan.queries:
+        if not isinstance(query, PrivateTraining):
+            lost += [] if is_over(query, private) else [plan.rows[query.name]]
+        elif not is_over(query, private) and not any((private / TRAINED / query.name).glob("checkpoint-*")):
+            lost.append(replace(plan.rows[query.name], steps=1))
     before = lost if step is None else []  # all that comes before DP-SGD is over
     asked = {row["stage"] for row in ledger.rows}
     later = plan.rows.get("evaluation_reserve")

@@ -4,15 +4,18 @@ run DP-SGD and release. `launch.py` has what comes before."""
 
 import json
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import torch
 from accelerate.utils import set_seed
 from torch import nn
 
+from ..accounting.epsilon import largest_sample
+from ..accounting.ledger_row import DP_SGD
 from ..data.images import READING, PublicFacts, listing_of, load_images, open_images
 from ..data.shares import load_share
 from ..distributed.processes import Processes
@@ -22,6 +25,7 @@ from ..evaluation.charged import charged_evaluation
 from ..files.sealed_folder import open_sealed, seal
 from ..methods.flags import DPSGDConfig, TrainingConfig
 from ..methods.method import Method
+from ..methods.private_training import PrivateTraining
 from ..pipelines import DPImagePipeline
 from ..privacy.sensitive import SensitiveImages
 from ..privacy.separate_records import Features
@@ -42,7 +46,7 @@ from .folder import DERIVED, RunFolder
 from .identity import read_identity, save_identity
 from .noise import noise_of, refuse_another_listing
 from .plan import Plan, dp_sgd_row, plan_run
-from .rest_of_plan import refuse_what_cannot_be_finished
+from .rest_of_plan import ANSWERS, LEARNED, TRAINED, refuse_what_cannot_be_finished, still_to_come
 from .run_ledger import new_ledger
 from .stages import StageTable
 
@@ -50,8 +54,6 @@ from .stages import StageTable
 if TYPE_CHECKING:
     from ..queries.query import Finish
 
-ANSWERS = "answers"  # folder of the stored answers, in `private/`
-LEARNED = "learned"  # folder of the finished stages of a warm-up
 OTHER_FLAGS = "{} was made with other flags: resume with those of its run, or start another --output_dir."
 Config = TypeVar("Config", bound=TrainingConfig)
 AnyDoor = TypeVar("AnyDoor", bound=SensitiveImages | Teachers)
@@ -68,7 +70,7 @@ class TrainingRun(Generic[Config]):
         processes (`Processes`): Processes of the run.
         folder (`RunFolder`): Created, and locked.
         opened (`Any`, *optional*): See `Trained`.
-        tried (`list[str]`, *optional*): What the pre-flight tried, see `Trained.kind`.
+        tried (`dict`): What the pre-flight tried, by the name of the row, see `Trained.kind`.
 
     Attributes:
         images (`SensitiveImages`): The door.
@@ -79,7 +81,7 @@ class TrainingRun(Generic[Config]):
 
     def __init__(
         self, method: Method, config: Config, facts: PublicFacts, plan: Plan, processes: Processes, folder: RunFolder,
-        opened: Any = None, tried: list[str] | None = None,
+        opened: Any = None, tried: Mapping[str, list[str]] = MappingProxyType({}),
     ):  # fmt: skip
         self.method, self.config, self.facts, self.plan = method, config, facts, plan
         self.processes, self.folder = processes, folder
@@ -144,7 +146,7 @@ class TrainingRun(Generic[Config]):
             self.plan = self.processes.on_first(lambda: plan_run(self.config, self.facts))
         self.processes.on_first(
             lambda: refuse_what_cannot_be_finished(
-                self.plan, self.ledger, self.folder.private / ANSWERS, step=self._step_of_checkpoint,
+                self.plan, self.ledger, self.folder.private, step=self._step_of_checkpoint,
                 max_train_steps=0 if steps is None else steps.max_train_steps,
             )
         )  # fmt: skip
@@ -317,18 +319,60 @@ class TrainingRun(Generic[Config]):
         """
         config, sampling = self.config.dp_sgd, self.plan.sampling
         assert config is not None and sampling is not None
-        door = self._door(images)
-        if not config.skip_preflight and trained.kind != self.tried:
-            raise UsageError(
-                f"{config.method} is to train another model or loss than the pre-flight tried: let `build` return "
-                "what `run.dp_sgd` gets."
-            )
-        row = self.processes.on_first(lambda: dp_sgd_row(config, self.plan, self.ledger))
+        door, row = self._door(images), self.processes.on_first(lambda: dp_sgd_row(config, self.plan, self.ledger))
+        self._refuse_untried(trained, DP_SGD)
         run_dp_sgd(
             door, trained, row, config, private=self.folder.private,
             largest_batch_size=sampling.largest_batch_size, checkpoint=self.checkpoint,
         )  # fmt: skip
         self.done(WORDS[row.name])
+
+    def train(
+        self, training: PrivateTraining, make: Callable[[], Trained], meaning: dict[str, Any] | None = None, *,
+        images: Callable[[], SensitiveImages] | None = None,
+    ) -> nn.Module:  # fmt: skip
+        """A training of the plan beside DP-SGD, from its own last checkpoint on, or as an earlier start finished it.
+
+        Args:
+            training (`PrivateTraining`): One of the plan's queries.
+            make (`Callable`): Returns what is trained, new, and the loss of its rows.
+            meaning (`dict`, *optional*): What else the weights follow from: JSON values.
+            images (`Callable`, *optional*): Makes a mapped door, where steps are left.
+
+        Returns:
+            `nn.Module`: Trained.
+
+        Raises:
+            BudgetExceeded: No step is left.
+            UsageError: As of `dp_sgd`, or the training is over already, or was another one.
+        """
+        if training.name in self._asked:
+            raise UsageError(f"'{training.name}' was trained already, and has its steps once: give another its name.")
+        trained, private = make(), self.folder.private / TRAINED / training.name
+        row = replace(self.plan.rows[training.name], steps=1)
+        self._refuse_untried(trained, training.name)
+
+        def steps() -> None:
+            which = None if self.config.resume_from_checkpoint is None else "latest"
+            most = largest_sample(self.images.num_units, row.sampling_probability)
+            run_dp_sgd(
+                self._door(None if images is None else images()), trained, row, training.settings, private=private,
+                largest_batch_size=most * (row.mechanism.max_images_per_unit or 1), title=training.title,
+                checkpoint=self.processes.on_first(lambda: find_checkpoint(private, which)),
+                beside=still_to_come(self.plan, self.ledger, self.folder.private, but=training.name),
+            )  # fmt: skip
+
+        self.learn(training.name, trained.module, steps, {**training.facts, **(meaning or {})})
+        self._asked.add(training.name)
+        self.done(training.title)
+        return trained.module
+
+    def _refuse_untried(self, trained: Trained, name: str) -> None:
+        if not self.config.skip_preflight and trained.kind != self.tried.get(name):
+            raise UsageError(
+                f"{self.config.method} is to train another model or loss than the pre-flight tried: let `build` "
+                f"return what `run.{'dp_sgd' if name == DP_SGD else 'train'}` gets."
+            )
 
     @property
     def drawing(self) -> Drawing:

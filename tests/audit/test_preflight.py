@@ -9,6 +9,7 @@ import pytest
 import torch
 from tqdm.auto import tqdm
 
+from diffusers_dp.accounting.ledger_row import DP_SGD
 from diffusers_dp.audit import mechanism_audit
 from diffusers_dp.audit.mechanism_audit import audit_mechanism
 from diffusers_dp.audit.preflight import preflight
@@ -109,7 +110,7 @@ def test_noise_that_is_halved_where_units_are_used_stops_the_run(where, named, m
         torch.set_num_threads(threads + 1)
         try:
             audit = audit_mechanism(
-                facts, plan, AuditedModel(denoiser, loss, facts.image_shape, facts.class_names), quick=True
+                facts, plan, {DP_SGD: AuditedModel(denoiser, loss, facts.image_shape, facts.class_names)}, quick=True
             )
             assert seen == [1] and torch.get_num_threads() == threads + 1
         finally:

@@ -49,9 +49,7 @@ def begun(folder, *flags):
 
 
 def check(plan, ledger, folder, step=None, most=60):
-    refuse_what_cannot_be_finished(
-        plan, ledger, folder / "private" / "answers", step=step, max_train_steps=most
-    )  # fmt: skip
+    refuse_what_cannot_be_finished(plan, ledger, folder / "private", step=step, max_train_steps=most)
 
 
 def answered(folder, name):
