@@ -500,7 +500,7 @@ ACCOUNTED = {
         "class_names?~": CLASSES, "image_shape?": [COUNT, range(3, 4)], "evaluation_reserve?": SHARE,
         "value_range?": zero_to_one, "grey_range?": a_range,
         "held_out?": {"images": COUNT, "ids": {*IDS}, "column~": TEXT},
-        "reading?": {"image_column?": TEXT, "label_column?": TEXT, "image_suffixes?": TEXT, "delimiter?": TEXT},
+        "reading?": {"image_column?": TEXT, "label_column?": TEXT, "image_suffixes?": CLASSES, "delimiter?": TEXT},
     },
     "events": EVENTS,
     "prior_releases": [{"unit_of_privacy": NAME, "num_images": COUNT, "events": EVENTS}, range(MOST_EVENTS + 1)],

@@ -38,7 +38,7 @@ class PageFlags(Limits):
     host_names: str = flag(
         "", "Names that visitors use for the page besides its address, comma-separated, as behind a proxy."
     )
-    server_port: int = flag(7860, "Port.")
+    server_port: int = flag(7860, "Port.", at_most=65535)
     allow_unverified: bool = flag(False, "Also open models whose receipt does not match; the page says so in red.")
 
 

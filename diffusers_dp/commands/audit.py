@@ -18,7 +18,7 @@ from ..audit.flags import ReleaseAudit
 from ..data.images import PublicFacts, public_facts
 from ..errors import UsageError
 from ..files.output_files import write_json
-from ..methods.command_line import Help, OneSentence, add_flags
+from ..methods.command_line import Help, OneSentence, add_flags, whole_number
 from ..methods.config import chosen_method, load_config
 from ..methods.flag import validate
 from ..methods.flags import TrainingConfig
@@ -103,8 +103,10 @@ def _parser(tier: str) -> argparse.ArgumentParser:
     )
     parser.add_argument("--method", help="Whose run is audited; unset: the recipe's, or feta_pro where it names none.")
     if tier == "run":
-        parser.add_argument("--audit_steps", type=int, help="DP-SGD steps of the honest run; fewer: weaker.")
-        parser.add_argument("--num_canaries", type=int, default=2000, help="At most four fifths of the images.")
+        parser.add_argument("--audit_steps", type=whole_number, help="DP-SGD steps of the honest run; fewer: weaker.")
+        parser.add_argument(
+            "--num_canaries", type=whole_number, default=2000, help="At most four fifths of the images."
+        )
     return parser
 
 

@@ -66,7 +66,9 @@ def _source(args: argparse.Namespace) -> DataSource:
         given = {flag.partition("=")[0].replace("-", "_") for flag in flags}
         if not given & {"__class_names", "__config"}:
             root = Path(os.path.expanduser(flags[1]))
-            flags.append(f"--class_names={','.join(class_folders(root, 'train_data_dir'))}")
+            if not (names := class_folders(root, "train_data_dir")):
+                raise UsageError(f"{root} holds no folder; give one that holds a folder of images for each class.")
+            flags.append(f"--class_names={','.join(names)}")
             refuse_some_splits(root, "train_data_dir", ())
     config = load_config([*flags, "--dry_run"], chosen_method(flags, args.method))
     keep_downloads_in(config.cache_dir)

@@ -163,8 +163,8 @@ def sweep(training_flags: list[str], name: str, values: list[str], method: str |
     rows: dict[str, dict[str, str]] = {}
     counts: dict[str, int] = {}
     about_delta, refused = [], []
-    for value in values:
-        config, facts = read([*training_flags, f"--{name}={value}"], method)
+    read_first = {value: read([*training_flags, f"--{name}={value}"], method) for value in values}
+    for value, (config, facts) in read_first.items():
         try:
             plan, key = plan_run(config, facts), "" if config.dp_sgd is None else config.dp_sgd.model_key
             if key not in counts:

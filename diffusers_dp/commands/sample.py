@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..distributed.worker_pool import WorkerPool, lead
 from ..errors import UsageError
-from ..methods.command_line import add_flags
+from ..methods.command_line import add_flags, whole_number
 from ..methods.flag import refuse_without_effect, validate
 from ..release.push import check_hub, push_folder
 from ..sampling.class_balance import UNIFORM
@@ -18,7 +18,7 @@ from ..words import CARD_NAME, RECEIPT_NAME
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("release", help="Folder of a release, or Hub id.")
-    parser.add_argument("--num_images", type=int, required=True, help="Images to draw.")
+    parser.add_argument("--num_images", type=whole_number, required=True, help="Images to draw.")
     parser.add_argument(
         "--output_dir", type=Path, required=True, help="New folder, or one that the same command began."
     )

@@ -14,6 +14,7 @@ from typing import Any
 
 from ..errors import UsageError
 from ..files.untrusted_files import is_own
+from ..words import RECEIPT_NAME
 from .decoding import is_image
 from .folders import (
     class_folders,
@@ -117,7 +118,7 @@ class ImageFolderSource(ImageSource):
         if not self._tables and data.class_names is not None and not self._folders_are_classes:
             raise UsageError(
                 f"names no folder in {place}, which has no metadata file either; it holds: "
-                f"{listed(names) or 'no folder'}.",
+                f"{listed(names) or 'no folder'}; give a folder that holds one for each class.",
                 field="class_names",
             )
 
@@ -173,7 +174,9 @@ class ImageFolderSource(ImageSource):
         return in_nfc(path.relative_to(self.root).as_posix())
 
     def _check_class_folders(self) -> None:
-        """The folders are declared classes."""
+        """The folders are declared classes, and none is of a run or a release."""
+        if any((self.root / name).exists() for name in (RECEIPT_NAME, "private/run.json")):
+            raise UsageError(f"{self.root} is a run or a release; give the folder of your images.", field=self._field)
         unknown = [name for name in class_folders(self.root, self._field) if name not in self._classes]
         if unknown:
             raise UsageError(
@@ -247,8 +250,9 @@ class ImageFolderSource(ImageSource):
             there += ". If another character separates them, give --delimiter"
         labelled = self.data.class_names is not None or self.data.label_column is not None
         from_folders = self.data.label_column is None and self._folders_are_classes
+        named, unnamed = self.data.image_column, self.data.image_column == DataSource.image_column
         asked = [
-            ("image_column", self.data.image_column if self.data.image_column in columns else FILE_NAME, TEXT),
+            ("image_column", FILE_NAME if unnamed and named not in columns else named, TEXT),
             ("label_column", self._label if labelled else None, LABEL_TYPE),
             ("unit_column", self.data.unit_column, ID_TYPE), ("key_column", self.data.key_column, ID_TYPE),
         ]  # fmt: skip
@@ -257,7 +261,7 @@ class ImageFolderSource(ImageSource):
                 continue
             if column not in columns:
                 what = f"'{column}' does not exist in {table.name}"
-                if flag == "image_column":
+                if flag == "image_column" and unnamed:
                     what = f"'{self.data.image_column}' does not exist in {table.name}, nor {FILE_NAME}"
                 raise UsageError(f"{what}{there}.", field=flag)
             found = columns[column]

@@ -243,6 +243,8 @@ def folder_of(flag: str, name: str) -> Path:
     folder = Path(os.path.expanduser(name))
     if os.path.isdir(folder):  # `Path.is_dir` raises where a name is too long
         return folder
+    if os.path.isfile(folder):
+        raise UsageError(f"{flag} {name} is a file; give a folder of images, or a Hub id.")
     return fetch_snapshot(name, kind="a data set", subject=f"{flag} {name}", repo_types=("dataset",))
 
 

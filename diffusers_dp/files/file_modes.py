@@ -4,10 +4,13 @@
 The umask also covers other libraries, and processes that are started meanwhile.
 """
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from ..errors import UsageError
 
 
 _ordinary: int | None = None  # the user's umask, within `private_files`
@@ -46,3 +49,11 @@ def public_files() -> Iterator[None]:
         yield
     finally:
         os.umask(before)
+
+
+def refuse_unwritable(place: Path, flag: str) -> None:
+    """Raises `UsageError` where no folder can be made, or nothing written in one that exists."""
+    nearest = next(folder for folder in (place, *place.absolute().parents) if os.path.exists(folder))
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+        reason = os.strerror(errno.EACCES if nearest.is_dir() else errno.ENOTDIR)
+        raise UsageError(f"{flag} {place} cannot be used: {reason}; give another folder.")

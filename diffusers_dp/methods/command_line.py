@@ -20,8 +20,9 @@ OTHER_NAMES = {
     "data": "train_data_dir", "data_dir": "train_data_dir", "dataset": "dataset_name", "delta": "target_delta",
     "eps": "target_epsilon", "epsilon": "target_epsilon", "folder": "train_data_dir", "image_size": "resolution",
     "lr": "learning_rate", "max_steps": "max_train_steps", "model": "pretrained_model_name_or_path",
-    "num_epochs": "max_train_steps", "num_train_epochs": "max_train_steps", "out": "output_dir",
-    "output": "output_dir", "random_flip": "augmentations", "size": "resolution", "steps": "max_train_steps",
+    "num_classes": "class_names", "num_epochs": "max_train_steps", "num_train_epochs": "max_train_steps",
+    "out": "output_dir", "output": "output_dir", "random_flip": "augmentations", "size": "resolution",
+    "steps": "max_train_steps",
 }  # fmt: skip
 #: Groups of flags that come first, in the order in which a user decides; the method's own follow in theirs.
 FIRST = ("data", "privacy", "run", "DP-SGD")
@@ -177,7 +178,10 @@ def _add(section: Any, flag: Field, hint: Any, default: Any, strict: bool) -> No
     text = said.help.replace("%", "%%")
     several = get_origin(kind) is Sequence
     kind = get_args(kind)[0] if several else kind
-    value: dict[str, Any] = {"type": finite if kind is float else kind, "nargs": "+" if several else None}
+    value: dict[str, Any] = {
+        "type": {float: finite, int: whole_number}.get(kind, kind),
+        "nargs": "+" if several else None,
+    }
     if strict and said.choices:
         value["choices"] = said.choices
     else:
@@ -198,11 +202,22 @@ def value_type(hint: Any) -> Any:
 
 
 def finite(text: str) -> float:
-    """A number; `inf` is one, and what is too large for a float is not. Raises `ValueError`."""
-    value = float(text)
+    """A number; `inf` is one, and what is too large for a float is not. Raises `argparse.ArgumentTypeError`."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.inf
     if math.isinf(value) and text.strip().lstrip("+-").lower() not in ("inf", "infinity"):
-        raise ValueError
+        raise argparse.ArgumentTypeError(f"'{text}' is no number, such as 0.001")
     return value
+
+
+def whole_number(text: str) -> int:
+    """A whole number. Raises `argparse.ArgumentTypeError`."""
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"'{text}' is no whole number, such as 1000") from None
 
 
 def _truth(text: str) -> bool:

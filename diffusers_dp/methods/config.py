@@ -24,6 +24,7 @@ from .flag import (
     excluding,
     flags_of,
     parse_rate,
+    plain_flags,
     refuse_two_ways,
     refuse_without_effect,
     validate,
@@ -183,6 +184,8 @@ def _read_command_line(
         if not unknown[0].startswith("-"):
             raise UsageError(f"'{unknown[0]}' belongs to no flag; see --help.")
         name = unknown[0].split("=")[0]
+        if others := [method for method, each in CONFIGS.items() if name[2:] in plain_flags(each)]:
+            raise UsageError(f"{name} is a flag of {' or '.join(others[:2])}, not of this method; leave it out.")
         raise UsageError(f"{name} is not a flag; {nearest_flag(name, [*said.keys() - {*experts}])}.")
     return given
 
@@ -279,8 +282,6 @@ def _read_recipe(
 def _read_yaml(path: str, method: str) -> dict[Any, Any]:
     place = find_recipe(path, method)
     recipe = read_yaml_file(place, f"--config {path}", "correct it, or give the path of a recipe", most=MOST_RECIPE)
-    if recipe is None:
-        return {}
     if not isinstance(recipe, dict):
         raise UsageError(f"--config {path} holds no 'flag: value' lines; see training/recipes/feta_pro for examples.")
     return recipe

@@ -46,6 +46,10 @@ def fetch_release(
     folder, subject = Path(release), f"'{release}'" if flag is None else f"{flag} {release}"
     if os.path.exists(folder):  # `Path.exists` raises if a name is too long
         _refuse_run(folder, subject)
+        if kind == "a release" and not any(
+            os.path.isfile(folder / name) for name in (RECEIPT_NAME, "model_index.json")
+        ):
+            raise UsageError(f"{subject} holds no {RECEIPT_NAME}: give the folder of a release, or its Hub id.")
         return folder
     return fetch_snapshot(
         str(release), revision, kind=kind, files=files, subject=f"{subject}, which is not a folder here,",

@@ -292,6 +292,10 @@ def open_release(
     found = read_release(fetch_release(release, revision), str(release), base=base)
     if found.problems and require_dp:
         raise IntegrityError(f"'{release}' was not loaded: {' '.join(found.problems)}")
+    if base is not None and kind_of(found.folder) != ADAPTERS:
+        raise UsageError(
+            f"--base {base} is for adapters, and '{release}' is a whole model or a data set: leave it out."
+        )
     for problem in found.problems:
         logger.warning("'%s' is NOT verified, do not take it for private: %s", release, problem)
     if not found.card_agrees:

@@ -13,7 +13,7 @@ from typing import TypeGuard
 
 from ..distributed.interruption import DISK_ERRORS, GO_ON, in_one_sentence, undisturbed
 from ..errors import DiffusersDPError, IntegrityError, Interrupted, UsageError
-from ..files.file_modes import private_files
+from ..files.file_modes import private_files, refuse_unwritable
 from ..files.journal import replace_file, sync_folder
 from ..release.marked import FOLDER
 from ..words import RECEIPT_NAME
@@ -60,6 +60,7 @@ class RunFolder:
             UsageError: The folder holds another run, or something of somebody else's where a run puts its result.
             IntegrityError: It holds a result, and nothing of the run that made it: going on would spend a new budget.
         """
+        self._refuse_place()
         derived = self.output_dir / DERIVED / self.release.name
         results = {self.release: RECEIPT_NAME, derived: RECEIPT_NAME, self.output_dir / FOLDER: "model_index.json"}
         found = [folder for folder in results if folder.is_file() or folder.is_dir() and any(folder.iterdir())]
@@ -82,6 +83,16 @@ class RunFolder:
             )
         return made
 
+    def _refuse_place(self) -> None:
+        """Raises `UsageError` where no folder can be made, or another run has its results or secrets."""
+        above = [self.output_dir, *self.output_dir.absolute().parents]
+        for folder in above:
+            if (folder / RECEIPT_NAME).is_file() or (folder.name == "private" and (folder / IDENTITY_NAME).is_file()):
+                raise UsageError(
+                    f"--output_dir {self.output_dir} lies in {folder} of another run: choose a folder outside of it."
+                )
+        refuse_unwritable(self.output_dir, "--output_dir")
+
     def create(self, *, resume: bool = False) -> None:
         """
         Make `private/` and lock the folder until [`close`] or the end of the process.
@@ -103,7 +114,9 @@ class RunFolder:
             lock = os.open(self.private / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
             self._remove_made_folders()
-            raise UsageError(f"--output_dir {self.output_dir} cannot be used: {error.strerror}.") from error
+            raise UsageError(
+                f"--output_dir {self.output_dir} cannot be used: {error.strerror}; give another."
+            ) from error
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

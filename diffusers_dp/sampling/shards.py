@@ -13,6 +13,7 @@ from tqdm.auto import tqdm
 from ..distributed.worker_pool import WorkerPool
 from ..errors import IntegrityError, UsageError
 from ..files.canonical import canonical_json
+from ..files.file_modes import refuse_unwritable
 from ..files.journal import replace_file, written_whole
 from ..release.cards import dataset_card
 from ..release.components import WRONG
@@ -132,6 +133,7 @@ def shards_of(output: Path, drawing: Drawing) -> list[tuple[Path, range]]:
 
 def refuse_other_images(output: Path) -> None:
     """Raises `UsageError` if the folder holds something that no such command started."""
+    refuse_unwritable(output, "--output_dir")
     # `Path.exists` raises if a name is too long.
     if not os.path.exists(output) or os.path.isfile(output / PARAMETERS_NAME):
         return

@@ -73,7 +73,7 @@ def test_recipe_refusals(text, words):
     ("argv", "words"),
     [
         (["--noise_multiplicty", "3"], ["--noise_multiplicty", "--noise_multiplicity"]),
-        (["--seed", "many"], ["--seed: invalid int value"]),
+        (["--seed", "many"], ["--seed: 'many' is no whole number"]),
         (["--dry_run", "perhaps"], ["--dry_run: "]),
         (["--class_names"], ["--class_names: expected one argument"]),
         (["--sample_rate", "1.5"], ["--sample_rate"]),
@@ -178,7 +178,7 @@ def test_settings_of_experts_have_no_flag(given):
         (["--expert", "learning_rate=1"], "--expert 'learning_rate=1' is not NAME=VALUE"),
         (["--expert"], "--expert '' is not NAME=VALUE"),
         (["--expert", "p_std=-1"], "--expert p_std is -1"),
-        (["--expert", "p_std=x"], "--expert p_std: invalid finite value: 'x'"),
+        (["--expert", "p_std=x"], "--expert p_std: 'x' is no number"),
         ("p_mean: 0.4", "'p_mean' belongs under expert:"),
         ("expert: {learning_rate: 1}", "'learning_rate' belongs outside of expert:"),
         ("expert: {p_maen: 1}", "'p_maen' is not a flag; the nearest is --p_mean"),
