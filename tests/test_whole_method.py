@@ -24,7 +24,7 @@ CANARIES = "--num_canaries 100 --audit_steps 1".split()
 #: Commands, their exit codes, and what they say.
 KNOWN = (
     (["methods", "warm_dpdm"], 0, "script: training/train_warm_dpdm.py"),
-    (["train", "warm_dpdm", *SMALL, "--dry_run"], 0, "central_images"),
+    (["train", "warm_dpdm", *SMALL, "--dry_run"], 0, "central images"),
     (["train", "warm_dpdm", *SMALL, "--warm_steps", "0"], 2, "--warm_steps is 0; give an integer that is at least 1"),
 )
 WHOLE = (

@@ -21,6 +21,7 @@ from diffusers_dp.release.build import attach_audit
 from diffusers_dp.runs.diffusion_run import build as build_model
 from diffusers_dp.runs.plan import dp_sgd_row, plan_run
 from diffusers_dp.runs.run_ledger import new_ledger
+from support.few import few
 from support.releases import make_release
 
 
@@ -103,12 +104,14 @@ def divides_by_another_number(monkeypatch):
 
 @pytest.mark.parametrize(
     ("fault", "caught_by"),
-    [
-        (noise_halved, "noise: standard deviation"),
-        (clipping_off, "scores: mean with the record"),
-        (shuffled, "dispersion of batch sizes"),
-        (divides_by_another_number, "divisor"),
-    ],
+    few(
+        [
+            (noise_halved, "noise: standard deviation"),
+            (clipping_off, "scores: mean with the record"),
+            (shuffled, "dispersion of batch sizes"),
+            (divides_by_another_number, "divisor"),
+        ]
+    ),
 )
 def test_faults_are_noticed(fault, caught_by, monkeypatch):
     fault(monkeypatch)

@@ -22,6 +22,7 @@ from diffusers_dp.randomness.private_generator import PrivateGenerator
 from diffusers_dp.runs.diffusion_run import build
 from diffusers_dp.runs.dp_sgd import Trained
 from diffusers_dp.runs.plan import plan_run
+from support.few import few
 
 
 TINY = (
@@ -83,11 +84,14 @@ def halved(monkeypatch, where):
 
 @pytest.mark.parametrize(
     ("where", "named"),
-    [
-        (None, None),
-        ("noisy_gradient", "noise at the door: standard deviation"),
-        ("noisy_sum", "evaluation_reserve: evaluation_reserve: standard deviation"),
-    ],
+    few(
+        [
+            (None, None),
+            ("noisy_gradient", "noise at the door: standard deviation"),
+            ("noisy_sum", "evaluation_reserve: evaluation_reserve: standard deviation"),
+        ],
+        1,
+    ),
 )
 def test_noise_that_is_halved_where_units_are_used_stops_the_run(where, named, monkeypatch):
     """The real model, units and the query about a finished model are part of it. It keeps to one thread: several

@@ -28,6 +28,7 @@ from diffusers_dp.methods.feta_pro import FETAProConfig
 from diffusers_dp.randomness.keyed_hash import DIGEST, digests_of, is_held_out
 from support.decoding_jobs import FullDisk, is_killed, say_it, stop_hard, times_two
 from support.doors import make_ledger
+from support.few import few
 from support.images import config_of, encode, grey, image_bytes, read_images, save_parquet
 
 
@@ -81,7 +82,8 @@ def small_parts(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("part", "num_processes", "validation_size"), [(1, 1, 6), (4, 1, 0), (100, 1, 0), (100, 1, 6), (4, 3, 6)]
+    ("part", "num_processes", "validation_size"),
+    few([(1, 1, 6), (4, 1, 0), (100, 1, 0), (100, 1, 6), (4, 3, 6)], 0, 4),
 )
 def test_the_same_arrays_as_in_memory(tmp_path, monkeypatch, validation_size, num_processes, part):
     monkeypatch.setattr(image_parts, "PART_IMAGES", part)
@@ -228,7 +230,7 @@ DAMAGE = {
 }
 
 
-@pytest.mark.parametrize("damage", [None, *DAMAGE])
+@pytest.mark.parametrize("damage", few([None, *DAMAGE], 0, 1, 5))
 @pytest.mark.parametrize("file", FILES[:4])
 def test_a_damaged_cache_is_one_sentence(tmp_path, file, damage):
     config = config_of(write_images(tmp_path / "set"))

@@ -20,6 +20,7 @@ from diffusers_dp.queries.central_images import MeanImages
 from diffusers_dp.runs import run as run_module
 from diffusers_dp.runs.dp_sgd import last_affordable_step
 from diffusers_dp.runs.stages import StageTable
+from support.few import few
 from support.flags import DIFFUSION_METHODS, RESUME, SHORT_FETA_PRO, SHORT_RUN
 from support.runs import check_finished, load, read_ledger, status, write_images
 
@@ -48,7 +49,7 @@ def after(function, happened):
     return both
 
 
-@pytest.mark.parametrize("method", DIFFUSION_METHODS)
+@pytest.mark.parametrize("method", few(DIFFUSION_METHODS))
 def test_in_dp_sgd_the_step_is_finished_and_saved(method, tmp_path, monkeypatch):
     script, run, steps = load(method, monkeypatch), tmp_path / "run", []
     given = [*SHORT_RUN, *OWN[method], *write_images(tmp_path / "images"), "--output_dir", str(run)]

@@ -13,6 +13,7 @@ import pytest
 
 from diffusers_dp.files.file_modes import private_files, public_files
 from diffusers_dp.files.output_files import write_json
+from support.few import few
 from support.flags import FOLDER
 from support.latent_releases import latent_release
 from support.latents import stable_diffusion
@@ -74,7 +75,7 @@ def data_set(folder):
     return ["--dataset_name", str(folder)]
 
 
-@pytest.mark.parametrize("umask", [0, 0o022], ids=oct, indirect=True)
+@pytest.mark.parametrize("umask", few([0, 0o022]), ids=oct, indirect=True)
 def test_all_that_a_run_writes(script, tmp_path, umask, monkeypatch):
     """Every kind of file: caches, answers, checkpoints, unfinished models, and the shared ledger."""
     monkeypatch.setattr("diffusers_dp.data.images.PARTS_OF_A_PROCESS", 0.001)  # others decode, too

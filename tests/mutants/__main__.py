@@ -253,7 +253,7 @@ def run_pytest(copy: Path, tests: list[str], output: Path) -> None:
     code = 70
     try:
         check_imports(copy)
-        options = ["-x", "-q", "--no-header", "-rfE", "--tb=short", "-p", "no:cacheprovider"]
+        options = ["-x", "-q", "--no-header", "-rfE", "--tb=short", "-p", "no:cacheprovider", "-m", ""]
         # Its own folder: pytest removes those of earlier runs of a user, and what then fails would count as caught.
         options.append(f"--basetemp={copy.with_name(f'{copy.name}.tmp')}")
         code = int(pytest.main([*options, *(f"tests/{test}" for test in tests)]))

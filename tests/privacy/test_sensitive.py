@@ -26,6 +26,7 @@ from diffusers_dp.queries.frequency import FrequencyFeatures, RandomFourierFeatu
 from diffusers_dp.randomness.private_generator import PrivateGenerator
 from diffusers_dp.randomness.timestep_mixture import TimestepMixture
 from support.doors import CLASSES, KEY, NUM_IMAGES, SHAPE, make_door, make_ledger, put
+from support.few import few
 from support.models import convolutional_unet
 
 
@@ -348,13 +349,17 @@ def test_one_record_moves_a_gradient_by_the_clip_norm_over_the_normaliser(
 
 @pytest.mark.parametrize(
     ("record", "changes"),
-    [
-        (0, {}),
-        (5, {}),
-        (0, {"mechanism": sampled(0.5, 2.0)}),
-        (0, {"max_physical_batch_size": 2}),
-        (0, {"noise_multiplicity": 3}),
-    ],
+    few(
+        [
+            (0, {}),
+            (5, {}),
+            (0, {"mechanism": sampled(0.5, 2.0)}),
+            (0, {"max_physical_batch_size": 2}),
+            (0, {"noise_multiplicity": 3}),
+        ],
+        2,
+        4,
+    ),
 )
 @pytest.mark.parametrize("objective", ["edm", "ddpm"])
 def test_one_record_moves_nobody_elses_draws(record, objective, changes):

@@ -28,6 +28,7 @@ def check_fresh(*noted):
     return steps
 
 
+@pytest.mark.slow
 def test_a_power_cut_before_every_sync(script, flags, tmp_path, monkeypatch):
     """All that was not synced is lost then. The run goes on to its end all the same, in every case."""
     noted, cuts, flags = [], {}, [*flags, "--checkpointing_steps", "3"]  # two steps of three may be lost

@@ -25,6 +25,7 @@ from diffusers_dp.privacy.passages import Turns
 from diffusers_dp.runs.plan import dp_sgd_row, plan_run
 from diffusers_dp.runs.run_ledger import new_ledger
 from diffusers_dp.verify import verify
+from support.few import few
 from support.flags import RESUME, SHORT_RUN
 from support.images import labelled, save_parquet, write_dataset
 from support.runs import NUM_IMAGES, interrupted, load, read_ledger, write_images
@@ -57,7 +58,7 @@ def test_the_least_error_is_chosen_and_all_are_said():
     assert "past noise in memory: 15,000 numbers, 0.06 MB" in describe_step(result, result.sampling, 1000)
 
 
-@pytest.mark.parametrize("accountant", ["rdp", "pld", pytest.param("prv", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("accountant", few(["rdp", "pld", "prv"]))
 def test_the_plan_meets_its_target_by_every_accountant(accountant):
     config, result = plan(accountant=accountant, noise_bands="4", restart_slack=7)
     assert 9.97 <= result.epsilon <= 10

@@ -49,7 +49,7 @@ def test_however_images_are_read_the_receipt_can_say_so(reading):
     assert problems(plan(class_names="0,1,2,3,4,5,6,7,8,9", dry_run=True, **reading).ledger) == []
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.fixed_dictionaries(
         {

@@ -13,6 +13,7 @@ from diffusers_dp.errors import UsageError
 from diffusers_dp.queries.perceptual import PREPROCESSOR, PerceptualFeatures
 from diffusers_dp.queries.semantic import PublicClassifier, SemanticQuery
 from support.feature_networks import save_classifier, save_resnet
+from support.few import few
 from support.flags import NUM_IMAGES, RESUME, TINY_RUN
 from support.latents import stable_diffusion
 from support.public_models import edit_weights
@@ -59,7 +60,7 @@ def refused(script, flags, words):
         script.main([*flags, *RESUME])
 
 
-@pytest.mark.parametrize("changed", ["weights", "normalisation", "resolution", "layers"])
+@pytest.mark.parametrize("changed", few(["weights", "normalisation", "resolution", "layers"]))
 def test_an_evolution_goes_on_with_its_network(changed, tmp_path, monkeypatch):
     """Votes of two networks, and a receipt that names the second one."""
     script = load("pe", monkeypatch)
@@ -146,7 +147,9 @@ def test_the_semantic_query_goes_on_with_its_network(stop, tmp_path, monkeypatch
     refused(script, flags, "semantic_query was asked for with mean = ")
 
 
-@pytest.mark.parametrize(("kind", "stop"), [("lora", "checkpoint"), ("salient", "answer"), ("salient", "checkpoint")])
+@pytest.mark.parametrize(
+    ("kind", "stop"), few([("lora", "checkpoint"), ("salient", "answer"), ("salient", "checkpoint")], 1)
+)
 def test_a_latent_run_goes_on_with_its_base(kind, stop, tmp_path, monkeypatch):
     """Its saliency is that of another network's layers; or its adapters were trained beside another network, which the
     receipt would still name."""

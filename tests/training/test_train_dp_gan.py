@@ -20,6 +20,7 @@ from diffusers_dp.models.draws import Draws
 from diffusers_dp.randomness.private_generator import PrivateGenerator
 from diffusers_dp.release.allow_list import RELEASE_FILES
 from diffusers_dp.runs.checkpoints import load_checkpoint, save_checkpoint
+from support.few import few
 from support.flags import NUM_IMAGES
 from support.runs import files, independent_epsilon, read_ledger, write_images
 
@@ -49,7 +50,7 @@ def silent(trained):
     return {name: torch.zeros_like(value) for name, value in trained.model.named_parameters()}
 
 
-@pytest.mark.parametrize("generator", ["one_step", "residual"])
+@pytest.mark.parametrize("generator", few(["one_step", "residual"]))
 def test_a_generator_is_released(generator, script, flags, tmp_path):
     """With the pre-flight audit; epsilon recomputed; one call an image, or a model of the images."""
     more = "--expert fake_accuracy_floor=0.6 --patch_size 2 --expert input_noise=0.5,mode_seeking=0.1".split()

@@ -20,6 +20,7 @@ from diffusers_dp.errors import IntegrityError, UsageError
 from diffusers_dp.release.allow_list import ADAPTER_FILES, CARD_AND_RECEIPT
 from diffusers_dp.release.latent_base import load_base
 from diffusers_dp.release.push import files_to_push
+from support.few import few
 from support.flags import NUM_IMAGES
 from support.latents import stable_diffusion
 from support.runs import files, independent_epsilon, load, read_ledger, status, write_images
@@ -89,7 +90,7 @@ def test_adapters_from_images_to_a_stranger(base, script, flags, tmp_path, capsy
     assert verify.report(release, base=base) == 0 and "files are the stated ones" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("trained", ["lora", "all", "attention"])
+@pytest.mark.parametrize("trained", few(["lora", "all", "attention"]))
 def test_a_merged_release_is_a_pipeline_of_diffusers(trained, base, script, flags, tmp_path):
     merge = ["--merge"] if trained == "lora" else []
     script.main([*flags, *base_flag(base), "--train", trained, *merge])

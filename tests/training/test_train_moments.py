@@ -9,6 +9,7 @@ from diffusers_dp import load_verified, verify
 from diffusers_dp.errors import UsageError
 from diffusers_dp.methods.moments import MomentsConfig
 from diffusers_dp.privacy.sensitive import SensitiveImages
+from support.few import few
 from support.flags import NUM_IMAGES
 from support.runs import independent_epsilon, read_ledger
 
@@ -66,12 +67,16 @@ def colours(folder, shape=(8, 8, 3)):
 
 @pytest.mark.parametrize(
     ("more", "classes"),
-    [
-        (["--class_names", "left,right", "--class_balance", "released"], 2),
-        (["--class_names", "left,right", "--num_frequencies", "500"], 2),  # more than there are pixels
-        ([], 1),
-        (MATCHED, 1),
-    ],
+    few(
+        [
+            (["--class_names", "left,right", "--class_balance", "released"], 2),
+            (["--class_names", "left,right", "--num_frequencies", "500"], 2),  # more than there are pixels
+            ([], 1),
+            (MATCHED, 1),
+        ],
+        0,
+        3,
+    ),
     ids=["uneven classes", "all frequencies", "no classes", "no classes, matched"],
 )
 def test_colour(more, classes, script, tmp_path, capsys):

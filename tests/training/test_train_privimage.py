@@ -12,6 +12,7 @@ from diffusers_dp.errors import UsageError
 from diffusers_dp.privacy.separate_records import features_of_zeros
 from diffusers_dp.queries.semantic import PublicClassifier, SemanticQuery, largest, semantic_classes
 from support.feature_networks import save_classifier
+from support.few import few
 from support.flags import TINY_RUN
 from support.runs import independent_epsilon, load, read_ledger, write_images, write_public
 
@@ -61,7 +62,7 @@ def test_too_few_public_classes_are_refused_before_an_image_is_read(flags, tmp_p
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("method", ["dp_diffusion", "feta_pro"])
+@pytest.mark.parametrize("method", few(["dp_diffusion", "feta_pro"]))
 def test_a_run_asks_once_before_it_learns(method, flags, tmp_path, monkeypatch):
     """The row comes first, with the given noise; classifier and images are public inputs; nothing is asked twice."""
     script = load(method, monkeypatch)

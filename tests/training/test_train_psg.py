@@ -16,6 +16,7 @@ from diffusers_dp.methods.config import load_config
 from diffusers_dp.methods.psg import PSGConfig
 from diffusers_dp.models import private_set
 from diffusers_dp.models.private_set import ConvNet, GradientMatching, SyntheticImages, gradient_distance
+from support.few import few
 from support.flags import NUM_IMAGES
 from support.runs import files, independent_epsilon, read_ledger, write_images
 
@@ -31,7 +32,7 @@ PATTERNS = torch.full((2, 1, 8, 8), -1.0)
 PATTERNS[0, :, :4], PATTERNS[1, :, 4:] = 1.0, 1.0
 
 
-@pytest.mark.parametrize(("layers", "optimizer"), [("all", "adam"), ("last", "adam"), ("all", "sgd")])
+@pytest.mark.parametrize(("layers", "optimizer"), few([("all", "adam"), ("last", "adam"), ("all", "sgd")]))
 def test_a_small_data_set_is_released(layers, optimizer, script, flags, tmp_path):
     """With the pre-flight audit; as many images of each class, the absent one too; epsilon recomputed."""
     script.main([*(flag for flag in flags if flag != "--skip_preflight"), "--matched_layers", layers,

@@ -17,6 +17,7 @@ from diffusers_dp.methods.teachers import AGGREGATIONS, GPATEConfig
 from diffusers_dp.models.student import teaching_of
 from diffusers_dp.runs.noise import refuse_another_listing
 from support import forked
+from support.few import few
 from support.flags import NUM_IMAGES, RESUME
 from support.places import ROOT
 from support.runs import independent_epsilon, interrupted, read_ledger, reserved_steps, write_images
@@ -41,7 +42,7 @@ def run_flags(tmp_path, *more):
     return [*FLAGS, *given, "--output_dir", str(tmp_path / "run"), *more]
 
 
-@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+@pytest.mark.parametrize("aggregation", few(AGGREGATIONS))
 def test_a_generator_is_released(aggregation, script, tmp_path):
     """With the pre-flight; one image cannot be read, and a class is empty."""
     script.main(run_flags(tmp_path, "--aggregation", aggregation, *SMALL.get(aggregation, [])))
@@ -94,7 +95,7 @@ def test_two_processes_hold_the_shares_together(tmp_path):
     assert len(read_ledger(tmp_path / "run")[1]) == 2
 
 
-@pytest.mark.parametrize("bins", [2, 10])
+@pytest.mark.parametrize("bins", few([2, 10]))
 def test_votes_for_bins_show_the_whole_gradient(bins, monkeypatch):
     """Each image shows a few directions, all images together every one; a vote alone says which bin, not how far."""
     monkeypatch.setattr(GPATEConfig, "projected_values", 3)
