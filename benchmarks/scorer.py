@@ -18,6 +18,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from diffusers_dp.evaluation.feature_likelihood import FIT, feature_likelihood_d
 from diffusers_dp.evaluation.fidelity import frechet_distance, precision_recall
 from diffusers_dp.evaluation.images import ImageSet
 from diffusers_dp.queries.scattering import Scattering
+from diffusers_dp.release.image_tables import PROBABILITIES
 from diffusers_dp.words import RECEIPT_NAME
 
 
@@ -65,8 +67,10 @@ class SmallCNN(nn.Sequential):
 
 
 def cnn_predictions(train: ImageSet, test: np.ndarray, num_classes: int) -> np.ndarray:
-    """Trains `SmallCNN` for a fixed number of steps, and predicts the classes of test images."""
-    images, labels = torch.from_numpy(train.images), torch.from_numpy(np.asarray(train.labels))
+    """Trains `SmallCNN` for a fixed number of steps, on soft labels where there are some, and predicts the classes of
+    test images."""
+    wanted = train.labels if train.probabilities is None else train.probabilities
+    images, labels = torch.from_numpy(train.images), torch.from_numpy(np.asarray(wanted))
     torch.manual_seed(0)
     model = SmallCNN(images.shape[1], images.shape[-1], num_classes)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, weight_decay=1e-4)
@@ -114,14 +118,18 @@ def score(drawn: ImageSet, train: ImageSet, test: ImageSet) -> dict[str, Any]:
 
     Returns:
         `dict`: `accuracy` and `accuracy_of_the_worst_class` (shares, by classifier), `accuracy_of_classes` (shares of
-        each class, by the CNN), `frechet`, `precision`, `recall`
+        each class, by the CNN), `accuracy_on_soft_labels` (where a judge gave some), `frechet`, `precision`, `recall`
         (shares), `fld`, `fld_fit` (the rule of its fit), and the numbers of images.
     """
     result: dict[str, Any] = {"num_drawn": len(drawn), "num_real": len(train), "num_test": len(test)}
     if drawn.labels is not None and test.labels is not None:
         truth = np.asarray(test.labels)
         classes = int(truth.max()) + 1
-        hits = {name: predictions(name, drawn, test.images, classes) == truth for name in CLASSIFIERS}
+        hard = replace(drawn, probabilities=None)
+        hits = {name: predictions(name, hard, test.images, classes) == truth for name in CLASSIFIERS}
+        if drawn.probabilities is not None:
+            soft = float((predictions("cnn", drawn, test.images, classes) == truth).mean())
+            result["accuracy_on_soft_labels"] = {"cnn": round(soft, 4)}
         result["accuracy"] = {name: round(float(hit.mean()), 4) for name, hit in hits.items()}
         by_class = {
             name: [float(hit[truth == each].mean()) for each in np.unique(truth)] for name, hit in hits.items()
@@ -157,10 +165,11 @@ def read(folder: str | Path, split: str, image_column: str = "", label_column: s
         encoded = rows.cast_column(image_column, datasets.Image(decode=False))[image_column]
         images = [decode_as_it_is(each["bytes"] or Path(each["path"])) for each in encoded]
         labels = np.asarray(rows[label_column]) if label_column else None
+        soft = np.asarray(rows[PROBABILITIES], np.float32) if PROBABILITIES in rows.features else None
     readable = [image for image in images if image is not None]
     if len(readable) < len(images):
         raise SystemExit(f"{folder}: {len(images) - len(readable)} images cannot be read; leave them out.")
-    return ImageSet(np.stack(readable), labels)
+    return ImageSet(np.stack(readable), labels, probabilities=soft)
 
 
 def first_of(features: datasets.Features, kind: type) -> str:

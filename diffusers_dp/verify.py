@@ -42,7 +42,7 @@ MOST_KINDS, LARGEST_ORDER, LARGEST_CLAIM = 50, 1_024, 1e9  # kinds: events that 
 LONGEST_TEXT, ADAPTERS = 10_000, "DPLatentAdapters"  # letters of a name or a sentence; a class of `model_index.json`
 BANDED, MOST_BANDS, SUM_OF_SQUARES = "banded_gaussian", 1_000, 1 + 1e-9
 IDS = ("path", "row", "column")
-DP_SGD, TEACHERS, EVALUATION_STAGE = "dp_sgd", "teachers", "evaluation_reserve"
+DP_SGD, TEACHERS, JUDGE, EVALUATION_STAGE = "dp_sgd", "teachers", "judge", "evaluation_reserve"
 NOISE, INTERVALS = (0.02, 1e7), (5e-6, 1e-2)
 SIZES = (9.99e-31, LARGEST_CLAIM)  # of clip norms and divisors; squares of smaller ones vanish in float32
 ACCOUNTANTS = ("pld", "rdp", "prv")
@@ -507,7 +507,7 @@ ACCOUNTED = {
 }  # fmt: skip
 #: Fields of `model_index.json` that this library writes, and of the base of adapters there.
 INDEX = {
-    "base?": {...: anything}, "class_prompts?~": [TEXT, PLACE], "class_names?~": [TEXT, PLACE],
+    "base?": {...: anything}, "class_prompts?~": [TEXT, PLACE], "class_names?~": [TEXT, PLACE], "judged?": {True},
     "id2label?~": {...: TEXT}, "image_shape?": [COUNT, range(3, 4)], "num_images?": COUNT, "num_shards?": COUNT,
     "patch_size?": COUNT, ...: anything,
 }  # fmt: skip
@@ -923,7 +923,14 @@ METHODS = {
     "DP-HP": Asks(KERNEL, "features=hermite"),
     "DP-Scattering": Asks(KERNEL, "features=scattering"),
     "DP-MEPF": Asks(f"{KERNEL} second_moments? stopping_features_1? stopping_features_2?", "features=perceptual"),
-    "Moments": Asks(lambda said: _moments(said) + " network_means" * ("matched_networks" in said), "class_balance"),
+    "Moments": Asks(
+        lambda said: (
+            _moments(said)
+            + " network_means" * ("matched_networks" in said)
+            + f" {JUDGE}" * ("judge_frequencies" in said)
+        ),
+        "class_balance",
+    ),
     "Private Evolution": Asks(lambda said: _numbered("votes", len(said["variation_strengths"])), "lookahead"),
     "GS-WGAN": Asks("teachers", "aggregation=gradients"),
     "PATE-GAN": Asks("teachers", "aggregation=votes", True, "generated_per_round"),
@@ -939,6 +946,7 @@ PUBLIC = {
 STAGES = {
     "dp_sgd": ("everyone poisson banded", False, True),
     "teachers": ("shares", False, True),
+    JUDGE: ("everyone poisson", False, True),
     "central_images": ("everyone poisson", True, True),
     "mode_images": ("everyone poisson", True, True),
     "saliency": ("everyone", False, False),
@@ -1011,7 +1019,7 @@ def _problems_of_method(
         if said.get(CALLED.get(name, name), value) != value:
             yield f"its {name} is not that of the curriculum"
     expected = facts.get("shares") or facts.get("sample_rate", event["sampling_probability"]) * event["dataset_size"]
-    if event["stage"] in (DP_SGD, TEACHERS) and not -EXACT < expected - facts.get("normaliser", 0) < 1:
+    if event["stage"] in (DP_SGD, TEACHERS, JUDGE) and not -EXACT < expected - facts.get("normaliser", 0) < 1:
         yield "its divisor is not the number of teachers, or the expected number of units in a step"
 
 

@@ -10,10 +10,12 @@ from Gaussians with these moments, as a data set.
 An image is described by its low frequencies. The queries are counts and means of each class, rounds of k-means that
 split a class into parts, covariances of the parts, and how many pixels have which value. With `--matched_networks` one
 more is about mean features of random networks. Only they touch the images, through `SensitiveImages`; each writes its
-row to the ledger first. No network is trained, and a run takes a minute or a few.
+row to the ledger first. No network is trained, but for a linear classifier with `--budget judge=SHARE`: it says how
+probable each class of a drawn image is. A run takes a minute or a few.
 
 Stages: (mean features of random networks) -> grey levels -> counts and means -> (means of parts) for each round ->
-covariances -> images -> release/ (-> model/release/, with `--train_on_result`). `docs/methods/statistics.md` has more.
+covariances -> (judge) -> images -> release/ (-> model/release/, with `--train_on_result`).
+`docs/methods/statistics.md` has more.
 """
 
 from typing import TYPE_CHECKING
@@ -29,11 +31,13 @@ if TYPE_CHECKING:
     Run = TrainingRun[MomentsConfig]
 
 PURPOSE = "They are drawn from Gaussians that have noisy moments of the sensitive images; fine detail is not there."
+JUDGED = " `label_probabilities` is what a judge says of each, a classifier that was trained under the same epsilon."
 MATCHED = " Then they were moved to noisy mean features of random networks, to teach classifiers and not to look real."
 
 
 def train(run: "Run") -> None:
     from diffusers_dp.release.dataset_release import DatasetArtefact
+    from diffusers_dp.runs.judge import train_judge
     from diffusers_dp.runs.moments_run import ask_for_moments
     from diffusers_dp.runs.result_model import model_of_images
     from diffusers_dp.runs.warm_up_images import LabelledImages
@@ -42,7 +46,7 @@ def train(run: "Run") -> None:
 
     # 1. The queries, and images that are drawn from the answers.
     num_images = config.images_per_class * len(names or ("",))
-    moments = ask_for_moments(run)
+    moments, judge = ask_for_moments(run), train_judge(run)
     images, labels = moments.draw(num_images, config.class_balance, config.seed)
     run.done("images")
 
@@ -53,7 +57,9 @@ def train(run: "Run") -> None:
     # 3. The releases.
     facts = config.training_facts
     purpose = PURPOSE if moments.matching is None else PURPOSE + MATCHED
-    release = run.release(DatasetArtefact(images, None if names is None else labels, names, purpose), facts)
+    if judge is not None:
+        judge, purpose = judge.balanced(images, labels), purpose + JUDGED
+    release = run.release(DatasetArtefact(images, None if names is None else labels, names, purpose, judge), facts)
     if pipeline is not None and release is not None:
         run.release_derived(release, pipeline, facts)
 

@@ -77,6 +77,8 @@ class Classifier:
         """
         required_labels(train)
         self.num_classes = num_classes_of(train)
+        if train.probabilities is not None:
+            self.protocol["classifier"] = f"{self.name} on soft labels"
         best, most_right = None, -1
         epochs = tqdm(
             self._train(train), total=self.epochs, desc=f"{self.name} (seed {self.seed})", unit="epoch", leave=False
@@ -84,7 +86,9 @@ class Classifier:
         for epoch, _ in enumerate(epochs, start=1):
             right = 0
             if validation is not None:
-                right = int((self.predict(validation.images) == validation.labels).sum())
+                soft = validation.probabilities
+                wanted = validation.labels if soft is None else soft.argmax(1)
+                right = int((self.predict(validation.images) == wanted).sum())
             if right >= most_right and (validation is not None or epoch == self.epochs):
                 # The last of equally good epochs, as published.
                 best, most_right, self.protocol["chosen_epoch"] = self._state(), right, epoch
@@ -235,7 +239,8 @@ class NetworkClassifier(Classifier):
         self.prepare(train)
         self.protocol["parameters"] = sum(p.numel() for p in self.network.parameters())
         images = torch.from_numpy(train.images).to(self.device)
-        labels = torch.from_numpy(required_labels(train)).to(self.device)
+        labels = torch.from_numpy(required_labels(train) if train.probabilities is None else train.probabilities)
+        labels = labels.to(self.device)
         optimizer = self._optimizer()
         step_epochs = self.training.step_epochs or self.epochs
         schedule = torch.optim.lr_scheduler.StepLR(optimizer, step_epochs, self.training.step_factor)

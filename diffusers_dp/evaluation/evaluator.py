@@ -22,7 +22,7 @@ from .classifier_features import ClassifierExtractor
 from .extractors import FeatureExtractor, PixelExtractor
 from .feature_cache import FeatureCache
 from .fidelity_report import FeatureSpace, measure_fid
-from .flags import EvaluationFlags
+from .flags import ON_HARD_LABELS, EvaluationFlags
 from .images import ImageSet, hash_images
 from .measurement import Measurement
 from .report import library_versions
@@ -171,13 +171,15 @@ def utility(evaluator: Evaluator) -> list[Measurement]:
         "epochs": flags.classifier_epochs, "cifar": flags.cifar_networks, "device": evaluator.device,
     }  # fmt: skip
     trainings = [{"classifiers": [name], "sizes": [size], **common} for name in names for size in sizes]
+    if evaluator.sets["synthetic"].probabilities is not None:
+        trainings += [{"classifiers": [name], "soft": True, **common} for name in names if name not in ON_HARD_LABELS]
     fits = _train(evaluator, "synthetic", trainings)
     if flags.reference:
         # As many as there are synthetic images, where all would take long.
         real = [min(count, len(evaluator.sets["real training"]))] if flags.quick else [None]
         trainings = [{"classifiers": [name], "sizes": real, "trained_on": "real", **common} for name in names]
         fits += _train(evaluator, "real training", trainings)
-    fits.sort(key=lambda fit: names.index(fit["accuracy"]["protocol"]["classifier"]))
+    fits.sort(key=lambda fit: names.index(fit["accuracy"]["protocol"]["classifier"].partition(" ")[0]))
     for fit in fits:
         if fit["accuracy"]["protocol"]["trained_on"] == "synthetic":  # the last one is for all images
             evaluator.confusion[fit["accuracy"]["protocol"]["classifier"]] = fit["confusion"]
@@ -196,5 +198,7 @@ def _train(evaluator: Evaluator, train: str, trainings: Sequence[dict[str, Any]]
 
 
 def _fit(train: ImageSet, real_test: ImageSet, validation: ImageSet | None, options: dict[str, Any]) -> dict[str, Any]:
-    found = measure_utility(train, real_test, validation=validation, **options)
+    given = {name: value for name, value in options.items() if name != "soft"}
+    train = train if "soft" in options else replace(train, probabilities=None)
+    found = measure_utility(train, real_test, validation=validation, **given)
     return {"fits": [{"confusion": each.confusion.tolist(), "accuracy": each.accuracy.as_json()} for each in found]}

@@ -13,6 +13,7 @@ from .analyses import METRICS
 
 EXTRACTORS = ("pixels", "classifier", "inception")
 CLASSIFIERS = ("logreg", "mlp", "cnn", "wrn", "resnet", "resnext")
+ON_HARD_LABELS = ("logreg", "mlp")  # alone; the others also learn the probabilities of a judge
 DEFAULT_NUM_IMAGES = 10_000
 #: What is measured where flags do not say: all that applies, or what `--quick` has the time for.
 ALL = {"metrics": METRICS, "extractors": ("pixels", "classifier"), "classifiers": ("logreg", "cnn")}

@@ -51,6 +51,7 @@ class ImageSet:
         origin (`dict`): Origin of the images, for the report: JSON values, no path of this machine.
         ids (`np.ndarray` of `DIGEST`, shape `[N]`, *optional*): Digests of the ids, as training hashes them.
         ids_are (`str`): What an id is, see `ImageSource.ids`.
+        probabilities (`np.ndarray` of float32, shape `[N, classes]`, *optional*): Soft labels, as a judge gave them.
     """
 
     images: np.ndarray
@@ -59,13 +60,14 @@ class ImageSet:
     origin: dict[str, Any] = field(default_factory=dict)
     ids: np.ndarray | None = None
     ids_are: str = "row"
+    probabilities: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.images)
 
     def subset(self, index: np.ndarray) -> "ImageSet":
         """Selects the images at `index`, in that order."""
-        arrays = {name: getattr(self, name) for name in ("labels", "ids")}
+        arrays = {name: getattr(self, name) for name in ("labels", "ids", "probabilities")}
         chosen: dict[str, Any] = {name: None if array is None else array[index] for name, array in arrays.items()}
         return replace(self, images=self.images[index], **chosen)
 
@@ -387,10 +389,13 @@ def with_classes_of(synthetic: ImageSet, real: ImageSet) -> tuple[ImageSet, list
             f"The synthetic images have the classes {', '.join(ours)}, the real ones {', '.join(theirs)}; give "
             "--class_names."
         )
-    labels = places[synthetic.labels]
+    labels, soft = places[synthetic.labels], None
+    if synthetic.probabilities is not None:
+        soft = np.zeros((len(labels), len(theirs)), synthetic.probabilities.dtype)
+        soft[:, places] = synthetic.probabilities
     if never := [name for i, name in enumerate(theirs) if i not in labels]:
         warnings.append(f"No synthetic image was generated of: {', '.join(never)}.")
-    return ImageSet(synthetic.images, labels, theirs, synthetic.origin), warnings
+    return ImageSet(synthetic.images, labels, theirs, synthetic.origin, probabilities=soft), warnings
 
 
 def copies_warning(synthetic: ImageSet, real: ImageSet, split: str) -> str | None:
@@ -410,7 +415,7 @@ def hash_images(images: ImageSet) -> str:
     somebody who has an image can test for it."""
     digest = hashlib.sha256(f"{images.images.shape} {images.class_names}".encode())
     digest.update(np.ascontiguousarray(images.images).tobytes())
-    for array in (images.labels, images.ids):
+    for array in (images.labels, images.ids, images.probabilities):
         if array is not None:
             digest.update(array.tobytes())
     return digest.hexdigest()

@@ -13,7 +13,8 @@ from ..queries.random_networks import BLOCKS, NetworkMeans, RandomNetworkFeature
 from .flag import by_name, flag
 from .flags import OrdinaryTraining, TrainingConfig
 from .generator_flags import ResultFlags
-from .method import SUM, Method
+from .judge import HasJudge
+from .method import DP_SGD, SUM, Method
 
 
 #: Most values of an answer about covariances, of all classes, and most values of all waves.
@@ -62,6 +63,11 @@ class MomentFlags(TrainingConfig):
     @property
     def other_share(self) -> float:
         """Share that a query beside the moments has, where there is no DP-SGD."""
+        return 0.0
+
+    @property
+    def judge_share(self) -> float:
+        """Share of a judge, beside which defaults are shares of the rest."""
         return 0.0
 
     @property
@@ -128,7 +134,10 @@ class MomentFlags(TrainingConfig):
     def _of_moments(self, name: str, among: int = 1) -> dict[str, Any]:
         """`asked`, where all moments may have one share together."""
         if self.moments_share is None or name in by_name(f"{self.noise_multiplier},{self.budget}"):
-            return self.asked(name, among)
+            found = self.asked(name, among)
+            if self.judge_share and "budget_share" in found and name not in by_name(self.budget):
+                found["budget_share"] *= 1 - self.judge_share
+            return found
         return self.asked("moments") | {"budget_share": self.moments_share * SHARES[name] / among}
 
     def check_moments(self) -> None:
@@ -156,7 +165,7 @@ class MomentFlags(TrainingConfig):
 
 
 @dataclass
-class MomentsConfig(MomentFlags, ResultFlags):
+class MomentsConfig(HasJudge, MomentFlags, ResultFlags):
     """All flags of `training/train_moments.py`."""
 
     _argument_group_name = "images of moments"
@@ -187,7 +196,11 @@ class MomentsConfig(MomentFlags, ResultFlags):
 
     @property
     def queries(self) -> tuple[Query, ...]:
-        return self.moment_queries + (() if self.network_means is None else (self.network_means,))
+        return self.moment_queries + (() if self.network_means is None else (self.network_means,)) + self.judge
+
+    @property
+    def judge_frequencies(self) -> int:
+        return self.frequencies
 
     @property
     def ordinary_training(self) -> tuple[OrdinaryTraining, ...]:
@@ -200,7 +213,8 @@ class MomentsConfig(MomentFlags, ResultFlags):
 
     @property
     def other_share(self) -> float:
-        return 0.0 if self.network_means is None else self.network_means.budget_share or 0.0
+        of_means = 0.0 if self.network_means is None else self.network_means.budget_share or 0.0
+        return of_means + self.judge_share
 
     @property
     def made_by_class(self) -> tuple[str, ...]:
@@ -212,11 +226,13 @@ class MomentsConfig(MomentFlags, ResultFlags):
 
     @property
     def training_facts(self) -> dict[str, Any]:
-        return super().training_facts | self.moment_facts
+        of_judge = {name: value for each in self.judge for name, value in each.facts.items()}
+        return super().training_facts | self.moment_facts | of_judge
 
     def check_facts(self, class_names: tuple[str, ...] | None) -> None:
         if class_names is None and self.class_balance == "released":
             raise UsageError(f"--class_balance {self.class_balance} needs images with classes; leave it out.")
+        self.check_judged(class_names)
         self.check_parts(class_names)
 
     def check(self) -> None:
@@ -232,7 +248,8 @@ METHODS = (
     Method(
         "moments", "Moments", "ours: Gaussians with noisy moments of low frequencies", "proven_with_assumptions",
         "Noisy sums of rows of norm 1: counts and means, means of parts in some rounds, covariances, and, with "
-        "--matched_networks, features of random networks; images are drawn from the answers.",
-        mechanisms=(SUM,), config=MomentsConfig, train="diffusers_dp.training.train_moments:train",
+        "--matched_networks, features of random networks; images are drawn from the answers. With --budget judge, "
+        "DP-SGD on a linear classifier, which labels the draws.",
+        mechanisms=(SUM, DP_SGD), config=MomentsConfig, train="diffusers_dp.training.train_moments:train",
     ),
 )  # fmt: skip

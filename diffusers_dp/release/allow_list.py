@@ -30,9 +30,12 @@ def shard_names(number: int) -> tuple[str, ...]:
     return tuple(f"data/train-{i:05d}-of-{number:05d}.parquet" for i in range(number))
 
 
-def dataset_files(num_shards: int) -> tuple[str, ...]:
+JUDGE_FILE, JUDGED = "judge.safetensors", "judged"  # of draws that a judge labelled: weights, and a key of the index
+
+
+def dataset_files(num_shards: int, judged: bool = False) -> tuple[str, ...]:
     """Lists the files of a `DatasetArtefact`."""
-    return ("model_index.json", "samples.png", *shard_names(num_shards))
+    return ("model_index.json", "samples.png", *((JUDGE_FILE,) if judged else ()), *shard_names(num_shards))
 
 
 def read_index(release: str | Path) -> dict[str, Any]:

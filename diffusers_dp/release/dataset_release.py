@@ -12,7 +12,7 @@ from PIL import Image
 
 from ..errors import UsageError
 from ..files.canonical import canonical_json
-from .allow_list import DATASET_CLASS, MOST_SHARDS, dataset_files, shard_names
+from .allow_list import DATASET_CLASS, JUDGE_FILE, JUDGED, MOST_SHARDS, dataset_files, shard_names
 from .artefacts import IMAGES_PER_CLASS, grid_of, write_text
 from .cards import dataset_data, release_card
 from .image_tables import to_png, write_images
@@ -20,6 +20,8 @@ from .image_tables import to_png, write_images
 
 if TYPE_CHECKING:
     import torch
+
+    from ..models.judge import LabelJudge
 
 IMAGES_PER_SHARD = 10_000
 
@@ -34,6 +36,7 @@ class DatasetArtefact:
         labels (`torch.Tensor` of int64, shape `[m]`, *optional*): Class of each image; `None` without classes.
         class_names (sequence of `str`, *optional*): Public label set.
         purpose (`str`): Purpose of the images in one sentence, for the card.
+        judge (`LabelJudge`, *optional*): What says how probable each class of an image is; it is released, too.
 
     Raises:
         UsageError: There are too many images for a release.
@@ -43,6 +46,7 @@ class DatasetArtefact:
     labels: "torch.Tensor | None"
     class_names: Sequence[str] | None
     purpose: str = ""
+    judge: "LabelJudge | None" = None
 
     def __post_init__(self) -> None:
         self.num_shards = math.ceil(len(self.images) / IMAGES_PER_SHARD)
@@ -52,7 +56,7 @@ class DatasetArtefact:
     @property
     def files(self) -> tuple[str, ...]:
         """Allow-list, determined by the public number of images."""
-        return dataset_files(self.num_shards)
+        return dataset_files(self.num_shards, self.judge is not None)
 
     def save(self, release: Path) -> None:
         (release / "data").mkdir()
@@ -60,12 +64,16 @@ class DatasetArtefact:
             part = slice(number * IMAGES_PER_SHARD, (number + 1) * IMAGES_PER_SHARD)
             labels = None if self.labels is None else self.labels[part].tolist()
             pictures = [to_png(_picture(image)) for image in self.images[part].cpu().numpy()]
-            write_images(release / name, pictures, labels, self.class_names)
+            probabilities = None if self.judge is None else self.judge.label(self.images[part]).numpy()
+            write_images(release / name, pictures, labels, self.class_names, probabilities)
         self.sample_grid().save(release / "samples.png")
         index = {
             "_class_name": DATASET_CLASS, "class_names": self.class_names, "image_shape": list(self.images.shape[1:]),
             "num_images": len(self.images), "num_shards": self.num_shards,
         }  # fmt: skip
+        if self.judge is not None:
+            self.judge.save(release / JUDGE_FILE)
+            index[JUDGED] = True
         write_text(release / "model_index.json", canonical_json(index))
 
     def card(self, receipt: dict[str, Any]) -> str:

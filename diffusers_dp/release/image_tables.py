@@ -14,25 +14,30 @@ from ..errors import IntegrityError
 from ..files.canonical import canonical_json
 from ..files.untrusted_files import is_own
 from ..verify import check_index
-from .allow_list import dataset_index, shard_names
+from .allow_list import JUDGED, dataset_index, shard_names
 from .components import LARGEST_SIDE, MOST_CLASSES, WRONG, WrongModel
 
 
 if TYPE_CHECKING:
     import datasets
+    import numpy as np
     import pyarrow as pa
     from PIL import Image
 
 BATCHES_IN_A_TABLE, ROW_GROUP = 256, 100
 MORE_THAN_PIXELS = 65_536  # bytes that a PNG file may have beyond twice those of its pixels
+PROBABILITIES = "label_probabilities"  # a column: float16, of each class, as a judge has it
+ABOUT_ONE = 0.02  # how far their sum may be from 1
 Shape = tuple[int, int, int]  # channels, height, width
 PNG_SIGNATURE, PNG_COLOURS = b"\x89PNG\r\n\x1a\n", {1: 0, 3: 2}  # colour type by number of channels
 
 
 def image_table(
-    pictures: Sequence[bytes], labels: Sequence[int] | None, class_names: Sequence[str] | None
-) -> "pa.Table":
-    """Builds a table of PNG files and class ids as `datasets` does, with `Image` and `ClassLabel`."""
+    pictures: Sequence[bytes], labels: Sequence[int] | None, class_names: Sequence[str] | None,
+    probabilities: "np.ndarray | None" = None,
+) -> "pa.Table":  # fmt: skip
+    """Builds a table of PNG files and class ids as `datasets` does, with `Image` and `ClassLabel`, and of
+    probabilities `[n, classes]` as float16."""
     import pyarrow as pa
 
     image_type = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
@@ -43,18 +48,27 @@ def image_table(
     if labels is not None:
         columns["label"] = pa.array(labels, pa.int64())
         features["label"] = {"_type": "ClassLabel", "names": list(class_names or ())}
+    if probabilities is not None:
+        number, flat = len(class_names or ()), probabilities.astype("float16").ravel()
+        columns[PROBABILITIES] = pa.FixedSizeListArray.from_arrays(pa.array(flat), number)
+        features[PROBABILITIES] = {
+            "_type": "List", "feature": {"_type": "Value", "dtype": "float16"}, "length": number,
+        }  # fmt: skip
     metadata = {"huggingface": canonical_json({"info": {"features": features}})}  # types for `datasets`
     return pa.table(columns).replace_schema_metadata(metadata)
 
 
 def write_images(
-    file: "Path | io.BytesIO", pictures: Sequence[bytes], labels: Sequence[int] | None, names: Sequence[str] | None
-) -> None:
+    file: "Path | io.BytesIO", pictures: Sequence[bytes], labels: Sequence[int] | None, names: Sequence[str] | None,
+    probabilities: "np.ndarray | None" = None,
+) -> None:  # fmt: skip
     """Writes an `image_table` as parquet, without a dictionary: to a reader, repeated images would look like a
     bomb."""
     from pyarrow import parquet
 
-    parquet.write_table(image_table(pictures, labels, names), file, use_dictionary=False, row_group_size=ROW_GROUP)
+    parquet.write_table(
+        image_table(pictures, labels, names, probabilities), file, use_dictionary=False, row_group_size=ROW_GROUP
+    )
 
 
 def to_png(image: "Image.Image") -> bytes:
@@ -78,13 +92,17 @@ def load_images(name: str, folder: Path) -> "datasets.Dataset":
         IntegrityError: The files were not written by this library.
     """
     import datasets
+    import numpy as np
     import pyarrow as pa
 
     try:
         index = described(folder)
         names, number = index["class_names"], index["num_images"]
         paths = [folder / shard for shard in shard_names(index["num_shards"])]
-        table = pa.concat_tables(_read(folder, paths, index["image_shape"], names is not None, number))
+        as_written = image_table(
+            [], None if names is None else [], names, np.empty((0, len(names))) if names and JUDGED in index else None
+        )
+        table = pa.concat_tables(_read(folder, paths, index["image_shape"], as_written.schema, number))
         if len(table) != number:
             raise ValueError
         features: dict[str, Any] = {"image": datasets.Image()}
@@ -93,10 +111,25 @@ def load_images(name: str, folder: Path) -> "datasets.Dataset":
             if not ((labels >= 0) & (labels < len(names))).all():
                 raise ValueError
             features["label"] = datasets.ClassLabel(names=names)
+            if PROBABILITIES in table.column_names:
+                features[PROBABILITIES] = datasets.List(datasets.Value("float16"), length=len(names))
+                if not are_probabilities(table.column(PROBABILITIES), len(names)):
+                    raise ValueError
     except (*WRONG, WrongModel, pa.ArrowException):
         raise IntegrityError(f"'{name}' was not loaded: it holds no images of this library.") from None
     stated = table.replace_schema_metadata(datasets.Features(features).arrow_schema.metadata)
     return datasets.Dataset(datasets.table.InMemoryTable(stated))
+
+
+def are_probabilities(column: "pa.ChunkedArray", num_classes: int) -> bool:
+    """Whether a column of lists holds as many numbers for each image, which sum up to 1."""
+    import numpy as np
+
+    found = column.combine_chunks()
+    flat = found.flatten().to_numpy(zero_copy_only=False).astype(np.float64)
+    if found.null_count or len(flat) != len(found) * num_classes or not (flat >= 0).all():
+        return False
+    return bool((np.abs(flat.reshape(-1, num_classes).sum(1) - 1) < ABOUT_ONE).all())
 
 
 def described(folder: Path, largest_side: int = LARGEST_SIDE, most_classes: int = MOST_CLASSES) -> dict[str, Any]:
@@ -113,7 +146,9 @@ def described(folder: Path, largest_side: int = LARGEST_SIDE, most_classes: int 
     return index
 
 
-def _read(folder: Path, paths: Sequence[Path], shape: Sequence[int], labelled: bool, most: int) -> "list[pa.Table]":
+def _read(
+    folder: Path, paths: Sequence[Path], shape: Sequence[int], as_written: "pa.Schema", most: int
+) -> "list[pa.Table]":
     """At most this many rows, a few at a time. A picture may say to be larger than its bytes: both are bounded before
     they are unpacked.
 
@@ -124,7 +159,6 @@ def _read(folder: Path, paths: Sequence[Path], shape: Sequence[int], labelled: b
     if not all(is_own(folder, path) for path in paths):
         raise ValueError
     largest = 2 * math.prod(shape) + MORE_THAN_PIXELS
-    as_written = image_table([], [] if labelled else None, [] if labelled else None).schema
     tables: list[pa.Table] = []
     batches: list[pa.RecordBatch] = []
     for batch in batches_of(paths):

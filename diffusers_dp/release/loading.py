@@ -26,6 +26,7 @@ from ..verify import (
 )
 from .allow_list import (
     ADAPTER_FILES,
+    JUDGED,
     LATENT_PIPELINES,
     LORA_FILE,
     PIPELINE_FILES,
@@ -219,7 +220,7 @@ class ImagesRelease(Release):
     @property
     def files(self) -> tuple[str, ...]:
         index = dataset_index(self.folder)
-        return () if index is None else dataset_files(index["num_shards"])
+        return () if index is None else dataset_files(index["num_shards"], JUDGED in index)
 
     def described_classes(self, largest_side: int, most_classes: int) -> tuple[str, ...] | None:
         with refused(self.name):
@@ -338,8 +339,9 @@ def load_verified(
             Latent models accept `torch_dtype` alone, and images no argument.
 
     Returns:
-        `DPImagePipeline`, on the CPU, or `datasets.Dataset` with the columns `image` and, with classes, `label`. The
-        verified property is "numbers consistent, unsigned": see `verify`.
+        `DPImagePipeline`, on the CPU, or `datasets.Dataset` with the columns `image` and, with classes, `label`; where
+        a judge labelled the images, also `label_probabilities`. The verified property is "numbers consistent,
+        unsigned": see `verify`.
 
     Raises:
         IntegrityError: There is no receipt; a file, hash or epsilon differs from it; or it states no guarantee.

@@ -1,0 +1,96 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""The judge: a small classifier that part of the budget trains, and that says how probable each class of a drawn image
+is. No torch.
+
+It trains by DP-SGD on public features of the sensitive images, which see no more of an image than the draws can show.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ..errors import UsageError
+from .dp_sgd_flags import LoopFlags
+from .flag import by_name
+from .flags import TrainingConfig
+from .private_training import PrivateTraining
+
+
+JUDGE = "judge"  # name of its row, and of the query in --budget
+#: Steps, expected batch, clip norm and learning rate, as in the trials of Tramer and Boneh (ICLR 2021) with momentum.
+STEPS, BATCH_SIZE, CLIP_NORM, LEARNING_RATE, MOMENTUM = 150, 4096, 0.1, 8.0, 0.9
+PHYSICAL_BATCH = "512"
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgeTraining(PrivateTraining):
+    """
+    The training of the judge.
+
+    Args:
+        num_frequencies (`int`): Lowest frequencies that are left of an image, see `queries.moments.Frequencies`.
+    """
+
+    name = JUDGE
+    title = "judge"
+    build: ClassVar[str] = "diffusers_dp.runs.judge:build"
+
+    num_frequencies: int
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return {"judge_frequencies": self.num_frequencies}
+
+    def timed(self) -> Any:
+        from ..models.judge import JudgeFeatures
+
+        return lambda images, labels: JudgeFeatures(tuple(images.shape[1:]), self.num_frequencies)(images)
+
+
+class HasJudge(TrainingConfig):
+    """Of a method whose drawn images a judge can label, where `--budget` or `--noise_multiplier` names it."""
+
+    query_defaults: ClassVar[dict[str, dict[str, float]]] = {JUDGE: {}}
+
+    @property
+    def judge_frequencies(self) -> int:
+        """The lowest frequencies that the draws have."""
+        raise NotImplementedError
+
+    @property
+    def has_judge(self) -> bool:
+        return JUDGE in by_name(f"{self.noise_multiplier},{self.budget}")
+
+    @property
+    def judge_share(self) -> float:
+        """Its share of the budget, where that was given."""
+        return self.asked(JUDGE).get("budget_share", 0.0) if self.has_judge else 0.0
+
+    @property
+    def judge(self) -> tuple[JudgeTraining, ...]:
+        """Its training, where it is asked for."""
+        if not self.has_judge:
+            return ()
+        settings = LoopFlags(
+            max_train_steps=STEPS, train_batch_size=BATCH_SIZE, noise_multiplicity=1, max_grad_norm=CLIP_NORM,
+            learning_rate=LEARNING_RATE, lr_scheduler="cosine", ema_decay=0.0, max_physical_batch_size=PHYSICAL_BATCH,
+        )  # fmt: skip
+        return (JudgeTraining(settings=settings, num_frequencies=self.judge_frequencies, **self.asked(JUDGE)),)
+
+    @property
+    def is_exact(self) -> bool:
+        return super().is_exact and not (self.has_judge and self.noise is None)
+
+    def check(self) -> None:
+        if self.has_judge and self.is_exact:
+            raise UsageError(
+                "--budget judge and --noise exact exclude each other, because the features of the judge have no proof "
+                "to the bit: give --noise float, or leave the other out."
+            )
+
+    def check_judged(self, class_names: tuple[str, ...] | None) -> None:
+        """Refuses a judge of images without classes, or of one."""
+        if self.has_judge and len(class_names or ()) < 2:
+            have = "no classes" if not class_names else "one class"
+            raise UsageError(
+                f"--budget judge needs images of two classes at least, and these have {have}: leave it out."
+            )

@@ -1,0 +1,145 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""The judge and its features: a linear classifier on normalised scattering coefficients (Tramer and Boneh, ICLR 2021,
+Section 3). Images are low-passed first: what it learns from, and what it judges, must look alike."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import nn
+
+from ..errors import IntegrityError
+from ..files.untrusted_files import regular_size
+from ..queries.moments import Frequencies
+from ..queries.scattering import Scattering
+
+
+LEVELS, ANGLES, CHANNELS_OF_GROUP = 2, 8, 9
+TEMPERATURE = 2.0  # of the logits in a label
+BALANCING_STEPS, BALANCING_RATE, LARGEST_BIAS = 200, 0.5, 30.0
+LEAST_SHARE = 1e-9  # of a class
+IMAGES_AT_ONCE = 500
+KIND = "scattering"  # of its features, in the file
+MOST_FREQUENCIES, SLACK = 100_000, 100_000  # of a file: bytes beside the numbers
+
+
+class JudgeFeatures:
+    """
+    A public map from an image to normalised scattering maps, each record by itself.
+
+    Args:
+        image_shape (`tuple[int, int, int]`): (C, H, W).
+        num_frequencies (`int`): See `Frequencies`.
+    """
+
+    def __init__(self, image_shape: tuple[int, ...], num_frequencies: int):
+        self.image_shape, self.num_frequencies = tuple(image_shape), num_frequencies
+        self._spectrum, self._scattering = Frequencies(self.image_shape, num_frequencies), Scattering(LEVELS, ANGLES)
+        height, width = (math.ceil(math.ceil(side / 2) / 2) for side in self.image_shape[1:])
+        channels = self.image_shape[0] * (1 + LEVELS * ANGLES + LEVELS * (LEVELS - 1) // 2 * ANGLES**2)
+        self.shape = channels, height, width
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return {"judge_features": KIND, "judge_frequencies": self.num_frequencies}
+
+    def __call__(self, images: torch.Tensor) -> torch.Tensor:
+        """Maps images `[b, C, H, W]` in [-1, 1] to rows `[b, *shape]`."""
+        waves = self._spectrum.waves.to(images)
+        smooth = (images.flatten(1) @ waves.T @ waves).unflatten(1, self.image_shape)
+        maps = self._scattering(smooth / 2 + 0.5).unflatten(1, self.shape)
+        return F.group_norm(maps, self.shape[0] // CHANNELS_OF_GROUP)
+
+
+def new_network(features: JudgeFeatures, num_classes: int) -> nn.Linear:
+    """The classifier before its training: zeros, from which no class is more probable."""
+    network = nn.Linear(math.prod(features.shape), num_classes)
+    for parameter in network.parameters():
+        nn.init.zeros_(parameter)
+    return network
+
+
+@dataclass(frozen=True)
+class LabelJudge:
+    """
+    What labels drawn images. All of it is public after its noise.
+
+    Args:
+        features (`JudgeFeatures`): What it looks at.
+        network (`nn.Linear`): Trained.
+        biases (`torch.Tensor` of shape `[classes]`): Added to the logits of a label; see `balanced`.
+    """
+
+    features: JudgeFeatures
+    network: nn.Linear
+    biases: torch.Tensor
+
+    @torch.no_grad()
+    def _logits(self, images: torch.Tensor) -> torch.Tensor:
+        network, parts = self.network.cpu(), images.cpu().split(IMAGES_AT_ONCE)
+        found = [network(self.features(part.float() / 127.5 - 1).flatten(1)) / TEMPERATURE for part in parts]
+        return torch.cat(found) if found else self.biases.new_zeros(0, len(self.biases))
+
+    def label(self, images: torch.Tensor) -> torch.Tensor:
+        """Probabilities of classes, float32 `[n, classes]`, of images, uint8 `[n, C, H, W]`."""
+        return (self._logits(images) + self.biases).softmax(1)
+
+    def balanced(self, images: torch.Tensor, labels: torch.Tensor) -> "LabelJudge":
+        """With biases so that the mean probabilities of drawn images are the shares in which classes were drawn.
+
+        Args:
+            images (`torch.Tensor` of uint8, shape `[n, C, H, W]`): Draws, of a public seed.
+            labels (`torch.Tensor` of int64, shape `[n]`): The classes that were drawn. One that never was has a finite
+                bias as well, and next to no probability.
+        """
+        logits, biases = self._logits(images), torch.zeros_like(self.biases)
+        shares = (labels.bincount(minlength=len(biases)) / max(1, len(labels))).clamp_min(LEAST_SHARE)
+        for _ in range(BALANCING_STEPS):
+            mean = (logits + biases).softmax(1).mean(0).clamp_min(LEAST_SHARE)
+            biases = biases - BALANCING_RATE * (mean / shares).log()
+            biases = (biases - biases.mean()).clamp(-LARGEST_BIAS, LARGEST_BIAS)
+        return LabelJudge(self.features, self.network, biases)
+
+    def save(self, path: Path) -> None:
+        tensors = {"weight": self.network.weight, "bias": self.network.bias, "class_biases": self.biases}
+        about = {"features": KIND, "num_frequencies": str(self.features.num_frequencies)}
+        kept = {name: each.detach().cpu().float().contiguous() for name, each in tensors.items()}
+        save_file(kept, path, metadata=about)
+
+
+def load_judge(path: Path, image_shape: tuple[int, ...], num_classes: int) -> LabelJudge:
+    """Reads a judge, maybe a stranger's: numbers of the shapes that the images of its release ask for, and no others.
+
+    Raises:
+        IntegrityError: It is none of this library, or of other images or classes.
+    """
+    try:
+        size = regular_size(path)
+        with safe_open(path, "pt") as file:
+            about, names = file.metadata() or {}, set(file.keys())
+            number = int(about["num_frequencies"])
+            if about["features"] != KIND or not 0 < number <= MOST_FREQUENCIES:
+                raise ValueError
+            features = JudgeFeatures(image_shape, min(number, math.prod(image_shape[1:])))
+            network = new_network(features, num_classes)
+            expected = {**dict(network.named_parameters()), "class_biases": torch.zeros(num_classes)}
+            parts = {name: file.get_slice(name) for name in names}
+            found = {name: tuple(part.get_shape()) for name, part in parts.items()}
+            wanted = {name: tuple(each.shape) for name, each in expected.items()}
+            if found != wanted or any(part.get_dtype() != "F32" for part in parts.values()):
+                raise ValueError
+            if size > SLACK + 4 * sum(each.numel() for each in expected.values()):
+                raise ValueError
+            tensors = {name: file.get_tensor(name) for name in names}
+        if not all(bool(each.isfinite().all()) for each in tensors.values()):
+            raise ValueError
+    except (OSError, SafetensorError, LookupError, TypeError, ValueError):
+        raise IntegrityError(f"{path} is no judge of images of this release: it is not opened.") from None
+    biases = tensors.pop("class_biases")
+    network.load_state_dict(tensors)
+    return LabelJudge(features, network, biases)

@@ -1,0 +1,58 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""A run's judge: it sees the sensitive images through its features, which are computed once."""
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from ..data.images import PublicFacts
+from ..methods.judge import MOMENTUM, JudgeTraining
+from ..models.judge import JudgeFeatures, LabelJudge, new_network
+from ..privacy.sensitive import SensitiveImages
+from ..randomness.private_generator import PrivateGenerator
+from .dp_sgd import Trained
+
+
+if TYPE_CHECKING:
+    from .run import TrainingRun
+
+IMAGES_AT_ONCE = 64
+
+
+def judge_loss(
+    model: nn.Module, rows: torch.Tensor, labels: torch.Tensor | None, generator: PrivateGenerator
+) -> torch.Tensor:
+    """Cross-entropy of each row; it draws nothing."""
+    assert labels is not None
+    return F.cross_entropy(model(rows.flatten(1)), labels, reduction="none")
+
+
+def build(training: JudgeTraining, facts: PublicFacts, device: torch.device | str) -> Trained:
+    """What DP-SGD will train: see `PrivateTraining.build`."""
+    features = JudgeFeatures(facts.image_shape, training.num_frequencies)
+    network = new_network(features, len(facts.class_names or ("",))).to(device)
+    optimizer = torch.optim.SGD(network.parameters(), lr=training.settings.learning_rate, momentum=MOMENTUM)
+    return Trained(network, network, judge_loss, row_shape=features.shape, optimizer=optimizer)
+
+
+def train_judge(run: "TrainingRun[Any]") -> LabelJudge | None:
+    """The judge that the plan has, with no class preferred yet; `None` without it."""
+    found = [query for query in run.plan.queries if isinstance(query, JudgeTraining)]
+    if not found:
+        return None
+    training, facts = found[0], run.facts
+    features = JudgeFeatures(facts.image_shape, training.num_frequencies)
+
+    def door() -> SensitiveImages:
+        mapped = run.images.map(
+            features, shape=features.shape, cache=run.folder.private / "cache" / training.name,
+            made_of=[run.made_of, features.facts], batch_size=IMAGES_AT_ONCE,
+        )  # fmt: skip
+        run.done("features of the judge")
+        return mapped
+
+    network = run.train(training, lambda: build(training, facts, run.processes.device), images=door)
+    assert isinstance(network, nn.Linear)
+    return LabelJudge(features, network, torch.zeros(network.out_features))

@@ -1,0 +1,260 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""A judge: trained by DP-SGD beside the moments, released, and the probabilities that it gives to drawn images."""
+
+import json
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from diffusers.training_utils import EMAModel
+from safetensors.torch import load_file, save_file
+
+from diffusers_dp.errors import IntegrityError, UsageError
+from diffusers_dp.evaluation.images import ImageSet, Source, with_classes_of
+from diffusers_dp.evaluation.inputs import with_soft_labels
+from diffusers_dp.evaluation.utility import measure_utility
+from diffusers_dp.methods import judge as method
+from diffusers_dp.methods.config import load_config
+from diffusers_dp.methods.registry import METHODS
+from diffusers_dp.models.judge import JudgeFeatures, LabelJudge, load_judge, new_network
+from diffusers_dp.queries.moments import Frequencies
+from diffusers_dp.release.image_tables import PROBABILITIES, write_images
+from diffusers_dp.release.loading import load_verified
+from diffusers_dp.verify import check_method, verify
+from support.flags import NUM_IMAGES, RESUME
+from support.patients import write_dataset
+from support.runs import PowerCut, load, read_ledger, receipt_of
+from support.runs import write_images as write_folder
+from support.untrusted_images import png
+
+
+METHOD = "moments"
+CLASSES = ["--class_names", "left,empty,right"]
+ASKED = ["--resolution", "8", "--num_channels", "1", "--accountant", "rdp", "--skip_preflight", "--num_train_images"]
+ASKED += [str(NUM_IMAGES), "--target_epsilon", "5", "--images_per_class", "5", "--num_parts", "1"]
+FLAGS = [*CLASSES, *ASKED, "--num_frequencies", "20", "--budget", "judge=0.4"]
+SHAPE = (1, 8, 8)
+
+
+@pytest.fixture(autouse=True)
+def few_steps(monkeypatch):
+    monkeypatch.setattr(method, "STEPS", 4)
+    monkeypatch.setattr(method, "BATCH_SIZE", 8)
+
+
+@pytest.fixture(scope="module")
+def released(tmp_path_factory):
+    """A release, made once."""
+    folder = tmp_path_factory.mktemp("judged")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(method, "STEPS", 4)
+        patch.setattr(method, "BATCH_SIZE", 8)
+        script = load(METHOD, patch)
+        script.main([*FLAGS, *write_folder(folder / "images"), "--output_dir", str(folder / "run")])
+    return folder / "run"
+
+
+def test_a_run_trains_a_judge_and_releases_what_it_says(released):
+    assert verify(released / "release")[1] == []
+    events = [each for each in receipt_of(released)["events"] if each["stage"] == "judge"]
+    event = events[0]
+    assert sum(each["steps_executed"] for each in events) == 4 and event["sampling_probability"] == 8 / NUM_IMAGES
+    assert event["query"]["normaliser"] == 8 and receipt_of(released)["curriculum"]["judge_frequencies"] == 20
+    drawn = load_verified(released / "release")
+    found = np.asarray(drawn[PROBABILITIES], np.float32)
+    assert found.shape == (15, 3) and np.abs(found.sum(1) - 1).max() < 0.01
+    assert found.mean(0) == pytest.approx([1 / 3] * 3, abs=0.02)  # also of the class without images
+    assert np.bincount(drawn["label"]).tolist() == [5, 5, 5]
+
+
+def test_anybody_labels_more_draws_alike(released):
+    """However many there are at once."""
+    drawn = load_verified(released / "release")
+    judge = load_judge(released / "release" / "judge.safetensors", SHAPE, 3)
+    images = torch.from_numpy(np.stack([np.asarray(image)[None] for image in drawn["image"]]))
+    stored = np.asarray(drawn[PROBABILITIES], np.float32)
+    assert np.abs(judge.label(images).numpy() - stored).max() < 1e-3
+    assert torch.allclose(judge.label(images[7:9]), judge.label(images)[7:9], atol=1e-5)
+
+
+def test_a_kill_within_the_judge(script, flags, tmp_path, monkeypatch):
+    """It goes on from its checkpoint, of a step each; the step that is lost stays spent."""
+    calls, step = [], EMAModel.step
+
+    def dies(average, parameters):
+        calls.append(1)
+        if len(calls) == 3:
+            raise PowerCut
+        step(average, parameters)
+
+    with monkeypatch.context() as patch, pytest.raises(PowerCut):
+        patch.setattr(EMAModel, "step", dies)
+        script.main(flags)
+    script.main([*flags, *RESUME])
+    assert verify(tmp_path / "run" / "release")[1] == []
+    steps = [row["steps_reserved"] for row in read_ledger(tmp_path / "run")[1] if row["stage"] == "judge"]
+    assert steps == [1] * 4 and len(calls) == 3
+
+
+def test_a_record_less_shows_nowhere(script, released, tmp_path):
+    """Nor one without a label, which is a damaged record."""
+    images = write_folder(tmp_path / "images", "broken")
+    script.main([*FLAGS, *images, "--output_dir", str(tmp_path / "run")])
+    assert {path.name for path in (tmp_path / "run" / "release").iterdir()} == {
+        path.name for path in (released / "release").iterdir()
+    }
+    one, other = ({**receipt_of(run), "files": None} for run in (released, tmp_path / "run"))
+    assert one == other
+
+
+@pytest.mark.parametrize(
+    "what, words",
+    [
+        ("one", "two classes at least, and these have one class"),
+        ("none", "two classes at least, and these have no classes"),
+        ("exact", "--budget judge and --noise exact exclude each other"),
+    ],
+)
+def test_what_a_judge_cannot_be(what, words, script, tmp_path):
+    images = [*write_folder(tmp_path / "images"), *CLASSES]
+    if what == "one":
+        for name in ("empty", "right"):
+            shutil.rmtree(tmp_path / "images" / name)
+        images[-1] = "left"
+    elif what == "none":
+        write_dataset(tmp_path / "data")
+        images = ["--dataset_name", str(tmp_path / "data")]
+    given = [*ASKED, *images, "--budget", "judge=0.4", "--output_dir", str(tmp_path / "run")]
+    with pytest.raises(UsageError, match=words):
+        script.main([*given, *(["--noise", "exact"] if what == "exact" else [])])
+    assert not (tmp_path / "run").exists()
+
+
+def test_methods_that_were_not_tried_have_none():
+    for name in ("dpdm", "feta_pro", "dp_gan"):
+        with pytest.raises(UsageError, match=f"--budget names 'judge', and {name} asks"):
+            load_config(["--budget", "judge=0.3"], METHODS[name])
+
+
+def test_without_a_share_there_is_no_judge_and_moments_have_all():
+    plain, judged = (
+        load_config([*FLAGS[:-2], *more, "--dry_run"], METHODS[METHOD]) for more in ([], ["--budget", "judge=0.4"])
+    )
+    assert plain.judge == () and plain.is_exact and not judged.is_exact
+    shares = [{query.name: query.budget_share for query in each.queries} for each in (plain, judged)]
+    assert shares[1] == {
+        "judge": 0.4, **{name: share and pytest.approx(0.6 * share) for name, share in shares[0].items()}
+    }  # fmt: skip
+
+
+def test_labels_are_balanced_towards_what_was_drawn():
+    """A class of which nothing was drawn has a finite bias, and next to no probability."""
+    features = JudgeFeatures(SHAPE, 20)
+    network = new_network(features, 3)
+    with torch.no_grad():
+        network.bias.copy_(torch.tensor([4.0, 0.0, 3.0]))
+        network.weight.normal_(std=0.02, generator=torch.Generator().manual_seed(0))
+    images = torch.randint(256, (200, *SHAPE), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    drawn = torch.tensor([0, 1, 1, 1]).repeat(50)
+    judge = LabelJudge(features, network, torch.zeros(3)).balanced(images, drawn)
+    assert judge.label(images).mean(0).tolist() == pytest.approx([0.25, 0.75, 0], abs=1e-3)
+    assert judge.biases.isfinite().all()
+
+
+def changed(name):
+    def change(tensors, about):
+        if name == "shape":
+            tensors["weight"] = tensors["weight"][:, :-1].contiguous()
+        if name == "type":
+            tensors["bias"] = tensors["bias"].half()
+        if name == "NaN":
+            tensors["class_biases"][0] = float("nan")
+        if name == "more":
+            tensors["other"] = torch.zeros(3)
+        if name == "frequencies":
+            about["num_frequencies"] = "9" * 30
+        if name == "features":
+            about["features"] = "os.system"
+        if name == "text":
+            about["num_frequencies"] = "many"
+
+    return change
+
+
+@pytest.mark.parametrize("what", ["shape", "type", "NaN", "more", "frequencies", "features", "text", "file", "none"])
+def test_a_strangers_judge_is_read_as_numbers_alone(what, released, tmp_path):
+    own, path = released / "release" / "judge.safetensors", tmp_path / "judge.safetensors"
+    tensors, about = load_file(own), {"features": "scattering", "num_frequencies": "20"}
+    changed(what)(tensors, about)
+    if what != "none":
+        save_file(tensors, path, metadata=about)
+    if what == "file":
+        path.write_bytes(b"\x80\x04pickled")
+    with pytest.raises(IntegrityError, match="is no judge of images of this release"):
+        load_judge(path, SHAPE, 3)
+
+
+@pytest.mark.parametrize("row", [[0.9, 0.9, 0.9], [-1.0, 1.0, 1.0], [float("nan"), 0.0, 1.0], None])
+def test_a_strangers_probabilities_are_some(row, released, tmp_path):
+    release = shutil.copytree(released / "release", tmp_path / "release")
+    (shard,) = (release / "data").iterdir()
+    soft = None if row is None else np.array([row] * 15)
+    write_images(shard, [png()] * 15, [0] * 15, ["left", "empty", "right"], soft)
+    with pytest.raises(IntegrityError, match="holds no images of this library"):
+        load_verified(release, require_dp=False)
+
+
+def test_a_classifier_learns_soft_labels_and_both_figures_are_said(released, tmp_path):
+    found = Source("--images", str(released / "release"), is_untrusted=True)
+    images = found.load("train", SHAPE, resize=False, cache_dir=tmp_path, limit=9)
+    judged = with_soft_labels(images, released / "release")
+    drawn = load_verified(released / "release")
+    pixels = [np.asarray(image).tobytes() for image in drawn["image"]]
+    for image, soft in zip(judged.images, judged.probabilities, strict=True):
+        assert np.array_equal(soft, np.float32(drawn[pixels.index(image.tobytes())][PROBABILITIES]))
+    real = ImageSet(judged.images, judged.labels, ("empty", "left", "right"))
+    moved = with_classes_of(judged, real)[0]
+    assert np.array_equal(moved.probabilities[:, [1, 0, 2]], judged.probabilities)
+
+    (fit,) = measure_utility(moved, real, classifiers=["cnn"], epochs=1)
+    assert fit.accuracy.protocol["classifier"] == "cnn on soft labels"
+    (fit,) = measure_utility(replace(moved, probabilities=None), real, classifiers=["cnn"], epochs=1)
+    assert fit.accuracy.protocol["classifier"] == "cnn"
+
+
+def test_a_classifier_of_soft_labels_learns_them_and_not_the_drawn_ones():
+    rng = np.random.default_rng(0)
+    truth = np.arange(200) % 2
+    images = (truth[:, None, None, None] * 200 + rng.integers(0, 50, (200, *SHAPE))).astype(np.uint8)
+    soft = np.eye(2, dtype=np.float32)[truth]
+    drawn = ImageSet(images, 1 - truth, ("a", "b"), probabilities=soft)
+    (fit,) = measure_utility(drawn, ImageSet(images, truth, ("a", "b")), classifiers=["cnn"], epochs=5)
+    assert fit.accuracy.value == 100
+
+
+def test_the_index_says_that_images_were_judged(released):
+    assert json.loads((released / "release" / "model_index.json").read_text())["judged"] is True
+
+
+def test_a_judge_sees_the_frequencies_of_the_draws_alone():
+    features, images = JudgeFeatures(SHAPE, 20), torch.rand(4, *SHAPE) * 2 - 1
+    spectrum = Frequencies(SHAPE, 20)
+    smooth = spectrum.images(spectrum(images / 2 + 0.5)) * 2 - 1
+    assert not torch.allclose(smooth, images, atol=0.1)
+    assert torch.allclose(features(smooth), features(images), atol=1e-3)
+
+
+@pytest.mark.parametrize("lie", ["divisor", "by label", "unsaid"])
+def test_a_forged_judge_is_noticed(lie, released):
+    receipt = receipt_of(released)
+    assert list(check_method(receipt)) == []
+    for event in receipt["events"]:
+        if event["stage"] == "judge" and lie == "divisor":
+            event["query"]["normaliser"] = 4
+        elif event["stage"] == "judge" and lie == "by label":
+            event["partition"] = "label"
+    if lie == "unsaid":
+        del receipt["curriculum"]["judge_frequencies"]
+    assert list(check_method(receipt)) != []
