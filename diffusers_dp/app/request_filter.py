@@ -108,7 +108,9 @@ class RequestFilter:
             return path in STOPPED
         name, values = found.get("fn_index") if path == JOIN else path.rpartition("/")[2], found.get("data")
         number = self.inputs.get(name) if isinstance(name, str | int) else None
-        return isinstance(values, list) and len(values) == number and all(map(_is_plain, values))
+        # An event of a session without a name cannot be told of; a call without a session gets one.
+        has_session = bool(found.get("session_hash")) if path == JOIN else found.get("session_hash") != ""
+        return has_session and isinstance(values, list) and len(values) == number and all(map(_is_plain, values))
 
     def _is_ours(self, host: str) -> bool:
         return host in self.names or (self.any_address and _is_address(host))  # an address has no name to rebind

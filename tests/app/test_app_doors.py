@@ -98,6 +98,7 @@ BODIES = [
     *(json.dumps({"data": data}).encode() for data in (
         None, 5, "text", {}, [], FACTS[:2], [*FACTS, 1], [{}] * 6, [[[]]] * 6, [{"path": "/etc/passwd"}] * 6,
     )),
+    json.dumps({"data": FACTS, "session_hash": ""}).encode(),
 ]  # fmt: skip
 
 
