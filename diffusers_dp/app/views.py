@@ -51,8 +51,8 @@ def breakable(words: str) -> Markup:
 
 def text(lines: str) -> str:
     """Renders what a command prints: columns, which it aligns by two spaces or more, become the cells of a table."""
-    split = [re.split(r"(?<=\S)(?= {2,}\S| RDP spent)", line) for line in lines.split("\n")]
-    groups = groupby(split, lambda cells: len(cells) > 2)
+    split = [re.split(r"(?<=\S)(?= {2,}\S)", line) for line in lines.split("\n")]
+    groups = groupby(split, lambda cells: len(cells) > 1)
     return render("app_text.html", filters={"breakable": breakable}, groups=groups)
 
 
