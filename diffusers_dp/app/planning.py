@@ -36,7 +36,7 @@ def planned(
     check_choice("The colour", colour, COLOURS)
     facts = DeclaredFacts(
         num_train_images=num_images, resolution=side, num_channels=COLOURS[colour],
-        num_classes=num_classes, target_epsilon=float(epsilon), minutes=minutes or None,
+        num_classes=num_classes if num_classes > 1 else None, target_epsilon=float(epsilon), minutes=minutes or None,
     )  # fmt: skip
     validate(facts)
     return recommendation(facts, read_evidence())

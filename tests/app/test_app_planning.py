@@ -37,5 +37,5 @@ def test_the_page_says_what_the_command_says(ask, capsys):
              " --minutes 20".split())  # fmt: skip
     said = capsys.readouterr().out.rstrip("\n")
     assert ask(*FACTS) == said and "diffusers-dp train" in said
-    cli.main("plan --num_train_images 900 --resolution 28 --num_channels 1 --num_classes 1".split())
+    cli.main("plan --num_train_images 900 --resolution 28 --num_channels 1".split())
     assert ask(900, 28, "grey", 1, 10, 0) == capsys.readouterr().out.rstrip("\n"), "any number of minutes"
