@@ -114,15 +114,8 @@ def samples(released: AnyRelease) -> str:
 
 def gallery(found: Sequence[AnyRelease | str], chosen: str) -> str:
     """Renders a link to each release, and to each name that could not be opened."""
-    cards = [_card(one) for one in found]
+    cards = [(one, "", "not opened") if isinstance(one, str) else (one.name, *in_short(one)) for one in found]
     return render("app_gallery.html", filters={"breakable": breakable}, cards=cards, chosen=chosen)
-
-
-def _card(found: AnyRelease | str) -> dict[str, Any]:
-    if isinstance(found, str):
-        return {"name": found, "fact": "not opened", "word": ""}
-    word, fact = in_short(found)
-    return {"name": found.name, "fact": fact, "word": word}
 
 
 def in_short(released: AnyRelease) -> tuple[str, str]:
