@@ -69,7 +69,7 @@ def faults(found):
 def test_some_hostile_cases(tmp_path):
     """All of them are in `test_all_hostile_cases`."""
     found = run_cases(tmp_path, QUICK)
-    assert faults(found) == {} and len(found) >= 12
+    assert faults(found) == {} and len(found) >= 4
 
 
 @pytest.mark.slow
