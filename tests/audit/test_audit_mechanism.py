@@ -63,10 +63,10 @@ def audit(runs, checks):
 
 @pytest.mark.parametrize(
     "changes",
-    [
+    few([
         {}, {"mechanism": sampled(1.0, 2.0)}, {"noise_multiplicity": 1, "clip_norm": 30.0},
         {"mechanism": sampled(0.01, 2.0)},
-    ],
+    ], 0, 3),
     ids=str,
 )  # fmt: skip
 def test_honest_code_passes_and_broken_noise_is_noticed(changes):

@@ -158,14 +158,18 @@ def trained(folder, *flags):
 
 @pytest.mark.parametrize(
     ("tier", "flags", "named"),
-    [
-        ("run", ["--sample_rate", "1/4"], "sample rate 0.125, and these flags mean 0.25"),
-        ("run", ["--max_grad_norm", "1"], "clip norm 0.001, and these flags mean 1.0"),
-        ("run", ["--noise_multiplicity", "3"], "noise multiplicity 2, and these flags mean 3"),
-        ("run", ["--num_train_images", "1500"], "number of images 1437, and these flags mean 1500"),
-        ("mechanism", ["--target_epsilon", "5"], "noise multiplier"),
-        ("mechanism", ["--max_train_steps", "5"], "noise multiplier"),
-    ],
+    few(
+        [
+            ("run", ["--sample_rate", "1/4"], "sample rate 0.125, and these flags mean 0.25"),
+            ("run", ["--max_grad_norm", "1"], "clip norm 0.001, and these flags mean 1.0"),
+            ("run", ["--noise_multiplicity", "3"], "noise multiplicity 2, and these flags mean 3"),
+            ("run", ["--num_train_images", "1500"], "number of images 1437, and these flags mean 1500"),
+            ("mechanism", ["--target_epsilon", "5"], "noise multiplier"),
+            ("mechanism", ["--max_train_steps", "5"], "noise multiplier"),
+        ],
+        0,
+        4,
+    ),
 )
 def test_an_audit_of_another_run_is_not_attached(tier, flags, named, tmp_path, monkeypatch, capsys):
     for audit_of in ("mechanism_audit.audit_mechanism", "training_run.audit_run"):

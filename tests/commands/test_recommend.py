@@ -39,6 +39,7 @@ def test_facts_alone_give_a_ranking_and_a_command_that_plans(capsys, monkeypatch
     assert text == output(capsys, *ISSUE.split(), "--train_data_dir", "my scans", command="plan")
 
 
+@pytest.mark.slow
 def test_the_command_runs_as_printed(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in "ab":

@@ -160,6 +160,7 @@ for release, copy in zip(sys.argv[1::2], sys.argv[2::2]):
 
 
 class TestDoors:
+    @pytest.mark.slow
     def test_a_copy_loads_as_the_release_does_and_keeps_its_receipt(self, tmp_path):
         release, copy = make_release(tmp_path), tmp_path / "copy"
         environment = {**os.environ, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_OFFLINE": "1"}

@@ -12,6 +12,7 @@ from diffusers_dp.queries.class_counts import ClassCounts
 from diffusers_dp.runs import warm_up
 from diffusers_dp.sampling.class_balance import CLASS_SHARE
 from diffusers_dp.verify import verify
+from support.few import few
 from support.flags import DIFFUSION_METHODS, NUM_IMAGES, TINY_RUN
 from support.runs import load, write_images
 
@@ -24,7 +25,7 @@ OWN = {
 }
 
 
-@pytest.fixture(params=DIFFUSION_METHODS)
+@pytest.fixture(params=few(DIFFUSION_METHODS))
 def run(request, tmp_path, monkeypatch):
     """Trains with these flags and returns the run's folder and the checked receipt."""
     script = load(request.param, monkeypatch)
