@@ -43,6 +43,7 @@ LONGEST_TEXT, ADAPTERS = 10_000, "DPLatentAdapters"  # letters of a name or a se
 BANDED, MOST_BANDS, SUM_OF_SQUARES = "banded_gaussian", 1_000, 1 + 1e-9
 IDS = ("path", "row", "column")
 DP_SGD, TEACHERS, JUDGE, EVALUATION_STAGE = "dp_sgd", "teachers", "judge", "evaluation_reserve"
+JUDGE_FILE = "judge.safetensors"
 NOISE, INTERVALS = (0.02, 1e7), (5e-6, 1e-2)
 SIZES = (9.99e-31, LARGEST_CLAIM)  # of clip norms and divisors; squares of smaller ones vanish in float32
 ACCOUNTANTS = ("pld", "rdp", "prv")
@@ -359,7 +360,10 @@ def file_digest(path: Path) -> str:
 def _check_model_index(folder: Path, receipt: dict[str, Any]) -> Iterator[str]:
     """The statement that travels in `model_index.json` is that of the receipt."""
     try:
-        privacy = _json(folder / "model_index.json")["privacy"]
+        index = _json(folder / "model_index.json")
+        if "judged" in index and all(file["name"] != JUDGE_FILE for file in receipt["files"]):
+            yield "model_index.json says that a judge labelled the images, which is not in the receipt."
+        privacy = index["privacy"]
         if privacy["receipt_sha256"] != receipt_digest(folder / RECEIPT_NAME):
             yield EDITED
         stated = {**receipt, "epsilon": receipt["claimed_epsilon"][receipt["accountant"]]["epsilon"]}
@@ -987,6 +991,8 @@ def check_method(receipt: dict[str, Any]) -> Iterator[str]:
         known |= either
         if len(found & either) > 1 or not (found & either or stage.endswith("?")):
             yield f"{title} asks {stage.replace('|', ' or ')}, and the receipt does not list it so."
+    if JUDGE not in found and any(file["name"] == JUDGE_FILE for file in receipt["files"]):
+        yield f"The release holds {JUDGE_FILE}, and the receipt lists no steps that trained it."
     for stage in sorted(found - known):
         yield f"{title} asks nothing called {ascii(stage)[:60]}: this is an event of another method."
     reserved = sum(event["steps_reserved"] for event in asked if event["stage"] in (DP_SGD, TEACHERS))

@@ -164,14 +164,20 @@ class Inputs:
 
 
 def with_soft_labels(found: ImageSet, folder: Path) -> ImageSet:
-    """Images that were read of a release, with the probabilities that its judge gave them, where it has one."""
+    """Images that were read of a release, with the probabilities that its judge gave them, where it has one.
+
+    Raises:
+        IntegrityError: The folder holds other images than its index says.
+    """
     release, index = release_in(folder), dataset_index(folder)
     if not isinstance(release, ImagesRelease) or JUDGED not in (index or {}) or found.ids is None:
         return found
+    if (index or {}).get("class_names") != list(found.class_names or ()):
+        return found
     rows = np.asarray(release.images[PROBABILITIES], np.float32)
     place = {each.tobytes(): row for row, each in enumerate(digests_of(range(len(rows))))}
-    if (index or {})["class_names"] != list(found.class_names or ()):
-        return found
+    if any(each.tobytes() not in place for each in found.ids):
+        raise IntegrityError(f"--images {folder} holds other images than its model_index.json describes.")
     return replace(found, probabilities=rows[[place[each.tobytes()] for each in found.ids]])
 
 

@@ -25,7 +25,7 @@ BALANCING_STEPS, BALANCING_RATE, LARGEST_BIAS = 200, 0.5, 30.0
 LEAST_SHARE = 1e-9  # of a class
 IMAGES_AT_ONCE = 500
 KIND = "scattering"  # of its features, in the file
-MOST_FREQUENCIES, SLACK = 100_000, 100_000  # of a file: bytes beside the numbers
+MOST_WAVE_VALUES, SLACK = 200_000_000, 100_000  # as training has; bytes of a file beside its numbers
 
 
 class JudgeFeatures:
@@ -123,17 +123,18 @@ def load_judge(path: Path, image_shape: tuple[int, ...], num_classes: int) -> La
         with safe_open(path, "pt") as file:
             about, names = file.metadata() or {}, set(file.keys())
             number = int(about["num_frequencies"])
-            if about["features"] != KIND or not 0 < number <= MOST_FREQUENCIES:
+            if about["features"] != KIND or not 0 < number * math.prod(image_shape) <= MOST_WAVE_VALUES:
                 raise ValueError
-            features = JudgeFeatures(image_shape, min(number, math.prod(image_shape[1:])))
+            features = JudgeFeatures(image_shape, number)
+            num_bytes = 4 * num_classes * (math.prod(features.shape) + 2)
+            if not num_bytes <= size <= num_bytes + SLACK:  # before as much memory is taken
+                raise ValueError
             network = new_network(features, num_classes)
             expected = {**dict(network.named_parameters()), "class_biases": torch.zeros(num_classes)}
             parts = {name: file.get_slice(name) for name in names}
             found = {name: tuple(part.get_shape()) for name, part in parts.items()}
             wanted = {name: tuple(each.shape) for name, each in expected.items()}
             if found != wanted or any(part.get_dtype() != "F32" for part in parts.values()):
-                raise ValueError
-            if size > SLACK + 4 * sum(each.numel() for each in expected.values()):
                 raise ValueError
             tensors = {name: file.get_tensor(name) for name in names}
         if not all(bool(each.isfinite().all()) for each in tensors.values()):

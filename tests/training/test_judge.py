@@ -22,7 +22,7 @@ from diffusers_dp.models.judge import JudgeFeatures, LabelJudge, load_judge, new
 from diffusers_dp.queries.moments import Frequencies
 from diffusers_dp.release.image_tables import PROBABILITIES, write_images
 from diffusers_dp.release.loading import load_verified
-from diffusers_dp.verify import check_method, verify
+from diffusers_dp.verify import check_files, check_method, verify
 from support.flags import NUM_IMAGES, RESUME
 from support.patients import write_dataset
 from support.runs import PowerCut, load, read_ledger, receipt_of
@@ -163,6 +163,18 @@ def test_labels_are_balanced_towards_what_was_drawn():
     assert judge.biases.isfinite().all()
 
 
+def test_a_judge_of_small_coloured_images_is_read_as_it_was(tmp_path):
+    """Fewer frequencies of luma are there than are asked for; chroma has a quarter of what is asked for."""
+    features = JudgeFeatures((3, 8, 8), 144)
+    judge = LabelJudge(features, new_network(features, 2), torch.zeros(2))
+    with torch.no_grad():
+        judge.network.weight.normal_(std=0.02, generator=torch.Generator().manual_seed(0))
+    judge.save(tmp_path / "judge.safetensors")
+    images = torch.randint(256, (5, 3, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    found = load_judge(tmp_path / "judge.safetensors", (3, 8, 8), 2)
+    assert torch.equal(found.label(images), judge.label(images))
+
+
 def changed(name):
     def change(tensors, about):
         if name == "shape":
@@ -196,6 +208,15 @@ def test_a_strangers_judge_is_read_as_numbers_alone(what, released, tmp_path):
         load_judge(path, SHAPE, 3)
 
 
+@pytest.mark.parametrize("frequencies, shape, classes", [(100_000, (3, 1024, 1024), 3), (20, (3, 256, 256), 10**9)])
+def test_a_strangers_judge_takes_no_more_memory_than_its_file(frequencies, shape, classes, released, tmp_path):
+    path = tmp_path / "judge.safetensors"
+    about = {"features": "scattering", "num_frequencies": str(frequencies)}
+    save_file(load_file(released / "release" / "judge.safetensors"), path, metadata=about)
+    with pytest.raises(IntegrityError, match="is no judge of images of this release"):
+        load_judge(path, shape, classes)
+
+
 @pytest.mark.parametrize("row", [[0.9, 0.9, 0.9], [-1.0, 1.0, 1.0], [float("nan"), 0.0, 1.0], None])
 def test_a_strangers_probabilities_are_some(row, released, tmp_path):
     release = shutil.copytree(released / "release", tmp_path / "release")
@@ -224,6 +245,23 @@ def test_a_classifier_learns_soft_labels_and_both_figures_are_said(released, tmp
     assert fit.accuracy.protocol["classifier"] == "cnn"
 
 
+@pytest.mark.parametrize("what", ["more images than it says", "no classes"])
+def test_other_images_than_the_index_describes_have_no_soft_labels(what, released, tmp_path):
+    release = shutil.copytree(released / "release", tmp_path / "release")
+    (shard,), index = (release / "data").iterdir(), json.loads((release / "model_index.json").read_text())
+    if what == "no classes":
+        write_images(shard, [png()] * 15, None, None)
+        (release / "model_index.json").write_text(json.dumps(index | {"class_names": None}))
+    else:
+        shutil.copy(shard, release / "data" / "train-00001-of-00002.parquet")
+    images = Source("--images", str(release), is_untrusted=True).load("train", SHAPE, resize=False, cache_dir=tmp_path)
+    if what == "no classes":
+        assert with_soft_labels(images, release).probabilities is None
+        return
+    with pytest.raises(IntegrityError, match="holds other images than its model_index.json describes"):
+        with_soft_labels(images, release)
+
+
 def test_a_classifier_of_soft_labels_learns_them_and_not_the_drawn_ones():
     rng = np.random.default_rng(0)
     truth = np.arange(200) % 2
@@ -246,7 +284,7 @@ def test_a_judge_sees_the_frequencies_of_the_draws_alone():
     assert torch.allclose(features(smooth), features(images), atol=1e-3)
 
 
-@pytest.mark.parametrize("lie", ["divisor", "by label", "unsaid"])
+@pytest.mark.parametrize("lie", ["divisor", "by label", "unsaid", "left out"])
 def test_a_forged_judge_is_noticed(lie, released):
     receipt = receipt_of(released)
     assert list(check_method(receipt)) == []
@@ -255,6 +293,18 @@ def test_a_forged_judge_is_noticed(lie, released):
             event["query"]["normaliser"] = 4
         elif event["stage"] == "judge" and lie == "by label":
             event["partition"] = "label"
-    if lie == "unsaid":
+    if lie == "left out":
+        receipt["events"] = [event for event in receipt["events"] if event["stage"] != "judge"]
+    if lie in ("unsaid", "left out"):
         del receipt["curriculum"]["judge_frequencies"]
     assert list(check_method(receipt)) != []
+
+
+def test_labels_of_a_judge_that_is_not_there_are_noticed(released, tmp_path):
+    """Else its row could be left out, too."""
+    release, words = shutil.copytree(released / "release", tmp_path / "release"), "labelled the images, which is not"
+    (release / "judge.safetensors").unlink()
+    receipt = receipt_of(released)
+    assert not any(words in each for each in check_files(release, receipt))
+    receipt["files"] = [file for file in receipt["files"] if file["name"] != "judge.safetensors"]
+    assert any(words in each for each in check_files(release, receipt))
