@@ -58,12 +58,13 @@ def read_as(recipe: dict[Any, Any], given: str, place: Path, epsilon: float | No
     Raises:
         UsageError: `by_name` or `by_epsilon` is no mapping of mappings, or `by_name` lacks the name.
     """
-    name, own = Path(given).stem, {}
+    name = Path(given).stem
+    own: dict[Any, Any] | None = {}
     short, _, end = name.rpartition("_eps")
     if names := _blocks(recipe, "by_name", given):
         own = names.get(name, names.get(short))
-        if own is None:
-            raise UsageError(f"--config {given}: 'by_name' holds {', '.join(map(str, names))}; give one of these.")
+    if own is None:
+        raise UsageError(f"--config {given}: 'by_name' holds {', '.join(map(str, names))}; give one of these.")
     if name != place.stem and short:
         own, epsilon = own | {"target_epsilon": int(end)}, int(end)
     at = str((recipe | own).get("target_epsilon")) if epsilon is None else f"{epsilon:g}"

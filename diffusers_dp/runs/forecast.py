@@ -79,13 +79,13 @@ def forecast(
         trained.module.zero_grad()
         trained.model.zero_grad()
     disk += facts.num_images * math.prod(facts.image_shape)
-    others = f" and {_in_words(other)} of ordinary training" if other else ""
+    also = f" and {_in_words(other)} of {'other' if others else 'ordinary'} training" if other else ""
     number = torch.get_num_threads()
     threads = f"{number} thread{'' if number == 1 else 's'}"
     where = f"{device.type}, {threads if device.type == 'cpu' else torch.cuda.get_device_name(device)}"
     where += "" if count == 1 else f", {count} processes"
     return (
-        f"how long, measured here ({where}): {_in_words(seconds * steps + other)} in all, of which {what}{others}; "
+        f"how long, measured here ({where}): {_in_words(seconds * steps + other)} in all, of which {what}{also}; "
         "reading images and drawing samples come on top\n"
         f"memory: about {memory / 1e9:.2g} GB beside the libraries; disk: about {disk / 1e9:.2g} GB for decoded "
         "images, checkpoints and release"
