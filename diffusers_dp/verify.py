@@ -1008,7 +1008,7 @@ def _problems_of_method(
     (kinds, by_label, repeated), facts = STAGES.get(event["stage"], ("everyone", True, False)), event["query"]
     if participants(event) not in kinds.split() or participants(event) == method.never:
         yield f"{event['stage']} is a query to {kinds.replace(' ', ' or ')}, and not to {participants(event)}"
-    if "grid" in facts and method.never == "exact":
+    if "grid" in facts and (method.never == "exact" or event["stage"] == JUDGE):
         yield "its method has no exact noise"
     if bool(event["partition"]) != (by_label and parallel):
         yield f"{event['stage']} asks {'each class' if by_label and parallel else 'no class'} apart"

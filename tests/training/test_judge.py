@@ -22,7 +22,7 @@ from diffusers_dp.models.judge import JudgeFeatures, LabelJudge, load_judge, new
 from diffusers_dp.queries.moments import Frequencies
 from diffusers_dp.release.image_tables import PROBABILITIES, write_images
 from diffusers_dp.release.loading import load_verified
-from diffusers_dp.verify import check_files, check_method, verify
+from diffusers_dp.verify import CLIP_STEPS, check_files, check_method, verify
 from support.flags import NUM_IMAGES, RESUME
 from support.patients import write_dataset
 from support.runs import PowerCut, load, read_ledger, receipt_of
@@ -284,13 +284,15 @@ def test_a_judge_sees_the_frequencies_of_the_draws_alone():
     assert torch.allclose(features(smooth), features(images), atol=1e-3)
 
 
-@pytest.mark.parametrize("lie", ["divisor", "by label", "unsaid", "left out"])
+@pytest.mark.parametrize("lie", ["divisor", "by label", "unsaid", "left out", "exact"])
 def test_a_forged_judge_is_noticed(lie, released):
     receipt = receipt_of(released)
     assert list(check_method(receipt)) == []
     for event in receipt["events"]:
         if event["stage"] == "judge" and lie == "divisor":
             event["query"]["normaliser"] = 4
+        elif event["stage"] == "judge" and lie == "exact":
+            event["query"]["grid"] = CLIP_STEPS
         elif event["stage"] == "judge" and lie == "by label":
             event["partition"] = "label"
     if lie == "left out":
