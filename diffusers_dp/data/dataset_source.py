@@ -91,7 +91,8 @@ class DatasetSource(ImageSource):
         return [file if "://" in file else Path(file) for file in self._files]
 
     def labels(self, cache_dir: Path) -> Iterator[Any]:
-        dataset = self._load(cache_dir)
+        with _asked(self.data):
+            dataset = self._load(cache_dir)
         column = self._label_column(dataset.features)
         if column is None:
             return
@@ -250,13 +251,15 @@ def _renaming(own: list[str], declared: tuple[str, ...]) -> list[int] | None:
 
 @contextmanager
 def _asked(data: DataSource) -> Iterator[None]:
-    """Mutes the bars and logs of `datasets` and `huggingface_hub`, which count images. Turns any failure of theirs to
-    find or read a dataset into one sentence."""
+    """Mutes the bars and logs of `datasets` and `huggingface_hub`, which count images, and the request by which
+    `datasets` tells its makers of each read, of a local folder too. Turns any failure of theirs to find or read a
+    dataset into one sentence."""
     import datasets
     import huggingface_hub.utils.logging as hub_logging
 
     bars, level = datasets.are_progress_bars_disabled(), datasets.logging.get_verbosity()
-    hub_level = hub_logging.get_verbosity()
+    hub_level, counted = hub_logging.get_verbosity(), datasets.config.HF_UPDATE_DOWNLOAD_COUNTS
+    datasets.config.HF_UPDATE_DOWNLOAD_COUNTS = False
     datasets.disable_progress_bars()
     datasets.logging.set_verbosity_error()
     hub_logging.set_verbosity_error()
@@ -272,6 +275,7 @@ def _asked(data: DataSource) -> Iterator[None]:
             field="dataset_name",
         ) from None
     finally:
+        datasets.config.HF_UPDATE_DOWNLOAD_COUNTS = counted
         datasets.logging.set_verbosity(level)
         hub_logging.set_verbosity(hub_level)
         if not bars:

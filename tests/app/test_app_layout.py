@@ -5,7 +5,6 @@ import re
 
 import pytest
 
-from support.few import few
 from support.page_visits import BROKEN, CONTRAST, CUT_OFF, PHONE
 
 
@@ -14,7 +13,8 @@ SCREENS = {"desk in the dark": {**DESK, "color_scheme": "dark"}, "phone": PHONE}
 TABS = ("Releases", "How private?", "Plan a run")
 
 
-@pytest.mark.parametrize("name", few(SCREENS, 1))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SCREENS)
 def test_everything_can_be_read(visit, name):
     page = visit(**SCREENS[name])
     for summary in page.page.query_selector_all("#guarantee summary"):

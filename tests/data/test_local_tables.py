@@ -1,9 +1,12 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Local data sets of tables and of image files through the loader: service folders, splits and odd paths."""
 
+import socket
+
 import datasets
 import pytest
 
+from diffusers_dp.data.sources import open_source
 from diffusers_dp.errors import UsageError
 from support.images import config_of, encode, grey, image_bytes, labelled, read_images
 
@@ -47,6 +50,19 @@ def test_odd_paths(tmp_path, odd):
             names.to_parquet(file)
     for kind, flags in (("tables", {}), ("saved", {}), ("images", {}), ("described", {"class_names": "a"})):
         assert values(tmp_path / kind / odd, tmp_path / f"cache {kind}", **flags) == [10, 11], kind
+
+
+def test_no_server_is_told_that_a_folder_is_read(tmp_path, monkeypatch):
+    """`datasets` asks one to count each reading; without a network, every run would wait for it."""
+    asked = []
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *address, **options: asked.append(address))
+    write(tmp_path / "tables" / "train.parquet", 10)
+    table([10]).save_to_disk(tmp_path / "saved")
+    write_image(tmp_path / "images" / "a.png", 10)
+    for kind in ("tables", "saved", "images"):
+        assert values(tmp_path / kind, tmp_path / f"cache {kind}") == [10]
+        list(open_source(config_of(str(tmp_path / kind)).data).labels(tmp_path / f"labels {kind}"))
+    assert asked == [] and datasets.config.HF_UPDATE_DOWNLOAD_COUNTS
 
 
 @pytest.mark.parametrize("odd", ["a::b", "$HOME"])
