@@ -3,7 +3,7 @@
 
 python benchmarks/paper_data.py octmnist octmnist.npz          # MedMNIST's file; makes the folder `octmnist`
 python benchmarks/paper_data.py fashion_mnist /usr/share/datasets/fashion-mnist    # Debian's dataset-fashion-mnist;
-                                                               # makes fashion_mnist/train.parquet
+                                                               # makes the folder `fashion_mnist`
 """
 
 import argparse
@@ -32,15 +32,16 @@ def octmnist(source: Path, folder: Path) -> None:
 
 
 def fashion_mnist(source: Path, folder: Path) -> None:
-    """Writes the training images of the original files as parquet."""
-    images, labels = (
-        np.frombuffer(gzip.open(source / f"train-{kind}-ubyte.gz").read(), np.uint8, offset=offset)
-        for kind, offset in (("images-idx3", 16), ("labels-idx1", 8))
-    )
-    table = {"image": list(images.reshape(-1, 28, 28)), "label": labels.tolist()}
-    features = Features({"image": ImageFeature(), "label": ClassLabel(names=list(CLOTHES))})
+    """Writes the original files as parquet, a file for each split."""
     folder.mkdir(parents=True, exist_ok=True)
-    Dataset.from_dict(table, features).to_parquet(folder / "train.parquet")
+    features = Features({"image": ImageFeature(), "label": ClassLabel(names=list(CLOTHES))})
+    for split, files in (("train", "train"), ("test", "t10k")):
+        images, labels = (
+            np.frombuffer(gzip.open(source / f"{files}-{kind}-ubyte.gz").read(), np.uint8, offset=offset)
+            for kind, offset in (("images-idx3", 16), ("labels-idx1", 8))
+        )
+        table = {"image": list(images.reshape(-1, 28, 28)), "label": labels.tolist()}
+        Dataset.from_dict(table, features).to_parquet(folder / f"{split}.parquet")
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -22,10 +22,13 @@ def test_each_image_has_the_class_of_its_label(tmp_path, monkeypatch):
         (tmp_path / "octmnist" / paper_data.EYES[label] / f"{i}.png").is_file() for i, label in enumerate(labels)
     )
     assert len(list(tmp_path.rglob("*.png"))) == 4
-    for kind, head, values in (("images-idx3", 16, images), ("labels-idx1", 8, labels)):
-        with gzip.open(f"train-{kind}-ubyte.gz", "wb") as file:
-            file.write(bytes(head) + values.tobytes())
+    splits = {"train": (images, labels), "test": (images[:2], labels[:2])}
+    for split, name in (("train", "train"), ("test", "t10k")):
+        for kind, head, values in zip(("images-idx3", "labels-idx1"), (16, 8), splits[split], strict=True):
+            with gzip.open(f"{name}-{kind}-ubyte.gz", "wb") as file:
+                file.write(bytes(head) + values.tobytes())
     paper_data.main(["fashion_mnist", "."])
-    made = datasets.Dataset.from_parquet("fashion_mnist/train.parquet", cache_dir=str(tmp_path / "cache"))
-    assert made["label"] == labels.tolist() and made.features["label"].names == list(paper_data.CLOTHES)
-    assert np.array_equal(np.asarray(made[0]["image"]), images[0])
+    for split, (images, labels) in splits.items():
+        made = datasets.Dataset.from_parquet(f"fashion_mnist/{split}.parquet", cache_dir=str(tmp_path / "cache"))
+        assert made["label"] == labels.tolist() and made.features["label"].names == list(paper_data.CLOTHES)
+        assert np.array_equal(np.asarray(made[0]["image"]), images[0])
