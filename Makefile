@@ -5,7 +5,7 @@
 # make sbom   write sbom.cdx.json, a CycloneDX list of what is installed
 # make hashes   write requirements-hashed.txt anew, from setup.cfg and constraints.txt
 # make docs   build the documentation site in site/
-# make lint   style, types and packaging; rewrites nothing
+# make lint   style, types, packaging, figures of the docs against their rows, faults against the code; rewrites nothing
 #
 # PYTHON     the interpreter that makes .venv:             make test PYTHON=python3.12
 # PIP_ARGS   added to every pip install (wheel source):    make test PIP_ARGS="--find-links wheels"
@@ -26,6 +26,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 SUPPLY := .venv/.supply
 DOCS := .venv/.docs
+LINTS := tests/test_figures.py tests/test_mutants.py
 # Every flag that `accelerate launch` would otherwise warn about choosing itself, and as many threads as torch would
 # take on its own: left alone, `accelerate launch` runs a process on one thread.
 LAUNCH = $(BIN)/accelerate launch --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no \
@@ -38,7 +39,7 @@ demo: $(STAMP)
 	$(LAUNCH) training/train_feta_pro.py --output_dir runs/demo $(DEMO_ARGS)
 
 test: $(STAMP)
-	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder $(TEST_ARGS)
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder $(LINTS:%=--ignore=%) $(TEST_ARGS)
 
 test-slow: $(STAMP)
 	$(BIN)/python -m pytest -q -m slow $(TEST_ARGS)
@@ -50,6 +51,7 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python -m pytest -q $(LINTS)
 	@$(BIN)/python -c 'import configparser, setuptools; \
 	cfg = configparser.ConfigParser(); cfg.read("setup.cfg"); \
 	named = set(cfg["options"]["packages"].split()); \
