@@ -928,11 +928,7 @@ METHODS = {
     "DP-Scattering": Asks(KERNEL, "features=scattering"),
     "DP-MEPF": Asks(f"{KERNEL} second_moments? stopping_features_1? stopping_features_2?", "features=perceptual"),
     "Moments": Asks(
-        lambda said: (
-            _moments(said)
-            + " network_means" * ("matched_networks" in said)
-            + f" {JUDGE}" * ("judge_frequencies" in said)
-        ),
+        lambda said: _moments(said) + " network_means" * ("matched_networks" in said),
         "class_balance",
     ),
     "Private Evolution": Asks(lambda said: _numbered("votes", len(said["variation_strengths"])), "lookahead"),
@@ -941,6 +937,7 @@ METHODS = {
     "DataLens": Asks("teachers", "aggregation=signs", False, "generated_per_round signs_per_image"),
     "G-PATE": Asks("teachers", "aggregation=bins", True, "generated_per_round projected_values"),
 }
+JUDGED = {"Moments", "FETA-Pro", "DP-FETA", "DPDM", "DP-GAN"}  # methods that may train a judge
 #: Methods that may begin with public images or weights, or ask about them. All others have no public inputs.
 PUBLIC = {
     "FETA-Pro", "DP-FETA", "DP-Diffusion", "DP-LDM", "DP-LoRA", "DP-SAPF", "DP-MEPF", "Private Evolution",
@@ -972,6 +969,7 @@ def check_method(receipt: dict[str, Any]) -> Iterator[str]:
         return
     try:
         stages = method.stages if isinstance(method.stages, str) else method.stages(said)
+        stages += f" {JUDGE}" * (title in JUDGED and "judge_frequencies" in said)
         norm = math.sqrt(math.prod(said[name] for name in method.norm.split()))
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         yield f"The receipt's curriculum does not say what {title} asks."

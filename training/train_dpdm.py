@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def train(run: "DiffusionRun[DPDMConfig]") -> None:
     run.dp_sgd()
-    run.release_model()
+    run.release_model(run.config.training_facts)
 
 
 main = main_of("dpdm", train=train)

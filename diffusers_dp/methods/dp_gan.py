@@ -5,14 +5,16 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ..errors import UsageError
+from ..queries.query import Query
 from .flag import expert, flag
 from .flags import DPSGDConfig, OrdinaryTraining
 from .generator_flags import GeneratorFlags
+from .judge import HasJudge
 from .method import DP_SGD, SUM, Method
 
 
 @dataclass
-class DPGANConfig(GeneratorFlags, DPSGDConfig):
+class DPGANConfig(HasJudge, GeneratorFlags, DPSGDConfig):
     """All flags of `training/train_dp_gan.py`."""
 
     _argument_group_name = "GAN"
@@ -39,6 +41,10 @@ class DPGANConfig(GeneratorFlags, DPSGDConfig):
     max_grad_norm: float = 1.0
     learning_rate: float = 1e-3
     adam_beta1: float = 0.5
+
+    @property
+    def queries(self) -> tuple[Query, ...]:
+        return self.judge
 
     @property
     def ordinary_training(self) -> tuple[OrdinaryTraining, ...]:

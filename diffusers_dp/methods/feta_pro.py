@@ -12,13 +12,14 @@ from ..schedulers.curricula import CURRICULA
 from .flag import by_name, expert, flag
 from .flag_groups import ScatteringFlags, length_scale_of, refuse_odd
 from .flags import CountsClasses, OrdinaryTraining
+from .judge import HasJudge
 from .method import DIFFUSION, DP_SGD, SAMPLED_SUM, SUM, Method
 from .method_flags import SemanticConfig, SpatialFlags
 from .moments import SHARES, MomentFlags
 
 
 @dataclass
-class FETAProConfig(SpatialFlags, ScatteringFlags, MomentFlags, CountsClasses, SemanticConfig):
+class FETAProConfig(HasJudge, SpatialFlags, ScatteringFlags, MomentFlags, CountsClasses, SemanticConfig):
     """
     All flags of `training/train_feta_pro.py`. Fields are the flags as given; properties are what they mean.
 
@@ -113,12 +114,12 @@ class FETAProConfig(SpatialFlags, ScatteringFlags, MomentFlags, CountsClasses, S
 
     @property
     def queries(self) -> tuple[Query, ...]:
-        """What the curriculum asks."""
+        """What the curriculum asks, and a judge."""
         counts = self.class_counts if self.curriculum_stages else ()
         spatial = (*super().queries, *counts, *((self.central_images_query,) if self.asks_spatial else ()))
         if self.asks_moments:
-            return (*spatial, *self.moment_queries)
-        return (*spatial, self.frequency_query) if self.asks_frequency else spatial
+            return (*spatial, *self.moment_queries, *self.judge)
+        return (*spatial, *((self.frequency_query,) if self.asks_frequency else ()), *self.judge)
 
     @property
     def told(self) -> tuple[str, ...]:

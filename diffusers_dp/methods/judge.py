@@ -3,12 +3,15 @@
 is. No torch.
 
 It trains by DP-SGD on public features of the sensitive images, which see no more of an image than the draws can show.
+A method whose configuration has `HasJudge` lists `judge` last among its queries. Where it ends with DP-SGD and
+`release_pipeline`, the run does the rest.
 """
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ..errors import UsageError
+from ..queries.moments import all_frequencies
 from .dp_sgd_flags import LoopFlags
 from .flag import by_name
 from .flags import TrainingConfig
@@ -53,8 +56,8 @@ class HasJudge(TrainingConfig):
 
     @property
     def judge_frequencies(self) -> int:
-        """The lowest frequencies that the draws have."""
-        raise NotImplementedError
+        """The lowest frequencies that the draws have: all, where a network draws."""
+        return all_frequencies(self.image_shape)
 
     @property
     def has_judge(self) -> bool:
@@ -87,8 +90,13 @@ class HasJudge(TrainingConfig):
                 "to the bit: give --noise float, or leave the other out."
             )
 
-    def check_judged(self, class_names: tuple[str, ...] | None) -> None:
-        """Refuses a judge of images without classes, or of one."""
+    @property
+    def training_facts(self) -> dict[str, Any]:
+        return super().training_facts | {name: value for each in self.judge for name, value in each.facts.items()}
+
+    def check_facts(self, class_names: tuple[str, ...] | None) -> None:
+        """Refuses a judge of images without classes, or of one, too."""
+        super().check_facts(class_names)
         if self.has_judge and len(class_names or ()) < 2:
             have = "no classes" if not class_names else "one class"
             raise UsageError(

@@ -10,6 +10,7 @@ from ..queries.query import Query
 from ..queries.semantic import PublicClassifier, SemanticQuery
 from .flag import RATE, expert, flag, parse_rate, refuse_given
 from .flags import DiffusionConfig, OrdinaryTraining, TrainingConfig
+from .judge import HasJudge
 from .method import DIFFUSION, DP_SGD, SAMPLED_SUM, Method
 from .public_flags import LearnsPublicImages, PretrainedFlags, PretrainingFlags, PublicDataFlags
 
@@ -105,10 +106,14 @@ class SemanticConfig(PublicConfig):
 
 
 @dataclass
-class DPDMConfig(DiffusionConfig):
+class DPDMConfig(HasJudge, DiffusionConfig):
     """All flags of `training/train_dpdm.py`: those that every script has."""
 
     method: ClassVar[str] = "dpdm"
+
+    @property
+    def queries(self) -> tuple[Query, ...]:
+        return self.judge
 
 
 @dataclass
@@ -120,7 +125,7 @@ class DPDiffusionConfig(SemanticConfig):
 
 
 @dataclass
-class DPFETAConfig(SpatialFlags, PublicConfig):
+class DPFETAConfig(HasJudge, SpatialFlags, PublicConfig):
     """All flags of `training/train_dp_feta.py`."""
 
     _argument_group_name = "central images (kind)"
@@ -136,8 +141,8 @@ class DPFETAConfig(SpatialFlags, PublicConfig):
 
     @property
     def queries(self) -> tuple[Query, ...]:
-        """The central images."""
-        return (self.central_images_query,)
+        """The central images, and a judge."""
+        return (self.central_images_query, *self.judge)
 
     @property
     def central_images_query(self) -> MeanImages:

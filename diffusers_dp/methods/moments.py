@@ -226,13 +226,12 @@ class MomentsConfig(HasJudge, MomentFlags, ResultFlags):
 
     @property
     def training_facts(self) -> dict[str, Any]:
-        of_judge = {name: value for each in self.judge for name, value in each.facts.items()}
-        return super().training_facts | self.moment_facts | of_judge
+        return super().training_facts | self.moment_facts
 
     def check_facts(self, class_names: tuple[str, ...] | None) -> None:
         if class_names is None and self.class_balance == "released":
             raise UsageError(f"--class_balance {self.class_balance} needs images with classes; leave it out.")
-        self.check_judged(class_names)
+        super().check_facts(class_names)
         self.check_parts(class_names)
 
     def check(self) -> None:

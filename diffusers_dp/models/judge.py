@@ -1,6 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """The judge and its features: a linear classifier on normalised scattering coefficients (Tramer and Boneh, ICLR 2021,
-Section 3). Images are low-passed first: what it learns from, and what it judges, must look alike."""
+Section 3). Where draws lack high frequencies, images are low-passed first: what it learns from, and what it judges,
+must look alike."""
 
 import math
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from torch import nn
 
 from ..errors import IntegrityError
 from ..files.untrusted_files import regular_size
-from ..queries.moments import Frequencies
+from ..queries.moments import Frequencies, all_frequencies, num_coefficients
 from ..queries.scattering import Scattering
 
 
@@ -34,12 +35,14 @@ class JudgeFeatures:
 
     Args:
         image_shape (`tuple[int, int, int]`): (C, H, W).
-        num_frequencies (`int`): See `Frequencies`.
+        num_frequencies (`int`): See `Frequencies`. All of them are the image itself.
     """
 
     def __init__(self, image_shape: tuple[int, ...], num_frequencies: int):
         self.image_shape, self.num_frequencies = tuple(image_shape), num_frequencies
-        self._spectrum, self._scattering = Frequencies(self.image_shape, num_frequencies), Scattering(LEVELS, ANGLES)
+        low_passes = num_coefficients(self.image_shape, num_frequencies) < math.prod(self.image_shape)
+        self.waves = Frequencies(self.image_shape, num_frequencies).waves if low_passes else None
+        self._scattering = Scattering(LEVELS, ANGLES)
         height, width = (math.ceil(math.ceil(side / 2) / 2) for side in self.image_shape[1:])
         channels = self.image_shape[0] * (1 + LEVELS * ANGLES + LEVELS * (LEVELS - 1) // 2 * ANGLES**2)
         self.shape = channels, height, width
@@ -50,9 +53,10 @@ class JudgeFeatures:
 
     def __call__(self, images: torch.Tensor) -> torch.Tensor:
         """Maps images `[b, C, H, W]` in [-1, 1] to rows `[b, *shape]`."""
-        waves = self._spectrum.waves.to(images)
-        smooth = (images.flatten(1) @ waves.T @ waves).unflatten(1, self.image_shape)
-        maps = self._scattering(smooth / 2 + 0.5).unflatten(1, self.shape)
+        if self.waves is not None:
+            waves = self.waves.to(images)
+            images = (images.flatten(1) @ waves.T @ waves).unflatten(1, self.image_shape)
+        maps = self._scattering(images / 2 + 0.5).unflatten(1, self.shape)
         return F.group_norm(maps, self.shape[0] // CHANNELS_OF_GROUP)
 
 
@@ -123,7 +127,8 @@ def load_judge(path: Path, image_shape: tuple[int, ...], num_classes: int) -> La
         with safe_open(path, "pt") as file:
             about, names = file.metadata() or {}, set(file.keys())
             number = int(about["num_frequencies"])
-            if about["features"] != KIND or not 0 < number * math.prod(image_shape) <= MOST_WAVE_VALUES:
+            fits = 0 < number * math.prod(image_shape) <= MOST_WAVE_VALUES or number == all_frequencies(image_shape)
+            if about["features"] != KIND or not fits or num_classes < 2:
                 raise ValueError
             features = JudgeFeatures(image_shape, number)
             num_bytes = 4 * num_classes * (math.prod(features.shape) + 2)

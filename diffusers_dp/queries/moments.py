@@ -72,6 +72,12 @@ class Frequencies:
         return (coefficients / self.weights @ self.waves + 0.5).unflatten(1, self.image_shape)
 
 
+def all_frequencies(image_shape: tuple[int, ...]) -> int:
+    """The number with which `Frequencies` leaves nothing out."""
+    channels, height, width = image_shape
+    return height * width * (1 if channels == 1 else CHROMA_SHARE)
+
+
 def _cosines(side: int) -> "torch.Tensor":
     import torch
 

@@ -5,15 +5,19 @@ import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from huggingface_hub import ModelCardData
 from PIL import Image, ImageDraw, ImageFont
 
 from ..files.canonical import canonical_json
 from ..pipelines import DPImagePipeline
-from .allow_list import PIPELINE_FILES
+from .allow_list import JUDGE_FILE, PIPELINE_FILES
 from .cards import release_card
+
+
+if TYPE_CHECKING:
+    from ..models.judge import LabelJudge
 
 
 TILE_SIZE = 56  # minimum side of a tile of the sample grid, in pixels
@@ -48,17 +52,19 @@ class PipelineArtefact:
     Args:
         pipeline (`DPImagePipeline`): Pipeline with its final weights.
         samples (`PIL.Image.Image`): Picture in `samples.png`.
+        judge (`LabelJudge`, *optional*): What says how probable each class of a draw is; it is released, too.
     """
 
-    files: ClassVar[tuple[str, ...]] = PIPELINE_FILES
-
-    def __init__(self, pipeline: DPImagePipeline, *, samples: Image.Image):
-        self.pipeline, self.samples = pipeline, samples
+    def __init__(self, pipeline: DPImagePipeline, *, samples: Image.Image, judge: "LabelJudge | None" = None):
+        self.pipeline, self.samples, self.judge = pipeline, samples, judge
+        self.files = PIPELINE_FILES if judge is None else (*PIPELINE_FILES, JUDGE_FILE)
 
     def save(self, release: Path) -> None:
         self.pipeline.save_pretrained(release)
         for config in (release / "model_index.json", release / "unet" / "config.json"):
             write_text(config, canonical_json(without_path(config)))
+        if self.judge is not None:
+            self.judge.save(release / JUDGE_FILE)
         self.samples.save(release / "samples.png")
 
     def card(self, receipt: dict[str, Any]) -> str:

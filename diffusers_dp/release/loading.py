@@ -26,6 +26,7 @@ from ..verify import (
 )
 from .allow_list import (
     ADAPTER_FILES,
+    JUDGE_FILE,
     JUDGED,
     LATENT_PIPELINES,
     LORA_FILE,
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from datasets import Dataset
     from PIL import Image
 
+    from ..models.judge import LabelJudge
     from ..pipelines import DPImagePipeline
 
 logger = logging.getLogger(__name__)
@@ -101,7 +103,7 @@ class ModelRelease(Release):
     @property
     def files(self) -> tuple[str, ...]:
         """Allow-list of this kind of release, without card and receipt."""
-        return PIPELINE_FILES
+        return (*PIPELINE_FILES, JUDGE_FILE) if (self.folder / JUDGE_FILE).is_file() else PIPELINE_FILES
 
     def described_classes(self, largest_side: int, most_classes: int) -> tuple[str, ...] | None:
         """Reads the class names, by id, and checks the sizes that the release states. Loads nothing.
@@ -128,15 +130,33 @@ class ModelRelease(Release):
         with these_alone(self.folder, LOADED_FILES) as place, nullcontext() if arguments else refused(self.name):
             pipeline = DPImagePipeline.from_pretrained(place, **{**arguments, "use_safetensors": True})
         pipeline.register_to_config(_name_or_path=str(self.folder))  # where `save_pretrained` finds the receipt
+        self._judge_of(pipeline)
         return pipeline
+
+    @cached_property
+    def judge(self) -> "LabelJudge | None":
+        """What says how probable each class of a draw is, where the release holds it; maybe a stranger's."""
+        return self._judge_of(self.pipeline)
+
+    def _judge_of(self, pipeline: "DPImagePipeline") -> "LabelJudge | None":
+        if JUDGE_FILE not in self.files:
+            return None
+        from ..models.judge import load_judge
+
+        return load_judge(self.folder / JUDGE_FILE, shape_of(pipeline), pipeline.num_classes or 0)
 
     @property
     def image_shape(self) -> Shape:
         """(C, H, W) of an image."""
-        patch, unet = self.pipeline.config.patch_size, self.pipeline.unet.config
-        size = unet.sample_size
-        height, width = (size, size) if isinstance(size, int) else size
-        return unet.in_channels // patch**2, height * patch, width * patch
+        return shape_of(self.pipeline)
+
+
+def shape_of(pipeline: "DPImagePipeline") -> Shape:
+    """(C, H, W) of an image of a model."""
+    patch, unet = pipeline.config.patch_size, pipeline.unet.config
+    size = unet.sample_size
+    height, width = (size, size) if isinstance(size, int) else size
+    return unet.in_channels // patch**2, height * patch, width * patch
 
 
 class LatentRelease(ModelRelease):

@@ -1,6 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """A run's judge: it sees the sensitive images through its features, which are computed once."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -8,10 +9,13 @@ import torch.nn.functional as F
 from torch import nn
 
 from ..data.images import PublicFacts
+from ..distributed.processes import Processes
 from ..methods.judge import MOMENTUM, JudgeTraining
 from ..models.judge import JudgeFeatures, LabelJudge, new_network
+from ..pipelines import DPImagePipeline
 from ..privacy.sensitive import SensitiveImages
 from ..randomness.private_generator import PrivateGenerator
+from ..sampling.drawing import Drawing, draw_shared
 from .dp_sgd import Trained
 
 
@@ -19,6 +23,7 @@ if TYPE_CHECKING:
     from .run import TrainingRun
 
 IMAGES_AT_ONCE = 64
+DRAWS = 1_000  # of a model, on which its judge is balanced
 
 
 def judge_loss(
@@ -56,3 +61,21 @@ def train_judge(run: "TrainingRun[Any]") -> LabelJudge | None:
     network = run.train(training, lambda: build(training, facts, run.processes.device), images=door)
     assert isinstance(network, nn.Linear)
     return LabelJudge(features, network, torch.zeros(network.out_features))
+
+
+def balanced_on_draws(
+    judge: LabelJudge, pipeline: DPImagePipeline, drawing: Drawing, processes: Processes
+) -> LabelJudge:
+    """With class biases of draws of a finished model, see `LabelJudge.balanced`. The seed is public, and so is the
+    number of draws; no private image is looked at.
+
+    Args:
+        judge (`LabelJudge`): Trained.
+        pipeline (`DPImagePipeline`): As it is released.
+        drawing (`Drawing`): How the run draws, with classes in equal shares.
+        processes (`Processes`): They share the draws.
+    """
+    drawing = replace(drawing, num_images=DRAWS)
+    images = draw_shared(pipeline, drawing, processes, "Draws for the judge")
+    labels = drawing.labels_of(range(DRAWS), pipeline.num_classes)
+    return judge.balanced(torch.from_numpy(images), torch.tensor(labels))

@@ -26,6 +26,7 @@ from ..files.sealed_folder import open_sealed, seal
 from ..methods.flags import DPSGDConfig, TrainingConfig
 from ..methods.method import Method
 from ..methods.private_training import PrivateTraining
+from ..models.judge import LabelJudge
 from ..pipelines import DPImagePipeline
 from ..privacy.sensitive import SensitiveImages
 from ..privacy.separate_records import Features
@@ -44,6 +45,7 @@ from .checkpoints import find_checkpoint
 from .dp_sgd import WORDS, Trained, run_dp_sgd
 from .folder import DERIVED, RunFolder
 from .identity import read_identity, save_identity
+from .judge import balanced_on_draws, train_judge
 from .noise import noise_of, refuse_another_listing
 from .plan import Plan, dp_sgd_row, plan_run
 from .rest_of_plan import ANSWERS, LEARNED, TRAINED, refuse_what_cannot_be_finished, still_to_come
@@ -77,6 +79,7 @@ class TrainingRun(Generic[Config]):
         ledger (`PrivacyLedger`): The run's own, or that of `--dataset_id`.
         answers (`NoisyAnswers`): What was asked once and stored.
         checkpoint (`Path`, *optional*): Checkpoint of DP-SGD from an earlier start: all that comes before is over.
+        judge (`LabelJudge`, *optional*): What DP-SGD trained before the model, where the plan has one.
     """
 
     def __init__(
@@ -86,6 +89,7 @@ class TrainingRun(Generic[Config]):
         self.method, self.config, self.facts, self.plan = method, config, facts, plan
         self.processes, self.folder = processes, folder
         self.opened, self.tried, self._asked = opened, tried, set[str]()
+        self.judge: LabelJudge | None = None
         self.stages = StageTable(folder.private if processes.is_first else None)
         # All that is not private; the door draws noise, samples and the loss's draws from its own source.
         set_seed((config.seed + processes.index) % 2**32)  # numpy's seeds are smaller
@@ -307,7 +311,7 @@ class TrainingRun(Generic[Config]):
         return Teachers(self.images, teaching, row.mechanism, records=records, folder=self.folder.private)
 
     def dp_sgd(self, trained: Trained, *, images: "SensitiveImages | Teachers | None" = None) -> None:
-        """DP-SGD on the sensitive images, from the last checkpoint on.
+        """DP-SGD on the sensitive images, from the last checkpoint on; of a judge first, where the plan has one.
 
         Args:
             trained (`Trained`): What is trained, and the loss of its rows.
@@ -317,6 +321,7 @@ class TrainingRun(Generic[Config]):
             BudgetExceeded: No step is left.
             UsageError: The pre-flight tried another model or loss, or the door has another ledger.
         """
+        self.judge = train_judge(self)
         config, sampling = self.config.dp_sgd, self.plan.sampling
         assert config is not None and sampling is not None
         door, row = self._door(images), self.processes.on_first(lambda: dp_sgd_row(config, self.plan, self.ledger))
@@ -380,14 +385,17 @@ class TrainingRun(Generic[Config]):
         return Drawing.of(self.config, mixed_precision=getattr(self.config, "precision", None))
 
     def release_pipeline(self, pipeline: DPImagePipeline, curriculum: dict[str, Any] | None = None) -> None:
-        """Asks what was set aside for evaluation, and publishes the pipeline. Of a run without noise there is no
-        release, for it would claim a guarantee.
+        """Asks what was set aside for evaluation, and publishes the pipeline, with the judge of its draws where there
+        is one. Of a run without noise there is no release, for it would claim a guarantee.
 
         Args:
             pipeline (`DPImagePipeline`): With its final weights.
             curriculum (`dict`, *optional*): Public facts about the training, for the receipt.
         """
-        evaluation = self.evaluate(pipeline)
+        evaluation, judge = self.evaluate(pipeline), None
+        if self.judge is not None and self.ledger.has_guarantee:
+            judge = balanced_on_draws(self.judge, pipeline, self.drawing, self.processes)
+            self.done("balance of the judge")
         if not self.processes.first_goes_on():
             return
         if not self.ledger.has_guarantee:
@@ -396,7 +404,7 @@ class TrainingRun(Generic[Config]):
             return
         samples = sample_grid(pipeline, self.drawing)
         pipeline.unet.to("cpu")
-        self._publish(PipelineArtefact(pipeline, samples=samples), curriculum, evaluation)
+        self._publish(PipelineArtefact(pipeline, samples=samples, judge=judge), curriculum, evaluation)
 
     def evaluate(self, pipeline: DPImagePipeline) -> Sequence[dict[str, Any]]:
         """Asks what `--evaluation_reserve` set aside, about a finished model, for the receipt; nothing without it.

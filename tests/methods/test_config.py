@@ -138,7 +138,7 @@ def test_what_the_command_line_says_of_a_query_joins_what_the_recipe_says_of_oth
     [
         (FETAProConfig, "--budget pixels=0.1", "asks semantic_query, class_counts, "),
         (FETAProConfig, "--noise_multiplier spatial=5", "--noise_multiplier names 'spatial'"),
-        (DPDMConfig, "--budget central_images=0.1", "asks no query"),
+        (DPDMConfig, "--budget central_images=0.1", "dpdm asks judge:"),
         (FETAProConfig, "--budget covariances=0.1", "--budget covariances has no effect"),
         (FETAProConfig, "--curriculum frequency --noise_multiplier central_images=5", "central_images has no effect"),
         (FETAProConfig, "--budget central_images=0.1 --noise_multiplier central_images=5", "both name central_images"),

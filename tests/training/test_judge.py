@@ -133,7 +133,7 @@ def test_what_a_judge_cannot_be(what, words, script, tmp_path):
 
 
 def test_methods_that_were_not_tried_have_none():
-    for name in ("dpdm", "feta_pro", "dp_gan"):
+    for name in ("dp_diffusion", "psg"):
         with pytest.raises(UsageError, match=f"--budget names 'judge', and {name} asks"):
             load_config(["--budget", "judge=0.3"], METHODS[name])
 

@@ -1,0 +1,234 @@
+# Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
+"""A judge beside a model: trained by DP-SGD before it, balanced on its draws, released with it."""
+
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from diffusers_dp.data.images import public_facts
+from diffusers_dp.errors import IntegrityError, UsageError
+from diffusers_dp.methods import judge as method
+from diffusers_dp.methods.config import load_config
+from diffusers_dp.methods.registry import METHODS
+from diffusers_dp.models.judge import JudgeFeatures, load_judge
+from diffusers_dp.queries.moments import all_frequencies
+from diffusers_dp.release.allow_list import JUDGE_FILE, RELEASE_FILES
+from diffusers_dp.release.loading import load_verified
+from diffusers_dp.release.push import files_to_push
+from diffusers_dp.runs import judge as runs
+from diffusers_dp.runs.plan import plan_run
+from diffusers_dp.sampling.drawing import Drawing, draw, pixels_of
+from diffusers_dp.verify import check_method, file_digest, verify
+from support import forked
+from support.few import few
+from support.flags import RESUME, SHORT_FETA_PRO, SHORT_RUN
+from support.patients import unit_flags, write_dataset
+from support.places import ROOT
+from support.releases import reseal
+from support.runs import PowerCut, cut_power_at, files, load, read_ledger, receipt_of, write_images
+
+
+METHOD = "dpdm"
+SHARE = ["--budget", "judge=0.3"]
+FLAGS = [*SHORT_RUN, *SHARE]
+OWN = {
+    "dpdm": [], "dp_feta": "--spatial_steps 1 --expert spatial_batch_size=6 --num_central_images 2".split(),
+    "feta_pro": SHORT_FETA_PRO[len(SHORT_RUN) :],
+    "dp_gan": "--expert discriminator_channels=4,generator_batch_size=6 --discriminator_steps 2".split(),
+}  # fmt: skip
+SHAPE = (1, 8, 8)
+
+
+def few_steps(patch):
+    patch.setattr(method, "STEPS", 4)
+    patch.setattr(method, "BATCH_SIZE", 8)
+    patch.setattr(runs, "DRAWS", 30)
+
+
+@pytest.fixture(autouse=True)
+def few_judged(monkeypatch):
+    few_steps(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run of DPDM, made once."""
+    folder = tmp_path_factory.mktemp("judged")
+    with pytest.MonkeyPatch.context() as patch:
+        few_steps(patch)
+        images = write_images(folder / "images")
+        load(METHOD, patch).main([*FLAGS, *images, "--output_dir", str(folder / "run")])
+    return folder / "run"
+
+
+@pytest.fixture
+def release(run, tmp_path):
+    """A copy of its release."""
+    return shutil.copytree(run / "release", tmp_path / "release")
+
+
+@pytest.mark.parametrize("name", few(list(OWN), 2, 3))
+def test_a_model_is_released_with_its_judge(name, tmp_path, monkeypatch):
+    """Colour, too."""
+    channels = 3 if name == "dp_gan" else 1
+    given = [*FLAGS, *OWN[name], *write_images(tmp_path / "images"), "--num_channels", str(channels)]
+    load(name, monkeypatch).main([*given, "--output_dir", str(tmp_path / "run")])
+    release, stages = tmp_path / "run" / "release", [row["stage"] for row in read_ledger(tmp_path / "run")[1]]
+    assert verify(release)[1] == [] and files(release) == {*RELEASE_FILES, JUDGE_FILE}
+    assert set(files_to_push(release)) == files(release)
+    asked = [stage for stage in stages if stage != "dp_sgd"]
+    assert asked[-1] == "judge" and stages == asked + ["dp_sgd"] * 2
+    assert receipt_of(tmp_path / "run")["curriculum"]["judge_frequencies"] == (64 if channels == 1 else 256)
+    pipeline = load_verified(release)
+    judge = load_judge(release / JUDGE_FILE, (channels, 8, 8), 3)
+    assert judge.biases.isfinite().all() and judge.biases.abs().max() > 0, "one class has no images"
+    assert "`judge.safetensors`" in (release / "README.md").read_text()
+    assert pipeline.num_classes == 3
+
+
+def test_the_share_is_that_of_the_judge(tmp_path):
+    given = [*SHORT_RUN, "--dry_run"]
+    plain, judged = (load_config([*given, *more], METHODS[METHOD]) for more in ([], SHARE))
+    plan = plan_run(judged, public_facts(judged.data))
+    assert list(plan.rows)[:2] == ["judge", "dp_sgd"] and plan.ledger.budget_shares()["judge"] == pytest.approx(
+        0.3, abs=0.02
+    )
+    assert plain.queries == () and plain.training_facts == {}
+
+
+def test_biases_are_those_of_its_own_draws(run):
+    """Of a public seed: whoever has the model finds them again, and no private image moved them."""
+    judge = load_judge(run / "release" / JUDGE_FILE, SHAPE, 3)
+    drawing = Drawing(num_images=30, num_inference_steps=1)
+    images = torch.from_numpy(pixels_of(draw(load_verified(run / "release"), drawing)))
+    found = judge.balanced(images, torch.arange(30) % 3)
+    assert torch.allclose(found.biases, judge.biases, atol=1e-3)
+    assert judge.label(images).mean(0).tolist() == pytest.approx([1 / 3] * 3, abs=0.01)
+
+
+@pytest.mark.parametrize("kind", few(["broken", "absent"]))
+def test_a_record_less_shows_nowhere(kind, run, script, tmp_path):
+    images = write_images(tmp_path / "images", kind)
+    script.main([*FLAGS, *images, "--output_dir", str(tmp_path / "run")])
+    one, other = ({**receipt_of(each), "files": None} for each in (run, tmp_path / "run"))
+    assert one == other and files(run / "release") == files(tmp_path / "run" / "release")
+
+
+@pytest.mark.parametrize("last", [3, 7])
+def test_a_kill_in_either(last, script, flags, tmp_path, monkeypatch):
+    """In the judge and in the model; what a checkpoint holds is not trained again."""
+    with monkeypatch.context() as patch, pytest.raises(PowerCut):
+        cut_power_at(patch, script, last)
+        script.main(flags)
+    script.main([*flags, *RESUME])
+    assert verify(tmp_path / "run" / "release")[1] == []
+    steps = dict.fromkeys(("judge", "dp_sgd"), 0)
+    for row in read_ledger(tmp_path / "run")[1]:
+        steps[row["stage"]] += row["steps_reserved"]
+    assert steps == ({"judge": 5, "dp_sgd": 4} if last == 3 else {"judge": 4, "dp_sgd": 6})
+
+
+def test_units_of_several_images_and_records_without_a_label(tmp_path, monkeypatch):
+    write_dataset(tmp_path / "data")
+    table = tmp_path / "data" / "metadata.csv"
+    lines = table.read_text().splitlines()
+    lines[3] = lines[3].replace("healthy", "").replace("ill", "")
+    table.write_text("\n".join(lines) + "\n")
+    monkeypatch.setattr(method, "BATCH_SIZE", 1)
+    load("feta_pro", monkeypatch).main([*unit_flags(tmp_path / "data", tmp_path / "run"), *SHARE])
+    assert verify(tmp_path / "run" / "release")[1] == []
+    events = [event for event in receipt_of(tmp_path / "run")["events"] if event["stage"] == "judge"]
+    assert {event["query"]["max_images_per_unit"] for event in events} == {4}
+    assert {event["query"]["normaliser"] for event in events} == {1}
+
+
+@pytest.mark.parametrize("what, words", [("one", "have one class"), ("none", "have no classes"), ("exact", "exclude")])
+def test_what_a_judge_cannot_be(what, words, script, tmp_path):
+    given = [*FLAGS, *write_images(tmp_path / "images")]
+    if what == "none":
+        write_dataset(tmp_path / "data")
+        given = [flag for flag in given if flag not in ("--class_names", "left,empty,right")]
+        given[-2:] = ["--dataset_name", str(tmp_path / "data")]
+    elif what == "one":
+        for name in ("empty", "right"):
+            shutil.rmtree(tmp_path / "images" / name)
+        given += ["--class_names", "left"]
+    with pytest.raises(UsageError, match=words):
+        script.main([*given, "--output_dir", str(tmp_path / "run"), *["--noise", "exact"][: 2 * (what == "exact")]])
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_without_a_guarantee_draws_and_releases_no_judge(script, flags, tmp_path, monkeypatch):
+    monkeypatch.setattr(runs, "balanced_on_draws", None)
+    script.main([*flags, "--target_epsilon", "inf"])
+    assert not list((tmp_path / "run").rglob(JUDGE_FILE))
+
+
+@pytest.mark.slow
+def test_two_processes_train_it(tmp_path):
+    images = write_images(tmp_path / "images")
+    given = [*SHORT_RUN, *SHARE, *images, "--output_dir", tmp_path / "run"]
+    done = forked.run(ROOT / "training" / "train_dpdm.py", *given, folder=tmp_path, count=2)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert verify(tmp_path / "run" / "release")[1] == [] and receipt_of(tmp_path / "run")["processes"] == [2]
+    assert JUDGE_FILE in files(tmp_path / "run" / "release")
+
+
+@pytest.mark.parametrize("what", ["changed", "missing", "unlisted", "foreign", "shape", "stray"])
+def test_a_judge_that_is_not_that_of_the_receipt_is_refused(what, release, honest, tmp_path):
+    """A forger may write the hash of another; its numbers are those of these images, or it is not opened."""
+    path = release / JUDGE_FILE
+    tensors = load_file(path)
+
+    def files_as_they_are(receipt):
+        for file in receipt["files"]:
+            file["sha256"] = file_digest(release / file["name"])
+
+    if what == "changed":
+        tensors["class_biases"] += 1
+    elif what == "shape":
+        tensors["weight"] = tensors["weight"][:2].contiguous()
+    if what == "missing":
+        path.unlink()
+    elif what == "unlisted":
+        reseal(release, lambda receipt: receipt["files"].pop(next(
+            i for i, file in enumerate(receipt["files"]) if file["name"] == JUDGE_FILE
+        )))  # fmt: skip
+    elif what == "stray":
+        shutil.copy(path, shutil.copytree(honest, tmp_path / "other") / JUDGE_FILE)
+        release = tmp_path / "other"
+    elif what == "foreign":
+        path.write_bytes(b"\x80\x04pickled")
+        reseal(release, files_as_they_are)
+    else:
+        save_file(tensors, path, metadata={"features": "scattering", "num_frequencies": "64"})
+        if what == "shape":
+            reseal(release, files_as_they_are)
+    with pytest.raises(IntegrityError, match="no judge" if what in ("foreign", "shape") else JUDGE_FILE):
+        load_verified(release)
+
+
+@pytest.mark.parametrize("name", ["DPDM", "DP-Diffusion"])
+def test_steps_of_a_judge_are_those_of_a_method_that_has_one(name, run):
+    receipt = receipt_of(run)
+    receipt["method"]["name"] = name
+    assert bool(list(check_method(receipt))) == (name != "DPDM")
+    del receipt["curriculum"]["judge_frequencies"]
+    assert list(check_method(receipt))
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 8, 6)])
+def test_a_judge_of_a_model_sees_all_of_an_image(shape):
+    """And takes no memory for waves."""
+    images = torch.rand(4, *shape) * 2 - 1
+    number = all_frequencies(shape)
+    whole, most = JudgeFeatures(shape, number), JudgeFeatures(shape, number - 4)
+    assert whole.waves is None and most.waves is not None
+    waves = torch.linalg.svd(torch.randn(np.prod(shape), np.prod(shape)))[0]
+    found = whole(images)
+    whole.waves = waves
+    assert torch.allclose(whole(images), found, atol=1e-3)
+    assert not torch.allclose(most(images), found, atol=1e-3)
