@@ -47,7 +47,7 @@ def train_judge(run: "TrainingRun[Any]") -> LabelJudge | None:
     found = [query for query in run.plan.queries if isinstance(query, JudgeTraining)]
     if not found:
         return None
-    training, facts = found[0], run.facts
+    training, facts = found[0].at_rate(run.plan.rows[found[0].name].noise_multiplier), run.facts
     features = JudgeFeatures(facts.image_shape, training.num_frequencies)
 
     def door() -> SensitiveImages:

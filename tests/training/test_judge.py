@@ -17,6 +17,7 @@ from diffusers_dp.evaluation.inputs import with_soft_labels
 from diffusers_dp.evaluation.utility import measure_utility
 from diffusers_dp.methods import judge as method
 from diffusers_dp.methods.config import load_config
+from diffusers_dp.methods.dp_sgd_flags import LoopFlags
 from diffusers_dp.methods.registry import METHODS
 from diffusers_dp.models.judge import JudgeFeatures, LabelJudge, load_judge, new_network
 from diffusers_dp.queries.moments import Frequencies
@@ -67,6 +68,15 @@ def test_a_run_trains_a_judge_and_releases_what_it_says(released):
     assert found.shape == (15, 3) and np.abs(found.sum(1) - 1).max() < 0.01
     assert found.mean(0) == pytest.approx([1 / 3] * 3, abs=0.02)  # also of the class without images
     assert np.bincount(drawn["label"]).tolist() == [5, 5, 5]
+
+
+def test_more_noise_is_a_lower_learning_rate():
+    """So that the noise of all steps together is the same in each weight; without any, the rate is bounded."""
+    training = method.JudgeTraining(settings=LoopFlags(max_train_steps=100), batch_size=50, num_frequencies=4)
+    rates = {noise: training.at_rate(noise).settings.learning_rate for noise in (0.0, 1e-9, 2.0, 4.0)}
+    assert rates[0.0] == rates[1e-9] == method.LARGEST_RATE and rates[2.0] == pytest.approx(2 * rates[4.0])
+    in_a_weight = rates[2.0] * method.CLIP_NORM * 2.0 / 50 / (1 - method.MOMENTUM) * 100**0.5
+    assert in_a_weight == pytest.approx(method.WEIGHT_NOISE)
 
 
 def test_anybody_labels_more_draws_alike(released):
