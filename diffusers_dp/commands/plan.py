@@ -22,7 +22,7 @@ from ..release.hub import keep_downloads_in
 from ..runs.launch import announcement, how_long, planned_model
 from ..runs.plan import Plan, plan_run
 from ..runs.plan_picture import check_picture, draw_plan
-from ..runs.plan_table import AGAIN, aligned, hopeless_step
+from ..runs.plan_table import aligned, hopeless_step
 from ..runs.recommendation import DeclaredFacts, names_facts_alone, recommendation
 
 
@@ -191,7 +191,7 @@ def _cells(plan: Plan, num_parameters: int) -> dict[str, str]:
     cells = {"epsilon": f"{plan.epsilon:.4f}"} | {
         stage: f"{row.noise_multiplier:.4f} ({shares[stage]:.1%})" if shares else "no noise"
         for stage, row in plan.rows.items()
-        if stage not in LEFT_OUT and not stage.startswith(AGAIN)
+        if stage not in LEFT_OUT
     }
     if plan.sampling is not None and plan.step is not None:
         signal = f"{plan.signal_to_noise(num_parameters):.4f}" if num_parameters else "-"

@@ -208,7 +208,7 @@ def charged_evaluation(
 
     Returns:
         `list[dict]`: Measurements from `Measurement.as_json`. The list is empty if the reserve was spent on a lost
-            answer which the budget does not cover again (`--query_slack`), or on another state of the model before
+            answer which the budget does not cover again, or on another state of the model before
             the run resumed from an earlier checkpoint.
 
     Raises:

@@ -67,10 +67,6 @@ class PrivacyFlags:
         "unset: none.",
         rare=True, **SHARE,
     )  # fmt: skip
-    query_slack: int = flag(
-        0, "Queries, the dearest, for which the plan keeps budget because an interruption may lose their answer.",
-        rare=True, at_least=0,
-    )  # fmt: skip
     num_evaluation_images: int = flag(
         5000, "Images drawn for that query; without --evaluation_reserve none are.", rare=True
     )

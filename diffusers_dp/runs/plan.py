@@ -23,7 +23,7 @@ from ..verify import delta_in_words, publishes_records
 from ..words import ACCOUNTANTS
 from .identity import read_identity
 from .noise import Noise, chosen_mechanism, kept_row, kept_step, refuse_the_other_kind, resumed_step, step_of
-from .plan_table import AGAIN, bound_in_words, lines_of, others_in_words, short_lines
+from .plan_table import bound_in_words, lines_of, others_in_words, short_lines
 from .run_ledger import new_ledger
 from .verifiable import refuse_unverifiable
 
@@ -39,8 +39,7 @@ class Plan:
         sampling (`SamplingFacts`, *optional*): DP-SGD's sample rate and divisor, of a method that has it.
         rows (`dict[str, LedgerRow]`): `central_images` and `frequency_features`, where the curriculum asks them,
             `evaluation_reserve`, with that flag, `dp_sgd`, and `restart_slack`, with that flag: more steps of the same
-            kind, which are taken only if others are lost. With `--query_slack`, `again_...`: queries that are
-            asked once more only if their answer is lost.
+            kind, which are taken only if others are lost.
         ledger (`PrivacyLedger`): In memory; it holds these rows and nothing else.
         queries (`tuple[Query, ...]`): What is asked, in this order, and before DP-SGD where the method has it. Those
             that get what all others leave have the last of the rows.
@@ -151,7 +150,6 @@ class _Request:
         of_door (`dict`): What the door makes of every mechanism.
         dp_sgd (`DPSGDConfig`, *optional*), sampling (`SamplingFacts`, *optional*): Settings of DP-SGD.
         kept (`Noise`, *optional*): Noise of the first start, of a run that goes on after it asked something.
-        query_slack (`int`): Queries that keep budget to be asked once more.
         shares (`dict[str, float]`), takes_rest (`str`): Shares of the budget by their flags, and what gets the rest,
             for messages.
     """
@@ -163,7 +161,6 @@ class _Request:
     dp_sgd: DPSGDConfig | None
     sampling: SamplingFacts | None
     kept: Noise | None
-    query_slack: int
     shares: dict[str, float]
     takes_rest: str
 
@@ -175,14 +172,13 @@ class _Request:
             raise ValueError("What is left goes to queries of one sample rate, and none beside DP-SGD.")
         return rest
 
-    def rows_of_the_rest(self, again: int, ledger: PrivacyLedger) -> dict[str, LedgerRow]:
-        """With the one noise multiplier with which all of them together, `again` of them once more, use up what the
-        ledger has left."""
+    def rows_of_the_rest(self) -> dict[str, LedgerRow]:
+        """With the one noise multiplier with which all of them together use up what the ledger has left."""
         rest = self.rest
         if not rest:
             return {}
         mechanism = rest[0].mechanism(**self.of_door)
-        sigma = ledger.calibrate(mechanism, sum(query.repeats for query in rest) + again)
+        sigma = self.ledger.calibrate(mechanism, sum(query.repeats for query in rest))
         return {query.name: query.row(sigma, **self.of_door) for query in rest}
 
     def row(self, query: Query) -> LedgerRow:
@@ -214,7 +210,7 @@ def plan_run(config: TrainingConfig, facts: PublicFacts) -> Plan:
     request = _Request(
         ledger=new_ledger(None, config, facts, identity), ids=facts.ids,
         queries=tuple(query.at(facts.num_units) for query in config.queries),
-        of_door=config.of_door, dp_sgd=config.dp_sgd, sampling=sampling, query_slack=config.query_slack,
+        of_door=config.of_door, dp_sgd=config.dp_sgd, sampling=sampling,
         kept=identity.noise if resumes and identity.asked else None,
         shares=config.asked_shares, takes_rest=config.takes_rest,
     )  # fmt: skip
@@ -231,23 +227,12 @@ def _planned(request: _Request) -> Plan:
     ledger, rest = request.ledger, {query.name for query in request.rest}
     rows = {query.name: request.row(query) for query in request.queries if query.name not in rest}
     _refuse_over_budget(request, ledger.epsilon(extra=[*rows.values(), *ledger.set_aside]))
-    slack = _slack(request, rows)
-    shared = [row for row in slack if row.name.removeprefix(AGAIN) in rest]
-    ledger.set_aside += [row for row in slack if row not in shared]
-    if slack and ledger.epsilon(extra=[*rows.values(), *ledger.set_aside]) >= ledger.target_epsilon:
-        raise UsageError(
-            f"--query_slack {request.query_slack} keeps budget to ask "
-            f"{', '.join(row.name.removeprefix(AGAIN) for row in slack)} once more, which leaves nothing of "
-            f"--target_epsilon {ledger.target_epsilon:g}: lower it, or lower the budget shares or raise the noise "
-            "multipliers of the queries."
-        )
     for row in rows.values():
         try:
             ledger.reserve(row)
         except BudgetExceeded as error:  # of the data set: this release's was checked above
             raise UsageError(f"{error} Lower --target_epsilon, or raise the noise of the queries.") from None
-    later = request.rows_of_the_rest(sum(row.steps for row in shared), ledger)
-    ledger.set_aside += [replace(row, mechanism=later[row.name.removeprefix(AGAIN)].mechanism) for row in shared]
+    later = request.rows_of_the_rest()
     later |= {row.name: row for row in ledger.set_aside}
     errors: dict[int, float] = {}
     if (steps := request.dp_sgd) is not None and request.sampling is not None:
@@ -279,32 +264,11 @@ def _resumed(request: _Request, kept: Noise) -> Plan:
 
 def _refuse_one_name(config: TrainingConfig) -> None:
     """By its name a query has its row in the plan, and its stored answer. Raises `UsageError`."""
-    known = {DP_SGD, TEACHERS, "restart_slack", "evaluation_reserve", f"{AGAIN}evaluation_reserve"}
+    known = {DP_SGD, TEACHERS, "restart_slack", "evaluation_reserve"}
     for query in config.queries:
         if query.name in known:
             raise UsageError(f"{config.method} plans two queries of the name '{query.name}': rename one of them.")
-        known |= {query.name, AGAIN + query.name}
-
-
-def _slack(request: _Request, rows: dict[str, LedgerRow]) -> list[LedgerRow]:
-    """`--query_slack`: the queries that cost most by themselves, once more. Those that get the rest are compared
-    by the noise that they would have without it.
-
-    Raises:
-        UsageError: There are fewer queries.
-    """
-    number, ledger = request.query_slack, request.ledger
-    if not number or not ledger.has_guarantee:
-        return []
-    alone, empty = ledger.without_rows(), ledger.without_rows()
-    alone.set_aside = known = [*rows.values(), *ledger.set_aside]
-    known = [*known, *request.rows_of_the_rest(0, alone).values()]
-    if number > len(known):
-        raise UsageError(
-            f"--query_slack {number} is more than the {len(known)} queries of the plan: give at most that."
-        )
-    known.sort(key=lambda row: empty.epsilon("rdp", extra=[row]), reverse=True)
-    return [replace(row, name=AGAIN + row.name) for row in known[:number]]
+        known.add(query.name)
 
 
 def _dp_sgd_rows(config: DPSGDConfig, step: LedgerRow) -> dict[str, LedgerRow]:
@@ -346,7 +310,7 @@ def _refuse_next_to_nothing(request: _Request) -> None:
     ledger = request.ledger
     if not ledger.dataset_bounds:
         return
-    alone = list(request.rows_of_the_rest(0, ledger).values())
+    alone = list(request.rows_of_the_rest().values())
     if request.dp_sgd is not None and request.sampling is not None:
         steps, mechanism = request.dp_sgd.counted_steps, sampled(request.sampling.sample_rate)
         alone = [LedgerRow(DP_SGD, mechanism.with_noise(ledger.calibrate(mechanism, steps)), steps)]

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 DROWNED = 3  # signal to noise, if a mean feature had norm 1, below which the answer is called noise
 REMEDY = "fewer features, fewer classes or more epsilon"
-AGAIN = "again_"  # first word of a query in a plan for which `--query_slack` keeps budget
 NEARLY = 0.99  # of --target_epsilon, which calibrated noise reaches where nothing else bounds it
 HOPELESS = 0.1  # signal to noise of a step of DP-SGD below which a larger batch is advised
 TITLES = {
@@ -48,19 +47,18 @@ def _short_table(plan: "Plan") -> Iterable[str]:
     titles = TITLES | {query.name: query.title for query in plan.queries}
     merged: dict[tuple[Any, ...], tuple[list[str], int, float]] = {}
     for name, share in plan.ledger.budget_shares().items():
-        row, again = plan.rows[name], name.startswith(AGAIN)
-        title = titles.get(name.removeprefix(AGAIN), name.replace("_", " "))
+        row, title = plan.rows[name], titles.get(name, name.replace("_", " "))
         stem, number = re.fullmatch(r"(.*?)( \d+)?", title, re.DOTALL).groups()  # type: ignore[union-attr]
-        key = stem, again, "noise_multiplicity" in row.facts, row.sampling_probability
+        key = stem, "noise_multiplicity" in row.facts, row.sampling_probability
         numbers, steps, before = merged.get(key, ([], 0, 0.0))
         merged[key] = [*numbers, number or ""], steps + row.steps, before + share
     table = [["asked of the private images", "", "of the budget"]]
-    for (stem, again, is_step, rate), (numbers, steps, share) in merged.items():
+    for (stem, is_step, rate), (numbers, steps, share) in merged.items():
         last = f" to{numbers[-1]}" if len(numbers) > 1 else ""
         whom = f"all {plan.unit}s" if rate == 1 else f"about {rate * plan.ledger.num_images:,.0f} {plan.unit}s"
         what = "step" if is_step else "noisy answer"
         asked = f"1 {what} from {whom}" if steps == 1 else f"{steps:,} {what}s, each from {whom}"
-        if again or stem == TITLES["restart_slack"]:
+        if stem == TITLES["restart_slack"]:
             asked += ", in the place of lost ones"
         table.append([f"  {stem}{numbers[0]}{last}", asked, f"{share:.1%}"])
     width = max(len(asked) for _, asked, _ in table)
@@ -86,7 +84,6 @@ def lines_of(plan: "Plan") -> list[str]:
     ledger, rows = plan.ledger, plan.rows
     return [
         *_table_of_rows(ledger, rows),
-        *(_slack_in_words(ledger, rows) if ledger.has_guarantee else []),
         *(["noise: whole numbers, see --noise exact"] if plan.exact else []),
         *(_describe_noise(plan) if plan.noise_errors else []),
         *filter(None, [plan.about_delta]),
@@ -150,20 +147,6 @@ def _others_in_words(ledger: PrivacyLedger) -> list[str]:
         for epsilon, delta in ledger.dataset_bounds
         if delta != ledger.target_delta
     ]
-
-
-def _slack_in_words(ledger: PrivacyLedger, rows: Mapping[str, LedgerRow]) -> list[str]:
-    """Which queries a plan can repeat once, at their planned noise: each that fits in the place of the slack."""
-    kept = [row for name, row in rows.items() if not name.startswith(AGAIN)]
-    number, planned = len(rows) - len(kept), ledger.without_rows()
-    if not number:
-        return []
-    names = [
-        row.name
-        for row in kept
-        if row.name not in (DP_SGD, TEACHERS, "restart_slack") and not planned.over_budget([*kept, row])
-    ]
-    return [f"query_slack: {number} of these can be asked once more, at the same noise: {', '.join(names)}"]
 
 
 def _describe_noise(plan: "Plan") -> list[str]:

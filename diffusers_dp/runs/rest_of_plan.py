@@ -93,7 +93,7 @@ def _reason(again: list[str]) -> str:
 
 
 def _remedy(ledger: PrivacyLedger, queries: list[LedgerRow], steps: list[LedgerRow]) -> str:
-    anew = "start again in another --output_dir, and give --query_slack 1 to keep budget for such a loss"
+    anew = "start again in another --output_dir, as another release with a budget of its own"
     if steps:
         number = ledger.affordable_steps(steps[0], steps[0].steps, beside=queries)
         if number:

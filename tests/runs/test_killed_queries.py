@@ -103,33 +103,6 @@ def test_a_lost_evaluation_is_not_asked_again_and_stops_no_release(tmp_path):
     check(plan, ledger, tmp_path, step=30)
 
 
-def test_slack_keeps_budget_for_one_answer_and_names_whose(tmp_path):
-    config, plan, ledger = begun(tmp_path, "--query_slack", "1")
-    names = [query.name for query in plan.queries]
-    assert f"query_slack: 1 of these can be asked once more, at the same noise: {', '.join(names)}" in plan.table
-    assert plan.epsilon <= 2 and plan.step.noise_multiplier > begun(tmp_path / "0")[1].step.noise_multiplier
-    for name in names:
-        ledger.reserve(plan.rows[name])
-    answered(tmp_path, names[0])
-    check(plan, ledger, tmp_path)
-    ledger.reserve(plan.rows[names[1]])
-    with pytest.raises(BudgetExceeded, match=f"answer of {names[1]}"):
-        check(plan, ledger, tmp_path)
-    with pytest.raises(UsageError, match="--query_slack 3 is more than the 2 queries of the plan"):
-        plan_run(load_config([*OF_FETA, "--query_slack", "3"]), FACTS)
-    with pytest.raises(UsageError, match="leaves nothing of --target_epsilon 2"):
-        plan_run(load_config([*OF_FETA, "--query_slack", "1", "--budget", "frequency_features=0.7"]), FACTS)
-
-
-@pytest.mark.parametrize("slack", [0, 1, 2])
-def test_slack_of_queries_that_share_the_rest(slack):
-    config = load_config([*MOMENT_FLAGS, "--dry_run", "--query_slack", str(slack)], METHODS["moments"])
-    plan = plan_run(config, FACTS)
-    again = [row for name, row in plan.rows.items() if name.startswith("again_")]
-    assert len(again) == slack and 9.9 < plan.epsilon <= 10
-    assert all(row.noise_multiplier == plan.rows[row.name[6:]].noise_multiplier for row in again)
-
-
 @pytest.mark.parametrize("noise", ["float", "exact"])
 def test_no_noise_is_chosen_again(tmp_path, noise):
     """Also where more is spent than was planned, and for what was not asked yet."""
@@ -201,7 +174,6 @@ def test_a_kill_of_one_of_two_processes(tmp_path, moment):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("slack", [0, 1])
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize(
     ("method", "flags", "query"),
@@ -211,12 +183,11 @@ def test_a_kill_of_one_of_two_processes(tmp_path, moment):
         ("feta_pro", SHORT_FETA_PRO, "frequency_features"),
     ],
 )
-def test_kills_at_every_moment(tmp_path, method, flags, query, slack, count):
+def test_kills_at_every_moment(tmp_path, method, flags, query, count):
     for moment, folder in zip((*MOMENTS, FAILS), map(tmp_path.joinpath, "abcdef"), strict=True):
         folder.mkdir()
-        given = [*flags, "--query_slack", str(slack)]
-        before, after, done = kill_and_resume(folder, method, given, moment, query, count)
-        refused = not slack and moment in ("row", "noise", FAILS) and method == "moments"
+        before, after, done = kill_and_resume(folder, method, flags, moment, query, count)
+        refused = moment in ("row", "noise", FAILS) and method == "moments"
         assert done.returncode == (3 if refused else 0), (moment, done.stderr[-3000:])
         assert not refused or before == after
 
