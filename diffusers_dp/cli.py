@@ -27,7 +27,6 @@ COMMANDS = {
     "push": "Upload a release to the Hub, after a look at its receipt.",
     "recommend": "Another name of plan, which also tells the method that suits your images.",
     "sample": "Draw images from a release, as a dataset.",
-    "sign": "Vouch for a release with an SSH key of your own.",
     "train": "Train on sensitive images by a method's script, and release the model.",
     "verify": "Compare a release with its privacy receipt.",
 }

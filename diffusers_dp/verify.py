@@ -2,7 +2,7 @@
 """Check a release against its `privacy_receipt.json`:   python verify.py FOLDER [BASE]   (or `diffusers-dp verify`)
 
 This one file needs `pip install dp-accounting` and nothing else. It rebuilds the events that the receipt lists,
-computes epsilon again, and compares the hashes of the files. What it can say is "numbers consistent, unsigned": a
+computes epsilon again, and compares the hashes of the files. What it can say is "numbers consistent": a
 receipt is the trainer's statement, and nobody can see from the weights whether the events are all that happened.
 
 A folder may come from a stranger: only regular files are read, reading and computing are bounded, and no code
@@ -385,13 +385,8 @@ def receipt_digest(path: Path) -> str:
 
 def settled_digest(receipt: dict[str, Any]) -> str:
     """`receipt_digest` of what will be written."""
-    return hashlib.sha256(settled_content(receipt)).hexdigest()
-
-
-def settled_content(receipt: dict[str, Any]) -> bytes:
-    """The receipt as it was made, which is what people sign: without what may be added later."""
     settled = {name: value for name, value in receipt.items() if name != "audit"}
-    return _canonical({**settled, "private_evaluations": 0})
+    return hashlib.sha256(_canonical({**settled, "private_evaluations": 0})).hexdigest()
 
 
 def _canonical(value: Any) -> bytes:
@@ -1298,12 +1293,6 @@ def _kinds(events: list[Counted]) -> list[Counted]:
     return [Counted(*kind, number) for kind, number in sorted(steps.items())]
 
 
-def consistency(folder: str | Path) -> str:
-    """What can be said of a release without a mismatch, where nobody looked at a signature."""
-    signed = os.path.lexists(Path(folder, SIGNATURE_NAME))
-    return f"numbers consistent, {'signature not checked' if signed else 'unsigned'}"
-
-
 def notes(receipt: dict[str, Any]) -> Iterator[str]:
     """By which rule a receipt was found consistent, and what is known of the code beside it."""
     grids = [receipt["claimed_epsilon"]["pld"], *filter(None, [receipt.get("dataset")])]
@@ -1349,28 +1338,22 @@ def known_faults(receipt: dict[str, Any]) -> Iterator[str]:
     yield from (said for touches, said in KNOWN_FAULTS if touches(receipt))
 
 
-CheckSignature = Callable[[dict[str, Any]], tuple[bool, str]]
-
-
-def report(folder: str | Path, check_signature: CheckSignature | None = None, base: str | Path | None = None) -> int:
+def report(folder: str | Path, base: str | Path | None = None) -> int:
     """Prints what was found, and returns the exit code: 0, 2 or 4, whatever lies in the folder.
 
     Args:
         folder (`str` or `Path`): The release.
-        check_signature (function, *optional*): Function of the receipt: whether it is signed, and a sentence.
         base (`str` or `Path`, *optional*): Folder of the base, where the release is adapters of one.
     """
     try:
         if hasattr(sys.stdout, "reconfigure"):
             sys.stdout.reconfigure(errors="backslashreplace")  # a terminal may lack a stranger's letters
-        code = _report(folder, check_signature, base)
+        code = _report(folder, base)
         print(end="", flush=True)
         return code
     except ImportError as error:
         sentence, code = f"{error.name} is not installed: pip install dp-accounting.", 2
     except Exception as error:  # the last resort: nothing here spends budget, and nothing was found consistent
-        if hasattr(error, "exit_code"):  # of who checks signatures
-            raise
         sentence, code = f"the folder could not be checked: {type(error).__name__}.", 4
     try:
         print(f"error: {sentence}", file=sys.stderr)
@@ -1380,7 +1363,7 @@ def report(folder: str | Path, check_signature: CheckSignature | None = None, ba
     return code
 
 
-def _report(folder: str | Path, check_signature: CheckSignature | None, base: str | Path | None) -> int:
+def _report(folder: str | Path, base: str | Path | None) -> int:
     try:
         receipt, problems = verify(folder)
         reference = base_of(folder)
@@ -1389,18 +1372,12 @@ def _report(folder: str | Path, check_signature: CheckSignature | None, base: st
     except Unreadable as error:
         print(f"error: {_printable(str(error))}", file=sys.stderr)
         return error.exit_code
-    fits, vouched = True, ""
-    if check_signature is not None and not problems:
-        fits, vouched = check_signature(receipt)
-    if not fits:
-        problems.append(vouched)
     if problems:
         print("does NOT match:", *(f"- {_printable(problem)}" for problem in problems), sep="\n")
         return 4
     claim = receipt["claimed_epsilon"][receipt["accountant"]]["epsilon"]
     unit = receipt.get("unit_of_privacy", "record")
-    found = "numbers consistent" if vouched else consistency(folder)
-    found = f"{found}: epsilon {claim:.4f} at delta {receipt['delta']:.4g} for one {unit}."
+    found = f"numbers consistent: epsilon {claim:.4f} at delta {receipt['delta']:.4g} for one {unit}."
     print(f"{found} {delta_in_words(*about_delta(receipt))}".rstrip())
     print(*notes(receipt), sep="\n")
     if reference is not None:
@@ -1419,10 +1396,6 @@ def _report(folder: str | Path, check_signature: CheckSignature | None, base: st
         )
     if not card_agrees(folder, receipt):
         print(f"NOTE: {NO_CARD}, so trust the numbers above and not the card.")
-    if vouched:
-        print(_printable(vouched))
-    elif os.path.lexists(Path(folder, SIGNATURE_NAME)):
-        print("NOTE: signed, not checked: give `diffusers-dp verify` your own copy of the signer's key with --signer.")
     return 4 if any(known_faults(receipt)) else 0
 
 
@@ -1431,4 +1404,4 @@ if __name__ == "__main__":
     if asked or not 2 <= len(sys.argv) <= 3:
         print("usage: python verify.py FOLDER [BASE]", file=sys.stdout if asked else sys.stderr)
         sys.exit(0 if asked else 2)
-    sys.exit(report(sys.argv[1], base=sys.argv[2] if len(sys.argv) == 3 else None))
+    sys.exit(report(*sys.argv[1:]))

@@ -31,10 +31,10 @@ if not Path(release).is_dir():
     command = [sys.executable, "-m", "diffusers_dp", "train", "feta_pro", "--output_dir", str(folder / "run")]
     subprocess.run([*command, *small.split()], check=True)
 receipt, problems = verify(release)
-print(problems or "numbers consistent, unsigned")
+print(problems or "numbers consistent")
 
 # %% [markdown]
-# "Unsigned" is meant: the receipt is the trainer's statement. That its numbers fit together, and to these files, is
+# The receipt is the trainer's statement. That its numbers fit together, and to these files, is
 # what can be checked; that nothing else was asked of the images cannot.
 
 # %%

@@ -25,7 +25,6 @@ from ..release.plain_words import (
     short_number,
     strength_of,
 )
-from ..verify import consistency
 from .downloads import file_names
 from .drawing import SOLVERS, Drawn, Step
 from .samples import samples_of
@@ -87,7 +86,7 @@ def _guarantee(released: AnyRelease, receipt: dict[str, Any], problems: tuple[st
         }  # fmt: skip
     shown = render(
         "app_guarantee.html", release=released.name, receipt=receipt, what=what, problems=problems,
-        card_agrees=released.card_agrees, consistency=consistency(released.folder).capitalize(),
+        card_agrees=released.card_agrees,
         filters={"short": short_number, "breakable": breakable}, **words,
     )  # fmt: skip
     return shown.encode().decode()  # raises for lone surrogates, which cannot be sent

@@ -3,14 +3,12 @@
 house."""
 
 import argparse
-from dataclasses import replace
 from pathlib import Path
 
 from ..dossier.evidence import REPORTS
 from ..dossier.form import read_context
 from ..dossier.write import write_dossier
 from ..release.hub import fetch_release
-from ..release.signing import read_signer
 
 
 AUDIT = "private/unprotected/audit_release.json"
@@ -30,17 +28,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--audit", type=Path, help="Result of `audit release` about this release; unset: the one beside the release."
     )
-    parser.add_argument("--signer", metavar="KEY", help="Your own copy of the public key that must have signed.")
-    parser.add_argument("--identity", help="Who must have signed, if --signer is a file of allowed signers.")
     parser.add_argument("--output_dir", type=Path, help="Unset: the folder that holds the release.")
 
 
 def run(args: argparse.Namespace) -> None:
     """Exits with 0, 2 (wrong flags, evidence about another release) or 4 (the release does not match)."""
     answers = read_context(args.context)
-    signer = read_signer(args.signer, args.identity)
-    if signer is not None:  # the page names the key's file, and no folder of this machine
-        signer = replace(signer, words=signer.words.replace(args.signer, Path(args.signer).name))
     folder = fetch_release(args.release)
     here = Path(args.release).exists()
     home = folder.resolve().parent if here else Path("runs/dossier")
@@ -48,7 +41,7 @@ def run(args: argparse.Namespace) -> None:
     written = write_dossier(
         folder, args.output_dir or home, name=f"{home.name}/{folder.name}" if here else args.release, answers=answers,
         evaluation=_given("--evaluation", args.evaluation, reports),
-        audit=_given("--audit", args.audit, [home / AUDIT] if here else []), signer=signer,
+        audit=_given("--audit", args.audit, [home / AUDIT] if here else []),
     )  # fmt: skip
     print(f"Dossier: {written[0]}, and the same in JSON.")
     if len(written) > 1:

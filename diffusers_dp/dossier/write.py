@@ -8,8 +8,7 @@ from ..files.canonical import canonical_json
 from ..files.output_files import write_text
 from ..release.cards import UNSAYABLE
 from ..release.hub import verify_here
-from ..release.signing import Signer, check_signature
-from ..verify import consistency, settled_digest
+from ..verify import settled_digest
 from .contents import contents
 from .dossier_page import dossier_page
 from .evidence import read_audit, read_evaluation
@@ -26,7 +25,6 @@ def write_dossier(
     answers: dict[str, str],
     evaluation: tuple[str, Path] | None = None,
     audit: tuple[str, Path] | None = None,
-    signer: Signer | None = None,
 ) -> list[Path]:
     """Writes the dossier, and an annex for the house if something was measured on private images.
 
@@ -37,20 +35,15 @@ def write_dossier(
         answers (`dict[str, str]`): See `form.read_context`.
         evaluation, audit (`tuple[str, Path]`, *optional*): Flag and file of a report of `evaluate`, and of the result
             of `audit release`.
-        signer (`Signer`, *optional*): Signer whom the reader trusts.
 
     Returns:
         `list[Path]`: Written pages.
 
     Raises:
-        IntegrityError: The release does not match its receipt or signature; nothing is written.
+        IntegrityError: The release does not match its receipt; nothing is written.
         UsageError: There is no release, or evidence is about another one.
     """
     receipt, problems = verify_here(folder)
-    checked = consistency(folder)
-    if not problems and signer is not None:
-        fits, vouched = check_signature(folder, receipt, signer)
-        checked, problems = f"numbers consistent; {vouched}", [] if fits else [vouched]
     if problems:
         raise IntegrityError(f"{folder} gets no dossier: {' '.join(problems)}")
     digest = settled_digest(receipt)
@@ -59,7 +52,7 @@ def write_dossier(
     from jinja2 import TemplateError
 
     try:
-        found = contents(receipt, name=name, checked=checked, answers=answers, per_class=[] if private else classes)
+        found = contents(receipt, name=name, answers=answers, per_class=[] if private else classes)
         page = dossier_page(found)
         pages = [(DOSSIER, found, page)]
         if private or attack:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..files.untrusted_files import read_bounded
-from ..words import CARD_NAME, RECEIPT_NAME, SIGNATURE_NAME
+from ..words import CARD_NAME, RECEIPT_NAME
 
 
 COMPONENT_FILES = (
@@ -18,7 +18,6 @@ COMPONENT_FILES = (
 PIPELINE_FILES = ("model_index.json", "pipeline.py", "samples.png", *COMPONENT_FILES)  # for a `PipelineArtefact`
 CARD_AND_RECEIPT = (CARD_NAME, RECEIPT_NAME)  # for every release
 RELEASE_FILES = (*CARD_AND_RECEIPT, *PIPELINE_FILES)
-OPTIONAL_FILES = (SIGNATURE_NAME,)  # may be added later
 
 DATASET_CLASS = "DPImageDataset"  # `_class_name` in the `model_index.json` of a release of images
 MOST_SHARDS = 1_000

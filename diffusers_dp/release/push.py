@@ -6,7 +6,6 @@ Hub has them: repeat an interrupted push with the same command. Only `huggingfac
 """
 
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,13 +13,12 @@ from ..errors import DiffusersDPError, IntegrityError, UsageError
 from ..files.hub_errors import one_sentence
 from ..verify import card_agrees, settled_digest
 from ..words import NO_CARD, RECEIPT_NAME, SIGNATURE_NAME
-from .allow_list import CARD_AND_RECEIPT, OPTIONAL_FILES
+from .allow_list import CARD_AND_RECEIPT
 from .hub import verify_here
 from .loading import release_in
-from .signing import signature_fits
 
 
-HUB_FILE = ".gitattributes"  # written by the Hub itself
+ADDED = {".gitattributes", SIGNATURE_NAME}  # by the Hub itself, and by hand after a push
 IDENTITY = (RECEIPT_NAME, "sampling.json")  # files that identify a release or a dataset
 
 
@@ -45,15 +43,12 @@ def files_to_push(release: str | Path, files: Sequence[str] | None = None) -> li
     problems += [f"{name} is none of a release's files." for name in sorted(stated - set(allowed))]
     if not problems and not card_agrees(folder, receipt):
         problems = [f"{NO_CARD}."]
-    signed = [name for name in OPTIONAL_FILES if os.path.lexists(folder / name)]
-    if signed and not problems and not signature_fits(folder, receipt):
-        problems = [f"{SIGNATURE_NAME} is no signature of this receipt: sign it again, or remove it."]
     if problems:
         raise IntegrityError(
             f"{folder} is not pushed: {' '.join(dict.fromkeys(problems))} A release goes as it was built: take out "
             "what was added, and put back what was changed."
         )
-    return [*allowed, *signed]
+    return allowed
 
 
 def describe(folder: str | Path, names: Sequence[str], repo_id: str, private: bool) -> str:
@@ -126,7 +121,7 @@ def push_folder(
     with one_sentence(flag, kind):
         address = api.create_repo(repo_id, repo_type=repo_type, private=private or None, exist_ok=True, token=True)
         repo_id = address.repo_id
-        there = set(api.list_repo_files(repo_id, repo_type=repo_type, token=True)) - {HUB_FILE, *OPTIONAL_FILES}
+        there = set(api.list_repo_files(repo_id, repo_type=repo_type, token=True)) - ADDED
         seen_by_all = private and not api.repo_info(repo_id, repo_type=repo_type, token=True).private
     if seen_by_all:
         raise UsageError(

@@ -19,7 +19,7 @@ from support.places import ROOT
 
 def test_the_guarantee_comes_first_then_images_that_can_be_saved(visit, tmp_path):
     page = visit()
-    assert "Numbers consistent, unsigned" in page.text("#guarantee") and "moderate" in page.text("#guarantee")
+    assert "Numbers consistent" in page.text("#guarantee") and "moderate" in page.text("#guarantee")
     assert page.page.query_selector("#result .dp-grid") is None and page.page.is_disabled("#save-zip")
     guarantee, result = (page.page.query_selector(name).bounding_box()["y"] for name in ("#guarantee", "#result"))
     assert guarantee < result

@@ -19,7 +19,6 @@ LINES = [
     "recommend",
     "audit release x --members a --holdout b",
     "verify x",
-    "sign x --key k",
     "dossier x",
 ]
 LINES += ["evaluate --images x", "push x --hub_model_id a/b", "sample x --num_images 1 --output_dir y"]
@@ -60,7 +59,7 @@ def test_a_name_that_is_none_finds_the_right_one(line, words, capsys):
     assert capsys.readouterr().err.startswith(f"error: {words}")
 
 
-@pytest.mark.parametrize(("line", "words"), [("help", "commands:"), ("help verify", "--signer")])
+@pytest.mark.parametrize(("line", "words"), [("help", "commands:"), ("help verify", "--base")])
 def test_help_is_a_command_too(line, words, capsys):
     with pytest.raises(SystemExit, match="0"):
         cli.main(line.split())

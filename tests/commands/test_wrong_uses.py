@@ -97,9 +97,6 @@ sample run/release --num_images 5 --output_dir s --base scans | --base scans
 sample scans --num_images 5 --output_dir s        | 'scans' holds no privacy_receipt.json: give the folder
 verify run                                        | 'run' is the folder of a run; give its release
 verify file.txt                                   | 'file.txt' holds no privacy_receipt.json: give
-verify run/release --signer nowhere               | --signer nowhere cannot be read
-verify run/release --identity me                  | --identity names one of several signers: give
-sign run --key file.txt                           | 'run' is the folder of a run; give its release
 push run --hub_model_id a/b --dry_run             | 'run' is the folder of a run; give its release
 push scans --hub_model_id a/b --dry_run           | scans holds no privacy_receipt.json. Give the folder of a release
 dossier scans                                     | 'scans' holds no privacy_receipt.json: give the folder

@@ -6,7 +6,6 @@ import json
 import math
 import re
 import shutil
-import subprocess
 from html import unescape
 
 import dp_accounting as dp
@@ -20,7 +19,6 @@ from diffusers_dp.evaluation.report import class_rates
 from diffusers_dp.files.canonical import canonical_json
 from diffusers_dp.release.build import attach_audit
 from diffusers_dp.release.plain_words import of_thousand
-from diffusers_dp.release.signing import sign_release
 from diffusers_dp.verify import receipt_digest
 from support.html_pages import Page
 from support.ledgers import row
@@ -255,20 +253,6 @@ def test_an_audit_that_nobody_checked_breaks_no_page(release, tmp_path, capsys, 
     assert code == 0 or (code == 4 and not (tmp_path / "out").exists() and "gets no dossier" in said), said
     if code == 0:
         assert Page((tmp_path / "out/dossier/dossier.html").read_text(encoding="utf-8"))
-
-
-def test_who_signed_is_on_the_page_and_a_wrong_signature_ends_it(release, tmp_path, capsys):
-    if shutil.which("ssh-keygen") is None:
-        pytest.skip("ssh-keygen is not installed (openssh-client)")
-    key, out = tmp_path / "clinic", tmp_path / "out"
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
-    code, said = command(capsys, release, "--output_dir", out, "--signer", f"{key}.pub")
-    assert code == 4 and "is not signed" in said and not out.exists()
-    sign_release(release, key)
-    assert command(capsys, release, "--output_dir", out, "--signer", f"{key}.pub")[0] == 0
-    page = (out / "dossier/dossier.html").read_text(encoding="utf-8")
-    assert "signed by the holder of clinic.pub, fingerprint SHA256:" in page and str(tmp_path) not in page
-    assert command(capsys, release, "--identity", "x")[0] == 2
 
 
 def test_the_name_of_a_run_is_shown_and_no_path(release, tmp_path, capsys):

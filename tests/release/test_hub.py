@@ -43,7 +43,7 @@ def test_the_folder_of_a_run_is_refused_by_naming_its_release(release, tmp_path,
     run = tmp_path / "run"
     run.mkdir()
     release.rename(run / "release")
-    for words in (["verify"], ["push", "--dry_run", "--hub_model_id", "someone/scans"], ["sign", "--key", "k"]):
+    for words in (["verify"], ["push", "--dry_run", "--hub_model_id", "someone/scans"]):
         with pytest.raises(SystemExit, match="2"):
             cli.main([*words[:1], str(run), *words[1:]])
         assert f"is the folder of a run; give its release, {run / 'release'}." in capsys.readouterr().err

@@ -9,10 +9,12 @@ from diffusers_dp import cli, load_verified
 from diffusers_dp.app.shelf import Shelf
 from diffusers_dp.commands.app import Limits
 from diffusers_dp.errors import IntegrityError, UsageError
+from diffusers_dp.files.canonical import canonical_json
 from diffusers_dp.methods.config import load_config
 from diffusers_dp.release.allow_list import PIPELINE_FILES, RELEASE_FILES
 from diffusers_dp.release.build import attach_audit
 from diffusers_dp.release.push import check_hub, files_to_push, push_release
+from diffusers_dp.verify import SIGNATURE_NAME
 from support.flags import FOLDER
 from support.hub_stand_in import OWNER, hub  # noqa: F401 (a fixture)
 from support.runs import write_images
@@ -67,6 +69,25 @@ def test_the_same_release_again_and_with_an_audit_is_no_other(hub, release, caps
     attach_audit(release, {"read_private_data": False, "verdict": "VALID"})
     assert command(capsys, release, "--hub_model_id", NAME)[0] == 0
     assert b"VALID" in hub.repositories[f"models/{NAME}"]["privacy_receipt.json"]
+
+
+def test_a_signature_by_hand_hurts_no_release_and_goes_up_by_hand(hub, release, capsys):  # noqa: F811
+    (release / SIGNATURE_NAME).write_bytes(b"-----BEGIN SSH SIGNATURE-----")
+    assert command(capsys, release, "--hub_model_id", NAME)[0] == 0
+    there = hub.repositories[f"models/{NAME}"]
+    assert SIGNATURE_NAME not in there
+    there[SIGNATURE_NAME] = b"-----BEGIN SSH SIGNATURE-----"
+    assert command(capsys, release, "--hub_model_id", NAME)[0] == 0
+
+
+def test_the_receipt_of_other_files_is_another_release(hub, release, capsys):  # noqa: F811
+    assert command(capsys, release, "--hub_model_id", NAME)[0] == 0
+    there = hub.repositories[f"models/{NAME}"]
+    receipt = json.loads(there["privacy_receipt.json"])
+    receipt["files"][0]["sha256"] = "0" * 64
+    there["privacy_receipt.json"] = canonical_json(receipt).encode()
+    code, said = command(capsys, release, "--hub_model_id", NAME)
+    assert code == 2 and "is taken" in said
 
 
 @pytest.mark.parametrize("others", [{"thesis.pdf": b""}, {"README.md": b"mine"}, {"privacy_receipt.json": b"{}"}])

@@ -23,7 +23,7 @@ def test_an_honest_release_is_consistent(release, capsys):
     assert verify.verify(release)[1] == []
     assert verify.report(release) == 0
     said = capsys.readouterr().out
-    assert said.startswith("numbers consistent, unsigned: epsilon ") and "for one image" in said
+    assert said.startswith("numbers consistent: epsilon ") and "for one image" in said
 
 
 def test_what_the_hub_adds_and_people_edit_is_no_tampering(release):

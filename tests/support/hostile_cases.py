@@ -299,7 +299,7 @@ LONG = "a" * 300
 WRONG_LINES = [
     *(f"train pe --images_per_class {value}" for value in (0, 10**30, "nan")),
     *(f"train {method} --output_dir {LONG}" for method in CONFIGS),
-    *(f"{command} {LONG}" for command in ("verify", "data", "push", "sign", "methods", "train", "train pe --config")),
+    *(f"{command} {LONG}" for command in ("verify", "data", "push", "methods", "train", "train pe --config")),
     f"sample {LONG} --num_images 1 --output_dir x", f"sample release --num_images 1 --output_dir {LONG}",
     "sample release --num_images 99999999999 --output_dir x",
     f"evaluate --images {LONG}", f"evaluate --model {LONG}", f"evaluate --images release --output_dir {LONG}",

@@ -9,7 +9,6 @@ import json
 import os
 import shutil
 import struct
-import subprocess
 from importlib.util import find_spec
 
 import numpy as np
@@ -26,7 +25,7 @@ from diffusers_dp.errors import DiffusersDPError
 from diffusers_dp.evaluation.images import Source
 from diffusers_dp.files.canonical import canonical_json
 from diffusers_dp.runs.pretrained import load_pretrained
-from diffusers_dp.verify import RECEIPT_NAME, SIGNATURE_NAME, settled_digest
+from diffusers_dp.verify import RECEIPT_NAME, settled_digest
 from support import deep_images
 from support.hostile import CONFIG, HOSTILE, INDEX, NAN, SCHEDULE, WEIGHTS, spoil
 from support.images import encode
@@ -125,38 +124,6 @@ RECEIPT_BYTES = {
     "depth": lambda found: found.replace(b"[]", NESTED.encode(), 1), "blanks": lambda found: found + b" " * 10_000_001,
     "null bytes": lambda found: bytes(1_000_000), "a program": lambda found: b"#!/bin/sh\ntouch ran\n",
 }  # fmt: skip
-
-
-# Signatures and the files of signers.
-
-SIGNED = b"-----BEGIN SSH SIGNATURE-----\n"
-SIGNATURES = {
-    "nothing": b"", "text": b"signed", "a head": SIGNED, "another alphabet": SIGNED + b"!" * 70 + b"\n" + SIGNED,
-    "lines without end": SIGNED + b"AAAA\n" * 200_000, "one long line": SIGNED + b"A" * 900_000,
-    "more": b"x" * 20 * MANY,
-    "null bytes": bytes(5_000), "a length of its own": SIGNED + b"U1NIU0lHAAAAAf////8=\n-----END SSH SIGNATURE-----\n",
-}  # fmt: skip
-SIGNERS = {
-    "nothing": b"", "text": b"a clinic", "a private key": b"-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA\n",
-    "a short key": b"ssh-ed25519 AAAA clinic\n", "two keys": b"ssh-ed25519 AAAA a\nssh-ed25519 AAAA b\n",
-    "an authority": b'* cert-authority,command="touch ran" ssh-ed25519 AAAA\n', "null bytes": bytes(5_000),
-    "options": b"-oProxyCommand=touch ran\n", "lines": b"* namespaces=\"x\" ssh-rsa AAAA\n" * 100_000,
-}  # fmt: skip
-
-
-def _signed(signature=None, signer=None):
-    def attempt(honest, folder):
-        release, key = shutil.copytree(honest.model, folder / "release"), folder / "key"
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
-        command("sign", release, "--key", key)
-        public = key.with_suffix(".pub")
-        if signer is not None:
-            public.write_bytes(signer)
-        if signature is not None:
-            (release / SIGNATURE_NAME).write_bytes(signature)
-        command("verify", release, "--signer", public)
-
-    return attempt
 
 
 # Tables beside pictures: a stranger's folder to be judged, and the house's own to be looked through.
@@ -743,9 +710,6 @@ def more_cases(report):
     found |= {
         f"receipt of {words}": of_release(receipt_bytes(make), report=report) for words, make in RECEIPT_BYTES.items()
     }
-    if shutil.which("ssh-keygen"):
-        found |= {f"signature: {words}": _signed(signature=content) for words, content in SIGNATURES.items()}
-        found |= {f"signer: {words}": _signed(signer=content) for words, content in SIGNERS.items()}
     for who, stranger in (("stranger's", True), ("own", False)):
         for words, (suffix, content) in _tables().items():
             found[f"{who} table: {words}"] = _with_table(_written(suffix, content), stranger=stranger)
