@@ -178,7 +178,7 @@ def _read(
     flags, release, synthetic = inputs.flags, inputs.release, inputs.synthetic()
     networks = {}
     if "inception" in (flags.extractors or ()):
-        networks["inception"] = InceptionExtractor(flags.inception_weights, device)
+        networks["inception"] = InceptionExtractor(device)
     known = AvailableImages(
         release.drawing.num_images if release else len(synthetic), synthetic.labels is not None,
         inputs.test_split is not None,
