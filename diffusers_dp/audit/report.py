@@ -58,24 +58,12 @@ class Audit:
     def as_json(self) -> dict[str, Any]:
         """All of it, JSON-able; numbers that are not finite become `null`."""
         return {
-            **self.summary(),
-            "settings": self.settings,
-            "checks": [_plain(asdict(check)) for check in self.checks],
-            "details": {
-                mechanism: {NAMES[o.noise_scale]: [_plain(asdict(check)) for check in o.checks] for o in outcomes}
-                for mechanism, outcomes in self.outcomes.items()
-            },
-        }
-
-    def summary(self) -> dict[str, Any]:
-        """What goes into a receipt's `audit` field."""
-        return {
             "format": FORMAT,
             "tier": self.tier,
             "verdict": self.verdict,
             "reasons": self.reasons,
             "read_private_data": False,
-            "settings": {name: value for name, value in self.settings.items() if isinstance(value, (int, float))},
+            "settings": self.settings,
             "library": {"name": "diffusers_dp", "version": __version__},
             "created_utc": datetime.now(timezone.utc).date().isoformat(),
             "confidence": {
@@ -99,6 +87,11 @@ class Audit:
                 for mechanism, outcomes in self.outcomes.items()
             },
             "seconds": round(self.seconds, 1),
+            "checks": [_plain(asdict(check)) for check in self.checks],
+            "details": {
+                mechanism: {NAMES[o.noise_scale]: [_plain(asdict(check)) for check in o.checks] for o in outcomes}
+                for mechanism, outcomes in self.outcomes.items()
+            },
         }
 
     def __str__(self) -> str:

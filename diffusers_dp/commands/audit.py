@@ -2,7 +2,7 @@
 """`diffusers-dp audit`: tries to break the guarantee of the mechanism, of a training script, or of a release.
 
 diffusers-dp audit mechanism --config feta_pro/mnist_eps1 --dataset_name ylecun/mnist
-diffusers-dp audit run --method feta_pro --output_dir runs/demo --attach runs/demo/release
+diffusers-dp audit run --method feta_pro --output_dir runs/demo
 diffusers-dp audit release runs/demo/release --members members --holdout holdout
 """
 
@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..audit.attach import check_same_run
 from ..audit.flags import ReleaseAudit
 from ..data.images import PublicFacts, public_facts
 from ..errors import UsageError
@@ -24,7 +23,7 @@ from ..methods.flag import validate
 from ..methods.flags import TrainingConfig
 from ..methods.method import load
 from ..methods.registry import METHODS
-from ..release.hub import intact_receipt, keep_downloads_in
+from ..release.hub import keep_downloads_in
 from ..runs.folder import AUDIT_FILE
 from ..runs.plan import Plan, plan_run
 from ..sampling.drawing import DrawingFlags
@@ -61,7 +60,7 @@ def run(args: argparse.Namespace) -> None:
 
         return main(given, drawing)
     own, training = _parser(args.tier).parse_known_args(args.flags)
-    config, facts, plan = _planned(args.tier, own.attach, training, own.method)
+    config, facts, plan = _planned(training, own.method)
     if args.tier == "mechanism":
         from ..audit.mechanism_audit import audit_mechanism  # loads torch
 
@@ -71,11 +70,6 @@ def run(args: argparse.Namespace) -> None:
     path = Path(config.output_dir, "private", AUDIT_FILE)
     write_json(audit.as_json(), path)
     print(f"{audit}\nWritten to {path}; private data read: no.")
-    if own.attach is not None:
-        from ..release.build import attach_audit
-
-        attach_audit(own.attach, audit.summary())
-        print(f"Attached to {own.attach}.")
     sys.exit(0 if audit.verdict == "VALID" else 4)
 
 
@@ -95,12 +89,6 @@ def _parser(tier: str) -> argparse.ArgumentParser:
         prog=f"diffusers-dp audit {tier}", description=TIERS[tier], allow_abbrev=False,
         epilog="All other flags are those of the training, --config among them.",
     )  # fmt: skip
-    parser.add_argument(
-        "--attach",
-        type=Path,
-        metavar="RELEASE",
-        help="Put the summary into this release's receipt; give the flags of the run that made it.",
-    )
     parser.add_argument("--method", help="Whose run is audited; unset: the recipe's, or feta_pro where it names none.")
     if tier == "run":
         parser.add_argument("--audit_steps", type=whole_number, help="DP-SGD steps of the honest run; fewer: weaker.")
@@ -110,20 +98,14 @@ def _parser(tier: str) -> argparse.ArgumentParser:
     return parser
 
 
-def _planned(
-    tier: str, attach: Path | None, flags: list[str], method: str | None
-) -> tuple[TrainingConfig, PublicFacts, Plan]:
-    """What is audited. An audit of another run than made the release to which it is attached is refused here."""
-    receipt = None if attach is None else intact_receipt(attach, "--attach")  # before what takes long
+def _planned(flags: list[str], method: str | None) -> tuple[TrainingConfig, PublicFacts, Plan]:
+    """What is audited."""
     config = load_config(flags, chosen_method(flags, method))
     keep_downloads_in(config.cache_dir)
     if not config.has_guarantee:
         raise UsageError("--target_epsilon inf is a run without noise, which leaves nothing to audit; give a number.")
     facts = public_facts(config.data)
-    plan = plan_run(config, facts)
-    if attach is not None and receipt is not None:
-        check_same_run(attach, receipt, tier, METHODS[config.method].title, plan)
-    return config, facts, plan
+    return config, facts, plan_run(config, facts)
 
 
 def _training_run(own: argparse.Namespace, config: TrainingConfig, facts: PublicFacts, plan: Plan) -> Any:

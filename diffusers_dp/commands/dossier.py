@@ -9,9 +9,10 @@ from ..dossier.evidence import REPORTS
 from ..dossier.form import read_context
 from ..dossier.write import write_dossier
 from ..release.hub import fetch_release
+from ..runs.folder import AUDIT_FILE
 
 
-AUDIT = "private/unprotected/audit_release.json"
+ATTACK = "private/unprotected/audit_release.json"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,7 +42,8 @@ def run(args: argparse.Namespace) -> None:
     written = write_dossier(
         folder, args.output_dir or home, name=f"{home.name}/{folder.name}" if here else args.release, answers=answers,
         evaluation=_given("--evaluation", args.evaluation, reports),
-        audit=_given("--audit", args.audit, [home / AUDIT] if here else []),
+        audit=_given("--audit", args.audit, [home / ATTACK] if here else []),
+        tests=home / "private" / AUDIT_FILE if here else None,
     )  # fmt: skip
     print(f"Dossier: {written[0]}, and the same in JSON.")
     if len(written) > 1:

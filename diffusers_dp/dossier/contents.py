@@ -19,6 +19,7 @@ def contents(
     *,
     name: str,
     answers: dict[str, str],
+    tests: dict[str, Any] | None,
     per_class: list[dict[str, Any]],
 ) -> dict[str, Any]:
     """Collects everything that a dossier says of a release.
@@ -27,6 +28,7 @@ def contents(
         receipt (`dict`): Receipt that `verify` found consistent.
         name (`str`): Name of the release.
         answers (`dict[str, str]`): Answers of the institution, see `form.read_context`.
+        tests (`dict`, *optional*): See `evidence.read_tests`.
         per_class (`list[dict]`): See `evidence.per_class`; measured on public images alone.
 
     Raises:
@@ -69,14 +71,14 @@ def contents(
             "in_words": found_in_words(receipt, bounds, both),
             "bounds": _limits(bounds, both),
         },
-        "tests": _audit(receipt),
+        "tests": tests,
         "assumptions": receipt.get("assumptions") or [f"The receipt has no assumptions: {NOT_STATED}."],
         "not_covered": {
             "outputs": receipt.get("leaky_outputs") or [],
             "private_evaluations": receipt["private_evaluations"],
             "public_inputs": receipt.get("public_inputs") or [],
         },
-        "hazards": hazards(receipt, per_class=bool(per_class)),
+        "hazards": hazards(receipt, tests=tests, per_class=bool(per_class)),
         "known_faults": list(known_faults(receipt)),
         "classes": per_class,
         "paid_for": receipt.get("evaluation") or [],
@@ -107,30 +109,3 @@ def _rows(bounds: AttackBounds) -> list[tuple[str, float, float]]:
             for prior, bound in bounds.reconstructions.items()
         ),
     ]
-
-
-def _audit(receipt: dict[str, Any]) -> dict[str, Any] | None:
-    """The lower bounds of the audit in the receipt, which read no private image, beside what each mechanism claims."""
-    audit = receipt.get("audit")
-    if not isinstance(audit, dict):
-        return None
-    mechanisms = audit.get("mechanisms")
-    rows = [
-        {"mechanism": str(name), "upper_bound": _number(found.get("claimed_epsilon")),
-         "lower_bound": _number(found["honest"].get("formal_bound")),
-         "estimate": _number(found["honest"].get("gaussian_estimate"))}
-        for name, found in (mechanisms if isinstance(mechanisms, dict) else {}).items()
-        if isinstance(found, dict) and isinstance(found.get("honest"), dict)
-    ]  # fmt: skip
-    confidence = audit.get("confidence")
-    return {
-        "tier": audit.get("tier"),
-        "verdict": audit.get("verdict"),
-        "confidence": _number(confidence.get("formal_bound")) if isinstance(confidence, dict) else None,
-        "mechanisms": rows,
-    }
-
-
-def _number(value: Any) -> float | None:
-    """No check reads an audit, so it can hold anything."""
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None

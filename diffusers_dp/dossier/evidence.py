@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Results of `evaluate` and `audit release` about one release; those of another release are refused."""
+"""Results of `evaluate` and `audit` about one release; those of another release are refused."""
 
 from pathlib import Path
 from typing import Any
@@ -71,6 +71,37 @@ def read_audit(path: Path, flag: str, receipt_sha256: str) -> dict[str, Any]:
     except WRONG:
         raise UsageError(f"{flag} {path} lacks results of `audit release`: audit the release again.") from None
     return found
+
+
+def read_tests(path: Path | None) -> dict[str, Any] | None:
+    """Reads the bounds on epsilon of `audit mechanism` or `audit run`, which read no image, with the flags of the run.
+
+    Args:
+        path (`Path`, *optional*): File in the folder of the run; it may be missing.
+
+    Raises:
+        UsageError: The file cannot be read, or lacks what the command writes.
+    """
+    if path is None or not path.exists():
+        return None
+    found = read_json_file(path, str(path), REMEDY, most=MOST_BYTES)
+    try:
+        return {
+            "tier": bounded_text(found["tier"]),
+            "verdict": bounded_text(found["verdict"]),
+            "confidence": bounded_number(found["confidence"]["formal_bound"], 0, 1),
+            "mechanisms": [
+                {"mechanism": bounded_text(name), "upper_bound": _bound(each["claimed_epsilon"]),
+                 "lower_bound": _bound(each["honest"]["formal_bound"])}
+                for name, each in found["mechanisms"].items()
+            ],
+        }  # fmt: skip
+    except WRONG:
+        raise UsageError(f"{path} lacks results of an audit: audit the run again, or remove the file.") from None
+
+
+def _bound(value: Any) -> float | None:
+    return None if value is None else bounded_number(value, 0, 1e9)
 
 
 def _about(path: Path, flag: str, receipt_sha256: str) -> dict[str, Any]:

@@ -20,11 +20,12 @@ def texts() -> dict[str, Any]:
     return dict(yaml.safe_load(content))
 
 
-def hazards(receipt: dict[str, Any], *, per_class: bool) -> list[dict[str, str]]:
+def hazards(receipt: dict[str, Any], *, tests: dict[str, Any] | None, per_class: bool) -> list[dict[str, str]]:
     """Returns a row for each hazard, with `hazard`, `held_by`, `measured_by` and `not_covered`.
 
     Args:
         receipt (`dict`): Verified receipt.
+        tests (`dict`, *optional*): See `evidence.read_tests`.
         per_class (`bool`): Whether the dossier shows results for each class.
 
     Raises:
@@ -34,7 +35,7 @@ def hazards(receipt: dict[str, Any], *, per_class: bool) -> list[dict[str, str]]
 
     delta, number, unit = about_delta(receipt)
     facts: dict[str, Any] = {
-        "receipt": receipt, "delta": delta, "number": number, "unit": unit, "per_class": per_class,
+        "receipt": receipt, "tests": tests, "delta": delta, "number": number, "unit": unit, "per_class": per_class,
         "faults": list(known_faults(receipt)),
     }  # fmt: skip
     fill = Environment().from_string  # what a receipt holds is never a template itself

@@ -11,7 +11,7 @@ from ..release.hub import verify_here
 from ..verify import settled_digest
 from .contents import contents
 from .dossier_page import dossier_page
-from .evidence import read_audit, read_evaluation
+from .evidence import read_audit, read_evaluation, read_tests
 
 
 DOSSIER, ANNEX = "dossier/dossier", "private/unprotected/dossier_annex"  # without their endings
@@ -25,6 +25,7 @@ def write_dossier(
     answers: dict[str, str],
     evaluation: tuple[str, Path] | None = None,
     audit: tuple[str, Path] | None = None,
+    tests: Path | None = None,
 ) -> list[Path]:
     """Writes the dossier, and an annex for the house if something was measured on private images.
 
@@ -35,6 +36,7 @@ def write_dossier(
         answers (`dict[str, str]`): See `form.read_context`.
         evaluation, audit (`tuple[str, Path]`, *optional*): Flag and file of a report of `evaluate`, and of the result
             of `audit release`.
+        tests (`Path`, *optional*): Where `audit mechanism` or `audit run` put its result, if the run was audited.
 
     Returns:
         `list[Path]`: Written pages.
@@ -48,11 +50,11 @@ def write_dossier(
         raise IntegrityError(f"{folder} gets no dossier: {' '.join(problems)}")
     digest = settled_digest(receipt)
     classes, private = read_evaluation(evaluation[1], evaluation[0], digest) if evaluation else ([], False)
-    attack = read_audit(audit[1], audit[0], digest) if audit else None
+    attack, tested = read_audit(audit[1], audit[0], digest) if audit else None, read_tests(tests)
     from jinja2 import TemplateError
 
     try:
-        found = contents(receipt, name=name, answers=answers, per_class=[] if private else classes)
+        found = contents(receipt, name=name, answers=answers, tests=tested, per_class=[] if private else classes)
         page = dossier_page(found)
         pages = [(DOSSIER, found, page)]
         if private or attack:

@@ -5,15 +5,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ..errors import UsageError
 from ..files.canonical import canonical_json
 from ..files.file_modes import give_ordinary_modes, public_files
-from ..files.journal import replace_file, written_whole
+from ..files.journal import written_whole
 from ..randomness.private_generator import EXACT_RNG_FACTS, RNG_FACTS
 from ..verify import PRIVACY_FIELDS, settled_digest
 from ..words import CARD_NAME, RECEIPT_NAME
 from .artefacts import Artefact, write_text
-from .hub import intact_receipt
 from .receipt import RunRecord, build_receipt, hash_release, is_exact
 
 
@@ -56,28 +54,3 @@ def privacy_statement(receipt: dict[str, Any]) -> dict[str, Any]:
     claim = receipt["claimed_epsilon"][receipt["accountant"]]["epsilon"]
     stated = {name: receipt[name] for name in PRIVACY_FIELDS}
     return {"epsilon": claim, **stated, "receipt_sha256": settled_digest(receipt)}
-
-
-def attach_audit(release: str | Path, summary: dict[str, Any]) -> None:
-    """Adds an audit's summary to the receipt of a release, in its field `audit`.
-
-    The hashes leave this field out, so it can be added later: neither the receipt's hash nor the guarantee changes.
-
-    Args:
-        release (`str` or `Path`): Folder of the release.
-        summary (`dict`): Public summary of an audit that read no private data.
-
-    Raises:
-        UsageError: The folder contains no release, or cannot be written.
-        IntegrityError: The release does not match its receipt.
-        ValueError: The audit read private data.
-    """
-    if summary["read_private_data"]:
-        raise ValueError("An audit that read private data stays in the house.")
-    folder = Path(release)
-    receipt = intact_receipt(folder, "--attach")
-    try:
-        with public_files():
-            replace_file(folder / RECEIPT_NAME, canonical_json({**receipt, "audit": summary}).encode())
-    except OSError as error:
-        raise UsageError(f"--attach {folder} cannot be written ({error.strerror}).") from None

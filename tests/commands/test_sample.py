@@ -9,10 +9,9 @@ import pytest
 
 from diffusers_dp.evaluation.amendments import count_evaluation
 from diffusers_dp.pipelines import DPImagePipeline
-from diffusers_dp.release.build import attach_audit
 from diffusers_dp.sampling import shards
 from diffusers_dp.sampling.drawing import generators
-from support.releases import make_release
+from support.releases import add_audit, make_release
 from support.sampling import run
 
 
@@ -77,7 +76,7 @@ def test_what_is_added_to_a_receipt_later_does_not_stop_a_run_that_was_interrupt
     mine = shutil.copytree(release, tmp_path / "release")
     whole, *_ = run(mine, tmp_path / "out")
     (tmp_path / "out" / "data" / "train-00002-of-00003.parquet").unlink()
-    attach_audit(mine, {"read_private_data": False, "verdict": "VALID"})
+    add_audit(mine, {"verdict": "VALID"})
     count_evaluation(mine)
     again, *_ = run(mine, tmp_path / "out")
     assert np.array_equal(again, whole)

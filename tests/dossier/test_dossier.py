@@ -16,8 +16,6 @@ from dp_accounting.pld import PLDAccountant
 from diffusers_dp import cli
 from diffusers_dp.accounting.ledger import PrivacyLedger
 from diffusers_dp.evaluation.report import class_rates
-from diffusers_dp.files.canonical import canonical_json
-from diffusers_dp.release.build import attach_audit
 from diffusers_dp.release.plain_words import of_thousand
 from diffusers_dp.verify import receipt_digest
 from support.html_pages import Page
@@ -221,38 +219,38 @@ def test_a_context_that_cannot_be_is_one_sentence(release, tmp_path, capsys, con
     assert code == 2 and "--context" in said and words in said and not (tmp_path / "out").exists()
 
 
+HONEST = {"formal_bound": 0.576, "gaussian_estimate": 0.2, "rejected_by": []}
+AUDIT = {
+    "verdict": "VALID", "tier": "mechanism", "confidence": {"formal_bound": 0.99999},
+    "mechanisms": {"dp_sgd": {"claimed_epsilon": 2.0, "honest": HONEST}},
+}  # fmt: skip
+
+
+def with_audit(release, home, content):
+    """A run whose folder holds a result of `audit mechanism`."""
+    shutil.copytree(release, home / "release")
+    (home / "private").mkdir()
+    (home / "private" / "audit.json").write_text(json.dumps(content))
+    return home / "release"
+
+
 def test_the_audit_stands_beside_the_claim(release, tmp_path, capsys):
-    honest = {"formal_bound": 0.576, "gaussian_estimate": 0.2, "rejected_by": []}
-    summary = {
-        "read_private_data": False, "verdict": "VALID", "tier": "mechanism", "confidence": {"formal_bound": 0.99999},
-        "mechanisms": {"dp_sgd": {"claimed_epsilon": 2.0, "honest": honest}},
-    }  # fmt: skip
-    attach_audit(release, summary)
-    assert command(capsys, release, "--output_dir", tmp_path / "out")[0] == 0
-    page = (tmp_path / "out/dossier/dossier.html").read_text(encoding="utf-8")
-    assert (
-        "<strong>VALID</strong>" in page
-        and "0.576" in page
-        and "2.000" in page
-        and "99.999 %" in page
-        and unexplained(page) == []
-    )
+    home = tmp_path / "scans"
+    assert command(capsys, with_audit(release, home, AUDIT))[0] == 0
+    page = (home / "dossier/dossier.html").read_text(encoding="utf-8")
+    assert all(words in page for words in ("<strong>VALID</strong>", "0.576", "2.000", "99.999 %"))
+    assert unexplained(page) == []
 
 
 @pytest.mark.parametrize(
     "audit",
-    [{}, [], "x", {"mechanisms": {"a": {"honest": {"formal_bound": "<b>"}}}},
-     {"confidence": {"formal_bound": "9" * 99}},
-     {"mechanisms": {"a": 1, "b": {"honest": 2}}, "verdict": ["<b>"], "tier": {"a": 1}}],
+    [{}, [], "x", {**AUDIT, "verdict": ["<b>"]}, {**AUDIT, "confidence": {"formal_bound": "9" * 99}},
+     {**AUDIT, "mechanisms": {"a": {"claimed_epsilon": 2.0, "honest": {"formal_bound": "<b>"}}}}],
 )  # fmt: skip
-def test_an_audit_that_nobody_checked_breaks_no_page(release, tmp_path, capsys, audit):
-    """The hashes leave the field out, so that it may hold anything."""
-    receipt = json.loads((release / RECEIPT).read_text())
-    (release / RECEIPT).write_text(canonical_json({**receipt, "audit": audit}))
-    code, said = command(capsys, release, "--output_dir", tmp_path / "out")
-    assert code == 0 or (code == 4 and not (tmp_path / "out").exists() and "gets no dossier" in said), said
-    if code == 0:
-        assert Page((tmp_path / "out/dossier/dossier.html").read_text(encoding="utf-8"))
+def test_an_audit_that_the_command_did_not_write_is_one_sentence(release, tmp_path, capsys, audit):
+    home = tmp_path / "scans"
+    code, said = command(capsys, with_audit(release, home, audit))
+    assert code == 2 and "lacks results of an audit" in said and not (home / "dossier").exists()
 
 
 def test_the_name_of_a_run_is_shown_and_no_path(release, tmp_path, capsys):

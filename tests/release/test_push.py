@@ -12,11 +12,11 @@ from diffusers_dp.errors import IntegrityError, UsageError
 from diffusers_dp.files.canonical import canonical_json
 from diffusers_dp.methods.config import load_config
 from diffusers_dp.release.allow_list import PIPELINE_FILES, RELEASE_FILES
-from diffusers_dp.release.build import attach_audit
 from diffusers_dp.release.push import check_hub, files_to_push, push_release
 from diffusers_dp.verify import SIGNATURE_NAME
 from support.flags import FOLDER
 from support.hub_stand_in import OWNER, hub  # noqa: F401 (a fixture)
+from support.releases import add_audit
 from support.runs import write_images
 
 
@@ -66,7 +66,7 @@ def test_a_push_that_breaks_off_leaves_nothing_half_and_goes_on(hub, release, ca
 
 def test_the_same_release_again_and_with_an_audit_is_no_other(hub, release, capsys):  # noqa: F811
     assert command(capsys, release, "--hub_model_id", NAME)[0] == 0
-    attach_audit(release, {"read_private_data": False, "verdict": "VALID"})
+    add_audit(release, {"verdict": "VALID"})
     assert command(capsys, release, "--hub_model_id", NAME)[0] == 0
     assert b"VALID" in hub.repositories[f"models/{NAME}"]["privacy_receipt.json"]
 

@@ -68,6 +68,12 @@ def forge(release, change):
     return verify.verify(release)[1]
 
 
+def add_audit(release, summary):
+    """Puts a word into the one field of a receipt that no hash covers and no check reads."""
+    receipt = json.loads((release / RECEIPT).read_text())
+    (release / RECEIPT).write_text(canonical_json({**receipt, "audit": summary}))
+
+
 def reseal(release, change):
     """Edits the receipt and makes `model_index.json` agree with it, as a forger would."""
     receipt = json.loads((release / RECEIPT).read_text())
