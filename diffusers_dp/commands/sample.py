@@ -12,7 +12,15 @@ from ..methods.flag import refuse_without_effect, validate
 from ..release.push import check_hub, push_folder
 from ..sampling.class_balance import UNIFORM
 from ..sampling.drawing import Drawing, DrawingFlags
-from ..sampling.shards import PARAMETERS_NAME, Drawer, draw_folder, refuse_other_images, shards_of
+from ..sampling.shards import (
+    DRAWN,
+    JUDGE,
+    PARAMETERS_NAME,
+    Drawer,
+    draw_folder,
+    refuse_other_images,
+    shards_of,
+)
 from ..words import CARD_NAME, RECEIPT_NAME
 
 
@@ -28,6 +36,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="uniform; a share for each class, comma-separated (0.2,0.8): public ones, not those of the training "
         "images; or released: the noisy ones that --evaluation_reserve has paid for.",
     )
+    parser.add_argument(
+        "--labels", dest="label_source", choices=(DRAWN, JUDGE), default=DRAWN,
+        help="The column label: the class that was drawn, or the most probable one of the release's judge.",
+    )  # fmt: skip
     parser.add_argument("--push_to_hub", action="store_true", help="Upload the dataset when it is finished.")
     parser.add_argument(
         "--hub_dataset_id", help="Name on the Hub, owner/name; unset: the name of --output_dir, as one of your own."
@@ -65,7 +77,7 @@ def _sample(args: argparse.Namespace, pool: WorkerPool) -> None:
     elif args.hub_dataset_id is not None or args.hub_private_repo:
         raise UsageError("--hub_dataset_id and --hub_private_repo have no effect without --push_to_hub; give it, too.")
     refuse_other_images(folder)
-    draw_folder(Drawer.of(args.release, drawing, args.device, args.base), folder, pool)
+    draw_folder(Drawer.of(args.release, drawing, args.device, args.base, args.label_source), folder, pool)
     print(f"{args.num_images} images in {folder}: datasets.load_dataset({str(folder)!r}) reads them.")
     if args.push_to_hub:
         shards = [shard.relative_to(folder).as_posix() for shard, _ in shards_of(folder, drawing)]

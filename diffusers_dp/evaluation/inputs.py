@@ -19,7 +19,7 @@ from ..release.hub import verify_here
 from ..release.image_tables import PROBABILITIES
 from ..release.loading import ImagesRelease, release_in
 from ..sampling.drawing import class_names
-from ..sampling.shards import Drawer, draw_folder
+from ..sampling.shards import Drawer, draw_folder, soft_labels_in
 from ..verify import receipt_digest
 from ..words import RECEIPT_NAME
 from .flags import EvaluationFlags
@@ -115,7 +115,11 @@ class Inputs:
         found = self.judged.load(
             "train", self.shape, limit=flags.num_judged, seed=self.seed, cache_dir=self.cache, resize=flags.resize
         )
-        return found if release is not None else with_soft_labels(found, folder_of("--images", flags.images or ""))
+        if release is None:
+            return with_soft_labels(found, folder_of("--images", flags.images or ""))
+        if release.release.judge is None:
+            return found
+        return _with_rows(found, soft_labels_in(Path(self.judged.name or ""), release.drawing), "--model")
 
     def draw(self, pool: WorkerPool) -> None:
         """Draws as `diffusers-dp sample` does, and goes on where an earlier command was interrupted."""
@@ -174,10 +178,14 @@ def with_soft_labels(found: ImageSet, folder: Path) -> ImageSet:
         return found
     if (index or {}).get("class_names") != list(found.class_names or ()):
         return found
-    rows = np.asarray(release.images[PROBABILITIES], np.float32)
+    return _with_rows(found, np.asarray(release.images[PROBABILITIES], np.float32), f"--images {folder}")
+
+
+def _with_rows(found: ImageSet, rows: np.ndarray, name: str) -> ImageSet:
+    assert found.ids is not None  # set by Source.load
     place = {each.tobytes(): row for row, each in enumerate(digests_of(range(len(rows))))}
     if any(each.tobytes() not in place for each in found.ids):
-        raise IntegrityError(f"--images {folder} holds other images than its model_index.json describes.")
+        raise IntegrityError(f"{name} holds other images than its model_index.json describes.")
     return replace(found, probabilities=rows[[place[each.tobytes()] for each in found.ids]])
 
 

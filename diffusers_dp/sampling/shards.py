@@ -6,7 +6,7 @@ import io
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tqdm.auto import tqdm
 
@@ -17,16 +17,20 @@ from ..files.file_modes import refuse_unwritable
 from ..files.journal import replace_file, written_whole
 from ..release.cards import dataset_card
 from ..release.components import WRONG
-from ..release.image_tables import to_png, write_images
+from ..release.image_tables import PROBABILITIES, to_png, write_images
 from ..release.loading import ModelRelease, open_model
 from ..verify import receipt_digest
 from ..words import CARD_NAME, RECEIPT_NAME
 from .class_balance import UNIFORM
-from .drawing import Drawing, class_names, draw
+from .drawing import Drawing, class_names, draw, pixels_of
 
+
+if TYPE_CHECKING:
+    import numpy as np
 
 PARAMETERS_NAME = "sampling.json"  # what `diffusers-dp sample` was asked for, beside its images
 IMAGES_PER_SHARD = 500  # what an interruption may cost
+DRAWN, JUDGE = "drawn", "judge"  # whose classes the column `label` has
 
 
 @dataclass(frozen=True)
@@ -38,16 +42,20 @@ class Drawer:
         release (`ModelRelease`): Release with its model loaded.
         drawing (`Drawing`): What is drawn, with the released class balance as its shares.
         device (`str`): Device, or `auto`.
+        labels (`str`): `drawn`, or `judge`: its most probable class is the label.
         bar (`tqdm`, *optional*): Progress of this process, in images.
     """
 
     release: ModelRelease
     drawing: Drawing
     device: str = "auto"
+    labels: str = DRAWN
     bar: Any = None
 
     @classmethod
-    def of(cls, name: str, drawing: Drawing, device: str = "auto", base: str | Path | None = None) -> "Drawer":
+    def of(
+        cls, name: str, drawing: Drawing, device: str = "auto", base: str | Path | None = None, labels: str = DRAWN
+    ) -> "Drawer":
         """Opens and loads a release.
 
         Args:
@@ -55,9 +63,11 @@ class Drawer:
             drawing (`Drawing`): What is drawn.
             device (`str`): Device; `auto`: a GPU if there is one.
             base (`str` or `Path`, *optional*): See `load_verified`.
+            labels (`str`): See `Drawer`.
 
         Raises:
-            UsageError, IntegrityError: See `load_verified`; or the device or this drawing is not possible.
+            UsageError, IntegrityError: See `load_verified`; or the device or this drawing is not possible, or there
+                is no judge.
         """
         release = open_model(name, base=base)  # before torch is loaded
         import torch
@@ -72,10 +82,13 @@ class Drawer:
             torch.empty(0, device=place)
         except (RuntimeError, AssertionError):  # AssertionError: torch without CUDA
             raise UsageError(f"--device {place} is not there; give --device cpu.") from None
-        return cls(release, drawing.of_model(release.pipeline.to(place), release.receipt), device)
+        found = cls(release, drawing.of_model(release.pipeline.to(place), release.receipt), device, labels)
+        if labels == JUDGE and release.judge is None:
+            raise UsageError("--labels judge needs a release with a judge, and this one has none; leave it out.")
+        return found
 
     def __reduce__(self) -> Any:
-        return Drawer.of, (self.release.name, self.drawing, self.device, self.release.base)
+        return Drawer.of, (self.release.name, self.drawing, self.device, self.release.base, self.labels)
 
     def images(self, indices: range) -> list[Any]:
         """Draws the images of these numbers.
@@ -99,12 +112,15 @@ class Drawer:
             raise IntegrityError(f"The release cannot draw: {type(error).__name__} in its files.") from None
 
     def write(self, shard: tuple[Path, range]) -> None:
-        """Writes the parquet file of these images, with the columns `image` (PNG) and, with classes, `label`; whole or
-        not at all. Raises `UsageError` if the disk is full."""
+        """Writes the parquet file of these images, with the columns `image` (PNG) and, with classes, `label`, and
+        `label_probabilities` of a judge; whole or not at all. Raises `UsageError` if the disk is full."""
         path, indices = shard
         pipeline, content = self.release.pipeline, io.BytesIO()
-        pictures, labels = map(to_png, self.images(indices)), self.drawing.labels_of(indices, pipeline.num_classes)
-        write_images(content, list(pictures), labels, class_names(pipeline))
+        pictures, labels = self.images(indices), self.drawing.labels_of(indices, pipeline.num_classes)
+        soft = self._soft_labels(pictures)
+        if soft is not None and self.labels == JUDGE:
+            labels = soft.argmax(1).tolist()
+        write_images(content, list(map(to_png, pictures)), labels, class_names(pipeline), soft)
         try:
             replace_file(path, content.getvalue())
         except OSError as error:
@@ -112,6 +128,13 @@ class Drawer:
                 f"--output_dir {path.parents[1]} cannot be written ({error.strerror}): make room, then resume with "
                 "the same command."
             ) from None
+
+    def _soft_labels(self, pictures: list[Any]) -> "np.ndarray | None":
+        """Probabilities of classes, float32 `[n, classes]`, where the release has a judge."""
+        import torch
+
+        judge = self.release.judge
+        return None if judge is None else judge.label(torch.from_numpy(pixels_of(pictures))).numpy()
 
 
 def draw_folder(drawer: Drawer, output: Path, pool: WorkerPool) -> None:
@@ -129,6 +152,15 @@ def shards_of(output: Path, drawing: Drawing) -> list[tuple[Path, range]]:
     """Returns each file with the numbers of its images."""
     parts = drawing.parts(IMAGES_PER_SHARD)
     return [(output / "data" / f"train-{i:05d}-of-{len(parts):05d}.parquet", part) for i, part in enumerate(parts)]
+
+
+def soft_labels_in(output: Path, drawing: Drawing) -> "np.ndarray":
+    """Returns the column `label_probabilities` of all files, float32 `[n, classes]`."""
+    import numpy as np
+    from pyarrow import parquet
+
+    tables = [parquet.read_table(path, columns=[PROBABILITIES]) for path, _ in shards_of(output, drawing)]
+    return np.concatenate([np.array(table.column(0).to_pylist(), np.float32) for table in tables])
 
 
 def refuse_other_images(output: Path) -> None:
@@ -150,6 +182,8 @@ def begin(drawer: Drawer, output: Path) -> None:
     release, balance = drawer.release.folder, drawer.drawing.class_balance
     asked = {
         **drawer.drawing.facts, **({} if balance == UNIFORM else {"class_balance": balance}),
+        **({} if drawer.release.judge is None else {PROBABILITIES: JUDGE}),
+        **({} if drawer.labels == DRAWN else {"labels": drawer.labels}),
         "images_per_shard": IMAGES_PER_SHARD, "receipt_sha256": receipt_digest(release / RECEIPT_NAME),
     }  # fmt: skip
     card = dataset_card(

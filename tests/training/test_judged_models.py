@@ -1,11 +1,15 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""A judge beside a model: trained by DP-SGD before it, balanced on its draws, released with it."""
+"""A judge beside a model: trained by DP-SGD before it, balanced on its draws, released with it; and what it says of
+them."""
 
+import json
+import pickle
 import shutil
 
 import numpy as np
 import pytest
 import torch
+from pyarrow import parquet
 from safetensors.torch import load_file, save_file
 
 from diffusers_dp.data.images import public_facts
@@ -16,13 +20,15 @@ from diffusers_dp.methods.registry import METHODS
 from diffusers_dp.models.judge import JudgeFeatures, load_judge
 from diffusers_dp.queries.moments import all_frequencies
 from diffusers_dp.release.allow_list import JUDGE_FILE, RELEASE_FILES
+from diffusers_dp.release.image_tables import PROBABILITIES
 from diffusers_dp.release.loading import load_verified
 from diffusers_dp.release.push import files_to_push
 from diffusers_dp.runs import judge as runs
 from diffusers_dp.runs.plan import plan_run
+from diffusers_dp.sampling import shards
 from diffusers_dp.sampling.drawing import Drawing, draw, pixels_of
 from diffusers_dp.verify import check_method, file_digest, verify
-from support import forked
+from support import evaluating, forked, sampling
 from support.few import few
 from support.flags import RESUME, SHORT_FETA_PRO, SHORT_RUN
 from support.patients import unit_flags, write_dataset
@@ -232,3 +238,78 @@ def test_a_judge_of_a_model_sees_all_of_an_image(shape):
     whole.waves = waves
     assert torch.allclose(whole(images), found, atol=1e-3)
     assert not torch.allclose(most(images), found, atol=1e-3)
+
+
+def soft_labels_of(folder):
+    table = parquet.read_table(folder / "data")
+    return np.array(table.column(PROBABILITIES).to_pylist(), np.float32), table.column("label").to_pylist()
+
+
+def test_draws_have_soft_labels(run, tmp_path):
+    """`label` is what was drawn."""
+    images, labels, features = sampling.run(run / "release", tmp_path / "out")
+    soft, _ = soft_labels_of(tmp_path / "out")
+    judge = load_judge(run / "release" / JUDGE_FILE, SHAPE, 3)
+    assert np.abs(judge.label(torch.from_numpy(images[:, None])).numpy() - soft).max() < 1e-3
+    assert labels == [i % 3 for i in range(10)] and features[PROBABILITIES].length == 3
+    assert features[PROBABILITIES].feature.dtype == "float16"
+    stated = json.loads((tmp_path / "out" / "sampling.json").read_text())
+    assert stated["label_probabilities"] == "judge" and "labels" not in stated
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "Labels are what the model was asked for" in card and "`label_probabilities` holds" in card
+    assert "--label_probabilities" not in card
+
+
+def test_neither_count_nor_shard_changes_them(run, tmp_path, monkeypatch):
+    sampling.run(run / "release", tmp_path / "whole")
+    monkeypatch.setattr(shards, "IMAGES_PER_SHARD", 4)
+    flags = ["--num_images", "7", "--batch_size", "3", "--class_balance", "0.1,0.1,0.8"]
+    sampling.run(run / "release", tmp_path / "fewer", *flags[:4])
+    sampling.run(run / "release", tmp_path / "other", *flags)
+    whole, fewer, other = (soft_labels_of(tmp_path / name) for name in ("whole", "fewer", "other"))
+    assert np.abs(whole[0][:7] - fewer[0]).max() < 5e-3
+    same = [i for i in range(7) if whole[1][i] == other[1][i]]
+    assert same and np.abs(whole[0][same] - other[0][same]).max() < 5e-3
+
+
+def test_labels_of_the_judge(run, tmp_path, capsys):
+    _, labels, _ = sampling.run(run / "release", tmp_path / "out", "--labels", "judge")
+    soft, _ = soft_labels_of(tmp_path / "out")
+    assert labels == soft.argmax(1).tolist() != [i % 3 for i in range(10)]
+    assert json.loads((tmp_path / "out" / "sampling.json").read_text())["labels"] == "judge"
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "--labels judge" in card and "Labels are what the model was asked for" not in card
+    with pytest.raises(SystemExit):
+        sampling.run(run / "release", tmp_path / "out")
+    assert "holds images of another command" in capsys.readouterr().err
+    drawer = shards.Drawer.of(str(run / "release"), Drawing(), "cpu", labels="judge")
+    assert pickle.loads(pickle.dumps(drawer)).labels == "judge"  # in another process
+
+
+def test_a_release_without_a_judge_has_no_column(honest, tmp_path, capsys):
+    sampling.run(honest, tmp_path / "out")
+    assert parquet.read_table(tmp_path / "out" / "data").column_names == ["image", "label"]
+    assert "label_probabilities" not in (tmp_path / "out" / "sampling.json").read_text()
+    with pytest.raises(SystemExit) as refused:
+        sampling.run(honest, tmp_path / "other", "--labels", "judge")
+    assert refused.value.code == 2 and not (tmp_path / "other").exists()
+    assert "--labels judge needs a release with a judge" in capsys.readouterr().err
+
+
+def test_an_evaluation_of_a_model_says_both_figures(run, judged_data, tmp_path):
+    flags = [
+        "--num_images",
+        30,
+        "--num_inference_steps",
+        1,
+        "--classifiers",
+        "cnn",
+        "logreg",
+        "--classifier_epochs",
+        1,
+    ]
+    flags += ["--extractors", "pixels", "--metrics", "fid", "--utility_sizes", 20]
+    evaluating.run("--model", run / "release", "--real", judged_data / "real", "--output_dir", tmp_path, *flags)
+    found = evaluating.read(tmp_path / "private" / "unprotected" / "evaluation")
+    said = {each["protocol"]["classifier"] for each in found["measurements"] if "classifier" in each["protocol"]}
+    assert {"cnn", "cnn on soft labels", "logreg"} <= said and "logreg on soft labels" not in said
