@@ -6,9 +6,10 @@
         --class_names benign,malignant --central_images mode
 
 Stages, in the paper's order: noisy central images (`--central_images`: the mean, or the mode from histograms) ->
-warm-up on them -> DP-SGD on the sensitive images -> release/. Public images or a pre-trained pipeline may come first,
-or public images be mixed with the central ones (`--mix_public_images`). Only the query, DP-SGD and the query of
-`--evaluation_reserve` touch the images, through `SensitiveImages`; each writes its row to the ledger first.
+warm-up on them -> (judge) -> DP-SGD on the sensitive images -> release/. Public images or a pre-trained
+pipeline may come first, or public images be mixed with the central ones (`--mix_public_images`). Only the query,
+DP-SGD and the query of `--evaluation_reserve` touch the images, through `SensitiveImages`; each writes its row to the
+ledger first.
 
 Paper: "From Easy to Hard: Building a Shortcut for Differentially Private Image Synthesis".
 """

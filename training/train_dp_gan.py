@@ -5,7 +5,7 @@ model of its images.
     accelerate launch training/train_dp_gan.py --dataset_name ylecun/mnist --config mnist_cpu
     accelerate launch training/train_dp_gan.py --train_data_dir scans --class_names benign,malignant --target_epsilon 5
 
-Stages: DP-SGD on a discriminator, from which a generator learns -> release/. Only DP-SGD and the query of
+Stages: (judge) -> DP-SGD on a discriminator, from which a generator learns -> release/. Only DP-SGD and the query of
 `--evaluation_reserve` touch the images, through `SensitiveImages`; each writes its row to the ledger first. The
 discriminator's gradient on real images is clipped and noised; that on generated images is added outside, with the same
 weight. The generator learns from the discriminator alone.

@@ -4,9 +4,9 @@
     accelerate launch training/train_dpdm.py --dataset_name ylecun/mnist --config mnist_eps1
     accelerate launch training/train_dpdm.py --train_data_dir scans --class_names benign,malignant --target_epsilon 5
 
-Stages: DP-SGD on the sensitive images, from scratch and with noise multiplicity -> release/. Only DP-SGD and the
-query of `--evaluation_reserve` touch the images, through `SensitiveImages`; each writes its row to the ledger
-first. Label dropout trains the null label that classifier-free guidance needs: the released pipeline takes a
+Stages: (judge) -> DP-SGD on the sensitive images, from scratch and with noise multiplicity -> release/. Only
+DP-SGD and the query of `--evaluation_reserve` touch the images, through `SensitiveImages`; each writes its row to the
+ledger first. Label dropout trains the null label that classifier-free guidance needs: the released pipeline takes a
 `guidance_scale`.
 
 Paper: "Differentially Private Diffusion Models".

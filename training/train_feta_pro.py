@@ -9,7 +9,8 @@
 Stages, in the paper's order:
 
     noisy central images -> noisy frequency features -> warm-up on the central images
-    -> one-step generator fitted to the features -> warm-up on its images -> DP-SGD on the sensitive images -> release/
+    -> one-step generator fitted to the features -> warm-up on its images
+    -> (judge) -> DP-SGD on the sensitive images -> release/
 
 With `--auxiliary_features moments`, noisy moments replace the features, and images drawn from them the generator's.
 `--expert distillation_steps` teaches the network their ideal denoiser first.
