@@ -8,7 +8,6 @@ RECEIPT_NAME, CARD_NAME, SIGNATURE_NAME = "privacy_receipt.json", "README.md", "
 ACCOUNTANTS = ("pld", "rdp", "prv")
 #: Pattern of a unit of privacy: no stray spaces.
 UNIT = r"(?! |.*  )[\w .-]{1,100}(?<! )"
-LOWERED_STATUS = "proven_except_leaky_outputs"
 NO_GUARANTEE, WITHOUT = "no_guarantee", "trained WITHOUT any privacy guarantee (epsilon is infinite)"
 NO_CARD = f"{CARD_NAME} does not carry the guarantee of the receipt: it lies outside the hashes"
 RELEASED = "release of diffusers_dp"  # kind of a public input

@@ -57,7 +57,7 @@ class Analysis:
         needs (`Callable`, *optional*): Function of `AvailableImages` and a feature space's name that says what is
             missing, as the end of a sentence, or returns `None`.
         heading (`str`): Heading of its numbers on the page, with fields of their protocol.
-        titles (`dict[str, str]`): Metrics that a card may contain, without a feature space in brackets: `LOWER`,
+        titles (`dict[str, str]`): Its metrics, without a feature space in brackets: `LOWER`,
             `HIGHER`, or nothing if neither is better.
         by_features (`bool`): Whether it is measured in each feature space.
     """

@@ -30,7 +30,6 @@ class JudgedFlags:
     model: str | None = flag(None, "Release to draw from: a folder, or a Hub id.", metavar="RELEASE")
     images: str | None = flag(None, "Synthetic images, of `diffusers-dp sample` for instance.", metavar="DATASET")
     num_images: int | None = flag(None, f"Images to draw (unset: {DEFAULT_NUM_IMAGES}), or to take of --images.")
-    publish_metrics: bool = flag(False, "Put the numbers into the card of --model.")
     output_dir: Path | None = flag(None, "Unset: the folder that holds --model, or runs/evaluation.", metavar="DIR")
 
 
@@ -131,6 +130,5 @@ class EvaluationFlags(JudgedFlags, RealFlags, MeasureFlags):
                 "--selection validation takes the real images that --validation_size leaves out; give it, as in "
                 "training."
             )
-        for name in ("publish_metrics", "training_curve"):
-            if getattr(self, name) and not Path(self.model or "/dev/null").is_dir():
-                raise UsageError(f"--{name} needs a release in a folder here; give it with --model.")
+        if self.training_curve and not Path(self.model or "/dev/null").is_dir():
+            raise UsageError("--training_curve needs a release in a folder here; give it with --model.")

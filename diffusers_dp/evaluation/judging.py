@@ -22,7 +22,7 @@ from ..release.loading import release_in
 from ..release.marked import refuse_marked
 from ..sampling.drawing import Drawing
 from ..sampling.shards import Drawer
-from .amendments import count_evaluation, is_writable, publish, recover
+from .amendments import count_evaluation, is_writable
 from .analyses import AvailableImages
 from .choice import MeasurementPlan, choose
 from .classifier_features import DIMENSION
@@ -67,7 +67,7 @@ def judge_images(
         UsageError, IntegrityError: Something cannot be evaluated; then nothing is written or counted.
     """
     check_plotting()
-    release = None if flags.model is None else _open_release(flags.model, flags.publish_metrics, drawing, device, base)
+    release = None if flags.model is None else _open_release(flags.model, drawing, device, base)
     facts = judged_facts(flags, release)
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -94,24 +94,14 @@ def judge_images(
         write_json(evaluation.as_json(), folder / REPORT_NAME)
         write_text(report_page(evaluation), folder / PAGE_NAME)
     print(*verdict(evaluation), sep="\n")
-    if flags.publish_metrics and flags.model is not None:
-        publish(flags.model, evaluation.measurements, read_private_data=not flags.real_is_public)
-        print(f"The numbers of the whole release are in the card of {flags.model}.")
     print(f"Written to {folder / PAGE_NAME}; private data read: {'no' if flags.real_is_public else 'yes'}.")
 
 
-def _open_release(model: str, publishes: bool, drawing: Drawing, device: str, base: str | None) -> Drawer:
+def _open_release(model: str, drawing: Drawing, device: str, base: str | None) -> Drawer:
     folder = fetch_release(model, flag="--model")
     refuse_marked(
         folder, f"--model {folder}", "where it is a pipeline, give images that were drawn from it as --images"
     )
-    if folder == Path(model):
-        recover(folder)
-    if publishes and not is_writable(folder):
-        raise UsageError(
-            f"--model {folder} or the folder around it cannot be written; copy the release to a folder that can, or "
-            "leave --publish_metrics out."
-        )
     return Drawer.of(model, drawing, device, base)
 
 
