@@ -43,7 +43,7 @@ LONGEST_TEXT, ADAPTERS = 10_000, "DPLatentAdapters"  # letters of a name or a se
 BANDED, MOST_BANDS, SUM_OF_SQUARES = "banded_gaussian", 1_000, 1 + 1e-9
 IDS = ("path", "row", "column")
 DP_SGD, TEACHERS, JUDGE, EVALUATION_STAGE = "dp_sgd", "teachers", "judge", "evaluation_reserve"
-JUDGE_FILE = "judge.safetensors"
+JUDGE_FILE, JUDGES_NETWORK, SCATTERING = "judge.safetensors", "network of the judge", "scattering"
 NOISE, INTERVALS = (0.02, 1e7), (5e-6, 1e-2)
 SIZES = (9.99e-31, LARGEST_CLAIM)  # of clip norms and divisors; squares of smaller ones vanish in float32
 ACCOUNTANTS = ("pld", "rdp", "prv")
@@ -976,7 +976,10 @@ def check_method(receipt: dict[str, Any]) -> Iterator[str]:
     others = {each.partition("=")[0] for other in METHODS.values() for each in other.says.split()} - {*makes}
     for name in sorted(others & {*said}):
         yield f"The receipt's curriculum is not that of {title}: {name} is another method's."
-    if receipt["public_inputs"] and title not in PUBLIC:
+    networks = [each["name"] for each in receipt["public_inputs"] if each["kind"] == JUDGES_NETWORK]
+    if (networks or [SCATTERING]) != [said.get("judge_features", SCATTERING)]:
+        yield "The public network of the judge is not that of the curriculum."
+    if len(receipt["public_inputs"]) > len(networks) and title not in PUBLIC:
         yield f"{title} begins with nothing public, and the receipt lists public inputs."
     found, known = {event["stage"] for event in asked}, {EVALUATION_STAGE} & {*facts}
     for stage in stages.split():

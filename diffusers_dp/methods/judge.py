@@ -12,9 +12,11 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from ..errors import UsageError
+from ..queries.efficientnet import EFFICIENTNET, efficientnet_origin, refuse_missing_network
 from ..queries.moments import all_frequencies
+from ..queries.scattering import SCATTERING
 from .dp_sgd_flags import LoopFlags
-from .flag import by_name
+from .flag import by_name, flag
 from .flags import TrainingConfig
 from .private_training import PrivateTraining
 
@@ -36,17 +38,26 @@ class JudgeTraining(PrivateTraining):
 
     Args:
         num_frequencies (`int`): Lowest frequencies that are left of an image, see `queries.moments.Frequencies`.
+        kind (`str`): See `models.judge.JudgeFeatures`.
     """
 
     name = JUDGE
-    title = "judge"
     build: ClassVar[str] = "diffusers_dp.runs.judge:build"
 
     num_frequencies: int
+    kind: str = SCATTERING
+
+    @property
+    def title(self) -> str:
+        return JUDGE if self.kind == SCATTERING else f"{JUDGE} through {self.kind}"
 
     @property
     def facts(self) -> dict[str, Any]:
-        return {"judge_frequencies": self.num_frequencies}
+        return {"judge_frequencies": self.num_frequencies, "judge_features": self.kind}
+
+    @property
+    def public_inputs(self) -> list[dict[str, Any]]:
+        return [] if self.kind == SCATTERING else [efficientnet_origin("network of the judge")]
 
     def at_rate(self, noise_multiplier: float) -> "JudgeTraining":
         """With the learning rate that follows from the noise, so that its logits are no louder than it is sure."""
@@ -57,12 +68,19 @@ class JudgeTraining(PrivateTraining):
     def timed(self) -> Any:
         from ..models.judge import JudgeFeatures
 
-        return lambda images, labels: JudgeFeatures(tuple(images.shape[1:]), self.num_frequencies)(images)
+        return lambda images, labels: JudgeFeatures(tuple(images.shape[1:]), self.num_frequencies, self.kind)(images)
 
 
+@dataclass
 class HasJudge(TrainingConfig):
     """Of a method whose drawn images a judge can label, where `--budget` or `--noise_multiplier` names it."""
 
+    _argument_group_name = "judge"
+
+    judge_features: str = flag(
+        SCATTERING, "What it sees of an image: wavelets, or a public network of diffusers_dp[features], for colour.",
+        choices=(SCATTERING, EFFICIENTNET),
+    )  # fmt: skip
     query_defaults: ClassVar[dict[str, dict[str, float]]] = {JUDGE: {}}
 
     @property
@@ -88,13 +106,18 @@ class HasJudge(TrainingConfig):
             max_train_steps=STEPS, train_batch_size=BATCH_SIZE, noise_multiplicity=1, max_grad_norm=CLIP_NORM,
             lr_scheduler="cosine", ema_decay=0.0, max_physical_batch_size=PHYSICAL_BATCH,
         )  # fmt: skip
-        return (JudgeTraining(settings=settings, num_frequencies=self.judge_frequencies, **self.asked(JUDGE)),)
+        seen, asked = self.judge_frequencies, self.asked(JUDGE)
+        return (JudgeTraining(settings=settings, num_frequencies=seen, kind=self.judge_features, **asked),)
 
     @property
     def is_exact(self) -> bool:
         return super().is_exact and not (self.has_judge and self.noise is None)
 
     def check(self) -> None:
+        if self.judge_features == EFFICIENTNET:
+            if not self.has_judge:
+                raise UsageError("--judge_features needs a judge: add --budget judge=0.3, or leave it out.")
+            refuse_missing_network()
         if self.has_judge and self.is_exact:
             raise UsageError(
                 "--budget judge and --noise exact exclude each other, because the features of the judge have no proof "

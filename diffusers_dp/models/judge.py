@@ -1,7 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """The judge and its features: a linear classifier on normalised scattering coefficients (Tramer and Boneh, ICLR 2021,
-Section 3). Where draws lack high frequencies, images are low-passed first: what it learns from, and what it judges,
-must look alike."""
+Section 3) or on what a public network sees. Where draws lack high frequencies, images are low-passed first: what it
+learns from, and what it judges, must look alike."""
 
 import math
 from dataclasses import dataclass
@@ -16,8 +16,9 @@ from torch import nn
 
 from ..errors import IntegrityError
 from ..files.untrusted_files import regular_size
+from ..queries.efficientnet import EFFICIENTNET, WEIGHTS_SHA256, EfficientNetFeatures, refuse_missing_network
 from ..queries.moments import Frequencies, all_frequencies, num_coefficients
-from ..queries.scattering import Scattering
+from ..queries.scattering import SCATTERING, Scattering
 
 
 LEVELS, ANGLES, CHANNELS_OF_GROUP = 2, 8, 9
@@ -25,37 +26,45 @@ TEMPERATURE = 2.0  # of the logits in a label
 BALANCING_STEPS, BALANCING_RATE, LARGEST_BIAS = 200, 0.5, 30.0
 LEAST_SHARE = 1e-9  # of a class
 IMAGES_AT_ONCE = 500
-KIND = "scattering"  # of its features, in the file
 MOST_WAVE_VALUES, SLACK = 200_000_000, 100_000  # as training has; bytes of a file beside its numbers
 
 
 class JudgeFeatures:
     """
-    A public map from an image to normalised scattering maps, each record by itself.
+    A public map from an image to normalised maps, each record by itself.
 
     Args:
         image_shape (`tuple[int, int, int]`): (C, H, W).
         num_frequencies (`int`): See `Frequencies`. All of them are the image itself.
+        kind (`str`): Scattering, or the name of a public network.
     """
 
-    def __init__(self, image_shape: tuple[int, ...], num_frequencies: int):
-        self.image_shape, self.num_frequencies = tuple(image_shape), num_frequencies
+    def __init__(self, image_shape: tuple[int, ...], num_frequencies: int, kind: str = SCATTERING):
+        self.image_shape, self.num_frequencies, self.kind = tuple(image_shape), num_frequencies, kind
         low_passes = num_coefficients(self.image_shape, num_frequencies) < math.prod(self.image_shape)
         self.waves = Frequencies(self.image_shape, num_frequencies).waves if low_passes else None
-        self._scattering = Scattering(LEVELS, ANGLES)
+        self._scattering, self._network = Scattering(LEVELS, ANGLES), EfficientNetFeatures(self.image_shape)
         height, width = (math.ceil(math.ceil(side / 2) / 2) for side in self.image_shape[1:])
         channels = self.image_shape[0] * (1 + LEVELS * ANGLES + LEVELS * (LEVELS - 1) // 2 * ANGLES**2)
-        self.shape = channels, height, width
+        self.shape = (channels, height, width) if kind == SCATTERING else (self._network.num_features, 1, 1)
 
     @property
     def facts(self) -> dict[str, Any]:
-        return {"judge_features": KIND, "judge_frequencies": self.num_frequencies}
+        return {"judge_features": self.kind, "judge_frequencies": self.num_frequencies, **self.of_network}
+
+    @property
+    def of_network(self) -> dict[str, str]:
+        """What else tells its features apart, for the file."""
+        return {} if self.kind == SCATTERING else {"weights_sha256": WEIGHTS_SHA256}
 
     def __call__(self, images: torch.Tensor) -> torch.Tensor:
         """Maps images `[b, C, H, W]` in [-1, 1] to rows `[b, *shape]`."""
         if self.waves is not None:
             waves = self.waves.to(images)
             images = (images.flatten(1) @ waves.T @ waves).unflatten(1, self.image_shape)
+        if self.kind != SCATTERING:
+            parts = self._network.parts(images / 2 + 0.5)  # at least 0; roots, so that few of them do not decide
+            return torch.cat([F.layer_norm(part.sqrt(), part.shape[1:]) for part in parts], 1).unflatten(1, self.shape)
         maps = self._scattering(images / 2 + 0.5).unflatten(1, self.shape)
         return F.group_norm(maps, self.shape[0] // CHANNELS_OF_GROUP)
 
@@ -111,7 +120,8 @@ class LabelJudge:
 
     def save(self, path: Path) -> None:
         tensors = {"weight": self.network.weight, "bias": self.network.bias, "class_biases": self.biases}
-        about = {"features": KIND, "num_frequencies": str(self.features.num_frequencies)}
+        features = self.features
+        about = {"features": features.kind, "num_frequencies": str(features.num_frequencies), **features.of_network}
         kept = {name: each.detach().cpu().float().contiguous() for name, each in tensors.items()}
         save_file(kept, path, metadata=about)
 
@@ -121,16 +131,19 @@ def load_judge(path: Path, image_shape: tuple[int, ...], num_classes: int) -> La
 
     Raises:
         IntegrityError: It is none of this library, or of other images or classes.
+        UsageError: It looks through a network that is not installed.
     """
     try:
         size = regular_size(path)
         with safe_open(path, "pt") as file:
             about, names = file.metadata() or {}, set(file.keys())
-            number = int(about["num_frequencies"])
+            number, kind = int(about["num_frequencies"]), about["features"]
             fits = 0 < number * math.prod(image_shape) <= MOST_WAVE_VALUES or number == all_frequencies(image_shape)
-            if about["features"] != KIND or not fits or num_classes < 2:
+            if kind not in (SCATTERING, EFFICIENTNET) or not fits or num_classes < 2:
                 raise ValueError
-            features = JudgeFeatures(image_shape, number)
+            features = JudgeFeatures(image_shape, number, kind)
+            if any(about[name] != value for name, value in features.of_network.items()):
+                raise ValueError
             num_bytes = 4 * num_classes * (math.prod(features.shape) + 2)
             if not num_bytes <= size <= num_bytes + SLACK:  # before as much memory is taken
                 raise ValueError
@@ -146,6 +159,8 @@ def load_judge(path: Path, image_shape: tuple[int, ...], num_classes: int) -> La
             raise ValueError
     except (OSError, SafetensorError, LookupError, TypeError, ValueError):
         raise IntegrityError(f"{path} is no judge of images of this release: it is not opened.") from None
+    if kind == EFFICIENTNET:
+        refuse_missing_network()
     biases = tensors.pop("class_biases")
     network.load_state_dict(tensors)
     return LabelJudge(features, network, biases)

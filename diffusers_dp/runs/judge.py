@@ -36,7 +36,7 @@ def judge_loss(
 
 def build(training: JudgeTraining, facts: PublicFacts, device: torch.device | str) -> Trained:
     """What DP-SGD will train: see `PrivateTraining.build`."""
-    features = JudgeFeatures(facts.image_shape, training.num_frequencies)
+    features = JudgeFeatures(facts.image_shape, training.num_frequencies, training.kind)
     network = new_network(features, len(facts.class_names or ("",))).to(device)
     optimizer = torch.optim.SGD(network.parameters(), lr=training.settings.learning_rate, momentum=MOMENTUM)
     return Trained(network, network, judge_loss, row_shape=features.shape, optimizer=optimizer)
@@ -48,7 +48,7 @@ def train_judge(run: "TrainingRun[Any]") -> LabelJudge | None:
     if not found:
         return None
     training, facts = found[0].at_rate(run.plan.rows[found[0].name].noise_multiplier), run.facts
-    features = JudgeFeatures(facts.image_shape, training.num_frequencies)
+    features = JudgeFeatures(facts.image_shape, training.num_frequencies, training.kind)
 
     def door() -> SensitiveImages:
         mapped = run.images.map(

