@@ -69,7 +69,7 @@ sbom: $(SUPPLY)
 	@sed -i.tmp 's|"file://[^"]*"|"."|' sbom.cdx.json && rm sbom.cdx.json.tmp  # the path of this clone stays in the house
 
 hashes: $(SUPPLY)
-	$(BIN)/uv pip compile setup.cfg --extra app --extra lora --extra medical --constraints constraints.txt --universal --python-version 3.10 \
+	$(BIN)/uv pip compile setup.cfg --extra app --extra features --extra lora --extra medical --constraints constraints.txt --universal --python-version 3.10 \
 	  --generate-hashes --no-annotate --custom-compile-command "make hashes" --quiet --output-file requirements-hashed.txt
 
 $(DOCS): $(STAMP)
