@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from diffusers_dp.methods.private_evolution import PrivateEvolutionConfig
     from diffusers_dp.models.variations import CandidateGenerator
-    from diffusers_dp.queries.perceptual import PerceptualFeatures
+    from diffusers_dp.queries.mean_features import FeatureMap
     from diffusers_dp.queries.votes import PooledPixels
     from diffusers_dp.runs.run import TrainingRun
 
@@ -68,7 +68,7 @@ def train(run: "Run") -> None:
 
 
 def evolve(
-    run: "Run", proposer: "CandidateGenerator", embed: "PerceptualFeatures | PooledPixels"
+    run: "Run", proposer: "CandidateGenerator", embed: "FeatureMap | PooledPixels"
 ) -> "tuple[torch.Tensor, torch.Tensor]":
     """The children of the last generation, uint8 `[m, C, H, W]`, and their classes, int64 `[m]`."""
     from diffusers_dp.queries.votes import NearestCandidates

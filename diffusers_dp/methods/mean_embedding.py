@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import ClassVar
 
+from ..queries.efficientnet import PYRAMID, seen_by
 from ..queries.frequency import FrequencyFeatures, RandomFourierFeatures
 from ..queries.hermite import HermiteFeatures
 from ..queries.mean_features import FeatureMap, MeanFeatures, SecondMoments, StoppingFeatures1, StoppingFeatures2
-from ..queries.perceptual import PerceptualFeatures
 from ..queries.query import Query
 from ..queries.tangent import TangentFeatures
 from .flag import expert, flag, numbers, split_list
@@ -196,7 +196,8 @@ class DPMEPFConfig(MeanEmbeddingConfig):
     }  # fmt: skip
     feature_network: str = flag(
         "microsoft/resnet-18",
-        "Folder or Hub id of a public vision network (safetensors) that has not seen the sensitive images.",
+        "Folder or Hub id of a public vision network (safetensors) that has not seen the sensitive images, or "
+        "efficientnet_lite0, of diffusers_dp[features].",
         place=True,
     )  # fmt: skip
     feature_layers: str = flag("", "Its layers whose outputs are the features; unset: all convolutions.")
@@ -232,8 +233,8 @@ class DPMEPFConfig(MeanEmbeddingConfig):
     def drawn_by_class(self) -> tuple[str, ...]:
         return (*super().drawn_by_class, *(("num_stopping_images",) if self.stopping_network else ()))
 
-    def _seen_by(self, network: str, layers: str, flag: str) -> PerceptualFeatures:
-        return PerceptualFeatures(network, self.image_shape, self.feature_resolution, flag, split_list(layers))
+    def _seen_by(self, network: str, layers: str, flag: str) -> FeatureMap:
+        return seen_by(network, self.image_shape, self.feature_resolution, flag, split_list(layers), PYRAMID)
 
 
 @dataclass

@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 
 from ..data.source import DataSource
 from ..errors import UsageError
-from ..queries.perceptual import PerceptualFeatures
+from ..queries.efficientnet import LAST, seen_by
+from ..queries.mean_features import FeatureMap
 from ..queries.votes import Votes
 from .flag import expert, flag, numbers, split_list
 from .generator_flags import ResultFlags
@@ -54,8 +55,9 @@ class PrivateEvolutionConfig(PretrainedFlags, ResultFlags, PublicDataFlags):
     )  # fmt: skip
     embedding_pool: ClassVar[int] = 2  # side length of such a square in pixels
     embedding_network: str | None = flag(
-        None, "Folder or Hub id of a public vision network (safetensors), such as DINOv2's.", place=True
-    )
+        None, "Folder or Hub id of a public vision network (safetensors), such as DINOv2's, or efficientnet_lite0.",
+        place=True,
+    )  # fmt: skip
     embedding_layers: str = expert("", "Its layers, comma-separated (a list in a recipe); unset: all convolutions.")
     embedding_resolution: int | None = expert(None, "Side length that images are resized to for it; unset: their own.")
     variations: str = flag(
@@ -92,14 +94,12 @@ class PrivateEvolutionConfig(PretrainedFlags, ResultFlags, PublicDataFlags):
         )  # fmt: skip
 
     @cached_property
-    def perceptual(self) -> PerceptualFeatures | None:
+    def perceptual(self) -> FeatureMap | None:
         """What `--embedding_network` sees; `None` of pixels."""
         if self.embedding_network is None:
             return None
-        layers = split_list(self.embedding_layers)
-        return PerceptualFeatures(
-            self.embedding_network, self.image_shape, self.embedding_resolution, "embedding_network", layers
-        )
+        layers, flag = split_list(self.embedding_layers), "embedding_network"
+        return seen_by(self.embedding_network, self.image_shape, self.embedding_resolution, flag, layers, LAST)
 
     @property
     def public_images(self) -> DataSource | None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError, install
 from .mean_features import unit
+from .perceptual import PerceptualFeatures
 
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ WIDTHS = (32, 96, 144, 144, 240, 240, 480, 480, 480, 672, 672, 672, 1152, 1152, 
 #: Layers as places in `WIDTHS`, and the cells of a side that each is averaged over.
 Layers = tuple[tuple[int, int], ...]
 LAST: Layers = ((16, 1), (14, 1), (10, 1))
+#: From edges in their places to what is where nowhere, for images to be made of.
+PYRAMID: Layers = ((1, 8), (2, 4), (3, 4), (4, 4), (5, 2), (6, 2), *((block, 1) for block in range(7, 16)))
 CONVOLUTIONS = {"_conv_stem": "_bn0", "_expand_conv": "_bn0", "_depthwise_conv": "_bn1", "_project_conv": "_bn2"}
 
 
@@ -90,6 +93,25 @@ class EfficientNetFeatures:
         import torch
 
         return unit(torch.cat([unit(part) for part in self.parts(images)], 1))
+
+
+def seen_by(
+    network: str, image_shape: tuple[int, ...], resolution: int | None, flag: str, layers: tuple[str, ...], own: Layers
+) -> "EfficientNetFeatures | PerceptualFeatures":
+    """What a public network of this name sees.
+
+    Args:
+        network (`str`): `EFFICIENTNET`, whose layers are `own`, or as `PerceptualFeatures`.
+
+    Raises:
+        UsageError: It is not installed, or layers are named of a network that has its own.
+    """
+    if network != EFFICIENTNET:
+        return PerceptualFeatures(network, image_shape, resolution, flag, layers)
+    if layers:
+        raise UsageError(f"{EFFICIENTNET} has layers of its own: leave out those that are named for it.", field=flag)
+    refuse_missing_network()
+    return EfficientNetFeatures(image_shape, own)
 
 
 def refuse_missing_network() -> None:

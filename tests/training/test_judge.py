@@ -54,12 +54,13 @@ def few_steps(monkeypatch):
 @pytest.fixture
 def stand_in(monkeypatch):
     """For the network, which may not be installed: averages of pixels in a row."""
-    widths = (1280, 1152, 672)
+
+    def parts(self, images):
+        rows = images.flatten(1)[:, None].relu()
+        return [F.adaptive_avg_pool1d(rows, width)[:, 0] for width in (1280, 1152, 672)]
+
     monkeypatch.setattr(EfficientNetFeatures, "is_here", True)
-    monkeypatch.setattr(
-        EfficientNetFeatures, "parts",
-        lambda self, images: [F.adaptive_avg_pool1d(images.flatten(1)[:, None], width)[:, 0] for width in widths],
-    )  # fmt: skip
+    monkeypatch.setattr(EfficientNetFeatures, "parts", parts)
 
 
 @pytest.fixture(scope="module")
