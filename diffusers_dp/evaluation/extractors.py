@@ -19,6 +19,7 @@ import torch
 from ..errors import UsageError
 from ..files.file_modes import public_files
 from ..files.untrusted_files import read_bounded
+from ..queries.efficientnet import EFFICIENTNET, LAST, EfficientNetFeatures, refuse_missing_network
 
 
 INCEPTION_NAME = "inception-2015-12-05.pt"
@@ -32,7 +33,7 @@ class FeatureExtractor(Protocol):
     """A feature space for metrics of fidelity.
 
     Attributes:
-        name (`str`): Name of the extractor: `inception`, `pixels` or `classifier`.
+        name (`str`): Name of the extractor, one of `flags.EXTRACTORS`.
         facts (`dict`): JSON facts that distinguish feature spaces, for the report and the cache: weights' sha256,
             layer, dimension, preprocessing.
         frechet_name (`str`): Name for a Fréchet distance between these features.
@@ -46,7 +47,7 @@ class FeatureExtractor(Protocol):
         """Maps images `[n, C, H, W]`, uint8, to features `[n, D]`, float32."""
 
     def probabilities(self, images: np.ndarray) -> np.ndarray:
-        """Maps images `[n, C, H, W]`, uint8, to class probabilities `[n, classes]`, float32. Pixels have none."""
+        """Maps images `[n, C, H, W]`, uint8, to class probabilities `[n, classes]`, float32. Not all have some."""
 
 
 class PixelExtractor:
@@ -108,6 +109,39 @@ class InceptionExtractor:
 
     def _input(self, images: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(_as_rgb(images)).to(self._device)
+
+
+class EfficientNetExtractor:
+    """The head of the public network that pip brings, averaged over the image. Its distance is no FID.
+
+    Args:
+        device (`str`, defaults to `"cpu"`): Device of the network.
+
+    Raises:
+        UsageError: It is not installed.
+    """
+
+    name = EFFICIENTNET
+    frechet_name = f"Fréchet distance ({EFFICIENTNET})"
+
+    def __init__(self, device: str = "cpu") -> None:
+        refuse_missing_network()
+        self._device, self._features = device, EfficientNetFeatures((), LAST[:1])
+        self.facts: dict[str, Any] = {"dimension": self._features.num_features, **self._features.facts}
+
+    def __call__(self, images: np.ndarray) -> np.ndarray:
+        return in_batches(
+            lambda batch: self._features.parts(torch.from_numpy(batch).to(self._device).float() / 255)[0], images, 64
+        )
+
+    def probabilities(self, images: np.ndarray) -> np.ndarray:
+        raise NotImplementedError  # see `analyses.WITH_PROBABILITIES`
+
+
+#: Extractors that are a network from elsewhere, by name.
+NETWORKS: dict[str, Callable[[str], FeatureExtractor]] = {
+    "inception": InceptionExtractor, EFFICIENTNET: EfficientNetExtractor,
+}  # fmt: skip
 
 
 @functools.lru_cache(maxsize=1)

@@ -8,10 +8,11 @@ from pathlib import Path
 from ..errors import UsageError
 from ..methods.flag import flag
 from ..methods.grey_values import RANGE
+from ..queries.efficientnet import EFFICIENTNET
 from .analyses import METRICS
 
 
-EXTRACTORS = ("pixels", "classifier", "inception")
+EXTRACTORS = ("pixels", "classifier", "inception", EFFICIENTNET)
 CLASSIFIERS = ("logreg", "mlp", "cnn", "wrn", "resnet", "resnext")
 ON_HARD_LABELS = ("logreg", "mlp")  # alone; the others also learn the probabilities of a judge
 DEFAULT_NUM_IMAGES = 10_000

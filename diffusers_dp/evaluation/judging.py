@@ -27,7 +27,7 @@ from .analyses import AvailableImages
 from .choice import MeasurementPlan, choose
 from .classifier_features import DIMENSION
 from .evaluator import Evaluator
-from .extractors import InceptionExtractor
+from .extractors import NETWORKS, FeatureExtractor
 from .flags import EvaluationFlags
 from .images import ImageSet, with_classes_of
 from .inputs import Inputs, judged_facts
@@ -77,7 +77,7 @@ def judge_images(
             curve = curve_of(release.release.folder)
         inputs = Inputs(flags, drawing.seed, release, facts, folder / "cache")
         sets, choice, networks = _read(inputs, device, begun, pool)
-        most = CURVE_IMAGES_OF_LARGE_FEATURES if choice.extractors[0] == "inception" else CURVE_IMAGES
+        most = CURVE_IMAGES_OF_LARGE_FEATURES if choice.extractors[0] in NETWORKS else CURVE_IMAGES
         evaluator = Evaluator(
             flags, choice, folder, sets, drawing.seed, device, networks, pool,
             points=() if curve is None else curve(release, inputs.shape, most, pool),
@@ -159,16 +159,14 @@ def _count(flags: EvaluationFlags, release: Drawer | None) -> list[str]:
 
 def _read(
     inputs: Inputs, device: str, begun: Callable[[], None], pool: WorkerPool
-) -> tuple[dict[str, ImageSet], MeasurementPlan, dict[str, InceptionExtractor]]:
+) -> tuple[dict[str, ImageSet], MeasurementPlan, dict[str, FeatureExtractor]]:
     """All images, what is measured, and the networks for it.
 
     What can be refused is refused in this order: without a private image, before the evaluation is counted; with them,
     before an image is drawn or a network is fitted.
     """
     flags, release, synthetic = inputs.flags, inputs.release, inputs.synthetic()
-    networks = {}
-    if "inception" in (flags.extractors or ()):
-        networks["inception"] = InceptionExtractor(device)
+    networks = {name: NETWORKS[name](device) for name in flags.extractors or () if name in NETWORKS}
     known = AvailableImages(
         release.drawing.num_images if release else len(synthetic), synthetic.labels is not None,
         inputs.test_split is not None,

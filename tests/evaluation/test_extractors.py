@@ -2,6 +2,7 @@
 """Loading and preprocessing, on tiny random networks made on the spot; the true weights are not tested here."""
 
 import hashlib
+import pickle
 
 import numpy as np
 import pytest
@@ -13,9 +14,11 @@ from diffusers_dp.evaluation import extractors
 from diffusers_dp.evaluation.classifier_features import ClassifierExtractor
 from diffusers_dp.evaluation.extractors import (
     INCEPTION_NAME,
+    EfficientNetExtractor,
     InceptionExtractor,
 )
 from diffusers_dp.evaluation.images import ImageSet
+from diffusers_dp.queries.efficientnet import WEIGHTS_SHA256, EfficientNetFeatures
 
 
 def random_images(count=5, channels=3, size=8, seed=0):
@@ -91,6 +94,18 @@ class TestInception:
         for _ in range(2):
             InceptionExtractor()
         assert calls == [sha256(path)]
+
+
+@pytest.mark.skipif(not EfficientNetFeatures(()).is_here, reason="no network is installed: diffusers_dp[features]")
+def test_the_network_from_pip_sees_each_image_by_itself_and_is_no_fid():
+    extractor = EfficientNetExtractor()
+    images = random_images(70)
+    features = extractor(images)
+    assert features.shape == (70, extractor.facts["dimension"]) == (70, 1280) and features.dtype == np.float32
+    np.testing.assert_allclose(extractor(images[66:]), features[66:], atol=1e-4)
+    np.testing.assert_allclose(extractor(images[:, :1]), extractor(images[:, :1].repeat(3, 1)), atol=1e-4)
+    assert "FID" not in extractor.frechet_name and extractor.facts["weights_sha256"] == WEIGHTS_SHA256
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(extractor))(images), features)
 
 
 def striped(count, seed=0):
