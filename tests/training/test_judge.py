@@ -17,6 +17,7 @@ from diffusers_dp.errors import IntegrityError, UsageError
 from diffusers_dp.evaluation.images import ImageSet, Source, with_classes_of
 from diffusers_dp.evaluation.inputs import with_soft_labels
 from diffusers_dp.evaluation.utility import measure_utility
+from diffusers_dp.gradients.step import clipped_gradient_sum
 from diffusers_dp.methods import judge as method
 from diffusers_dp.methods.config import load_config
 from diffusers_dp.methods.dp_sgd_flags import LoopFlags
@@ -24,8 +25,10 @@ from diffusers_dp.methods.registry import METHODS
 from diffusers_dp.models.judge import JudgeFeatures, LabelJudge, load_judge, new_network
 from diffusers_dp.queries.efficientnet import EFFICIENTNET, WEIGHTS_SHA256, EfficientNetFeatures
 from diffusers_dp.queries.moments import Frequencies
+from diffusers_dp.randomness.private_generator import PrivateGenerator
 from diffusers_dp.release.image_tables import PROBABILITIES, write_images
 from diffusers_dp.release.loading import load_verified
+from diffusers_dp.runs.judge import judge_loss
 from diffusers_dp.verify import CLIP_STEPS, check_files, check_method, verify
 from support.flags import NUM_IMAGES, RESUME
 from support.patients import write_dataset
@@ -363,6 +366,24 @@ def test_without_its_packages_a_network_is_refused_in_one_sentence(script, tmp_p
     save_file(load_file(path), path, metadata=about)
     with pytest.raises(IntegrityError, match="is no judge of images of this release"):
         load_judge(path, SHAPE, 3)
+
+
+def test_a_record_moves_a_sum_of_gradients_by_the_clip_norm_and_no_batch_mate():
+    features, images = JudgeFeatures(SHAPE, 20), torch.rand(6, *SHAPE) * 2 - 1
+    network, labels, rows = new_network(features, 3), torch.arange(6) % 3, features(images)
+    assert torch.allclose(features(images[:1]), rows[:1], atol=1e-5)
+
+    def total(index):
+        batch = (rows[index], labels[index], torch.ones(len(index), dtype=torch.bool), None)
+        found = clipped_gradient_sum(
+            network, judge_loss, [batch], max_grad_norm=method.CLIP_NORM, noise_multiplicity=1,
+            generator=PrivateGenerator(),
+        )  # fmt: skip
+        return torch.cat([part.flatten() for part in found.values()])
+
+    whole, less, last = (total(torch.tensor(index)) for index in (range(6), range(5), [5]))
+    assert torch.allclose(whole - less, last, atol=1e-5)
+    assert last.norm().item() == pytest.approx(method.CLIP_NORM, rel=1e-3)
 
 
 @pytest.mark.parametrize("lie", ["divisor", "by label", "unsaid", "left out", "exact", "network", "input", "public"])
