@@ -2,12 +2,15 @@
 """Records that move each other, however little: planted in the loss, the clipper and the queries, and seen as a sum
 that is not one."""
 
+import weakref
+
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from diffusers_dp.accounting.ledger_row import LedgerRow
-from diffusers_dp.audit.probes import additivity_checks
+from diffusers_dp.audit.probes import additivity_check, additivity_checks
 from diffusers_dp.audit.stand_ins import AuditedModel, stand_in
 from diffusers_dp.audit.targets import QueryTarget, target_runs
 from diffusers_dp.gradients import step
@@ -83,6 +86,19 @@ def test_losses_that_the_batch_scales_show_where_nothing_is_clipped(loss):
 
 def test_losses_that_mix_records_show():
     assert not any(check.passed for check in additivity_checks(STEP, audited(mixed_with_the_neighbour), "the model"))
+
+
+def test_few_answers_are_held_at_a_time():
+    """Each has as many numbers as the model."""
+    held, most = weakref.WeakSet(), []
+
+    def answer(which: np.ndarray) -> torch.Tensor:
+        given = torch.full((3,), float(len(which)))
+        held.add(given)
+        most.append(len(held))
+        return given
+
+    assert additivity_check("it", answer, np.arange(20)[:, None]).passed and max(most) <= 3
 
 
 @pytest.mark.parametrize(("fault", "seen"), [(at_the_median, 1), (more_in_a_large_batch, 0)])

@@ -26,8 +26,7 @@ ALL_NAMES = [
     for end in ("", *(f"_eps{each}" for each in epsilons_of(recipes_of(folder)[name], name)[1:] if "_eps" not in name))
 ]  # fmt: skip
 NUM_IMAGES = 40
-# What is shortened, where the method has it: numbers of steps and images, never the model, the queries or the noise
-# multiplicity.
+# What is shortened, where the method has it: numbers of steps, images and noise levels, never model or queries.
 SHORT = {
     "num_train_images": NUM_IMAGES, "validation_size": 0, "train_batch_size": 2, "max_train_steps": 2,
     "lr_warmup_steps": 0, "target_epsilon": 30, "spatial_sample_rate": 0.1, "spatial_steps": 1,
@@ -35,7 +34,7 @@ SHORT = {
     "generator_batch_size": 10, "num_auxiliary_images": 10, "num_generated_images": 10, "diffusion_steps": 1,
     "num_stopping_images": 10, "stopping_steps": 1,
     "num_inference_steps": 1, "max_physical_batch_size": 2, "candidates_per_class": 4, "images_per_class": 2,
-    "lookahead": 1, "steps_per_network": 1, "network_steps": 1,
+    "lookahead": 1, "noise_multiplicity": 2, "steps_per_network": 1, "network_steps": 1,
     "semantic_classes_per_class": 1, "noise_bands": 1, "num_teachers": 4,
 }  # fmt: skip
 
@@ -143,8 +142,6 @@ def test_recipe_starts_on_stand_in_images(folder, name, tmp_path, monkeypatch):
             image.transpose(Image.Transpose.ROTATE_90).save(folder / f"{index}.png")
         flags += ["--public_data_dir", str(tmp_path / "public")]
         flags += "--public_steps 1 --expert public_batch_size=2".split() if learns else []
-    if config.method == "dp_diffusion":  # its K of 128 draws of 80 million parameters takes the memory of a large GPU
-        flags += ["--noise_multiplicity", "2"]
     load(config.method, monkeypatch).main(flags)
 
     assert (tmp_path / "run" / "release" / "privacy_receipt.json").exists()
