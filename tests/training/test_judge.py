@@ -98,7 +98,9 @@ def test_more_noise_is_a_lower_learning_rate():
     rates = {noise: training.at_rate(noise).settings.learning_rate for noise in (0.0, 1e-9, 2.0, 4.0)}
     assert rates[0.0] == rates[1e-9] == method.LARGEST_RATE and rates[2.0] == pytest.approx(2 * rates[4.0])
     in_a_weight = rates[2.0] * method.CLIP_NORM * 2.0 / 50 / (1 - method.MOMENTUM) * 100**0.5
-    assert in_a_weight == pytest.approx(method.WEIGHT_NOISE)
+    assert in_a_weight == pytest.approx(method.WEIGHT_NOISE["scattering"])
+    seen = replace(training, kind=EFFICIENTNET).at_rate(2.0).settings.learning_rate
+    assert seen == pytest.approx(rates[2.0] / 2)
 
 
 def test_anybody_labels_more_draws_alike(released):
