@@ -38,7 +38,6 @@ def train(run: "Run") -> None:
     if not run.resumes_dp_sgd:
         central = run.ask(run.config.central_images_query)
         warm_up(run, central)
-        run.keep("warmed_up_spatial", run.pipeline)
         run.done("warm-up (spatial)")
 
     # 3. DP-SGD on the sensitive images, and the release.

@@ -47,7 +47,6 @@ def train(run: "Run") -> None:
     # 1. What the model learns from public images, and its curriculum.
     run.pretrain()
     scheduler = curriculum_of(run)
-    run.processes.on_first(lambda: scheduler.save_pretrained(run.folder.private / "warmup_scheduler"))
 
     # 2. Two queries, each answered once, and a warm-up that reads their noisy answers only.
     if not run.resumes_dp_sgd:
@@ -114,7 +113,6 @@ def warm_up(run: "Run", scheduler: "FrequencyWarmupScheduler") -> None:
                 num_steps=stage.num_steps,
                 learning_rate=stage.learning_rate,
             )
-        run.keep(f"warmed_up_{stage.name}", run.pipeline)
         run.done(f"warm-up ({stage.name})")
 
 

@@ -28,7 +28,6 @@ def run(args: argparse.Namespace) -> None:
     validate(flags)
     drawing = drawing_of(args, flags.num_judged or 1)
     from ..evaluation.judging import judge_images  # loads torch
-    from ..runs.kept_states import curve_of
 
     with private_files():
-        lead(lambda pool: judge_images(flags, drawing, pool, curve_of=curve_of, device=args.device, base=args.base))
+        lead(lambda pool: judge_images(flags, drawing, pool, device=args.device, base=args.base))

@@ -111,9 +111,6 @@ ANALYSES = {
             titles={"FLD": LOWER, "feature likelihood divergence": LOWER},
         ),
         Analysis(
-            "training_curve", "evaluator:training_curve", fid_needs, "Along the training: features of {extractor}",
-        ),
-        Analysis(
             "classifiers", "evaluator:utility", classifiers_need, "Utility: {classifier}, tested on real images",
             titles={"accuracy": HIGHER},
         ),

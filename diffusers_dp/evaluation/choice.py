@@ -59,9 +59,6 @@ def choose(flags: MeasureFlags, known: AvailableImages) -> MeasurementPlan:
         fit = [space for space in problems if fits(f"--metrics {words[space]}", asked, words[space], problems[space])]
         choice.metrics += [name] if fit else []
         choice.jobs += [(name, space) for space in fit]
-    if flags.training_curve:
-        fits("--training_curve", True, "", ANALYSES["training_curve"].needs(known, choice.extractors[0]))
-        choice.jobs.append(("training_curve", ""))
     problem = ANALYSES["classifiers"].needs(known, "")
     fits("--selection validation", flags.selection == "validation", "utility", problem)
     fits("--reference", flags.reference and not flags.quick, "utility", problem)

@@ -10,8 +10,6 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ..distributed.worker_pool import WorkerPool
 from ..files.canonical import canonical_json
 from ..files.output_files import write_json
@@ -21,7 +19,7 @@ from .choice import MeasurementPlan
 from .classifier_features import ClassifierExtractor
 from .extractors import FeatureExtractor, PixelExtractor
 from .feature_cache import FeatureCache
-from .fidelity_report import FeatureSpace, measure_fid
+from .fidelity_report import FeatureSpace
 from .flags import ON_HARD_LABELS, EvaluationFlags
 from .images import ImageSet, hash_images
 from .measurement import Measurement
@@ -75,8 +73,6 @@ class Evaluator:
         device (`str`): Device of networks.
         networks (`dict[str, FeatureExtractor]`): Extractors by name that are not built here.
         pool (`WorkerPool`): Processes that share features and classifiers.
-        points (iterable of `tuple`): Earlier states of the released model: what determines their images, and a
-            function that draws these.
 
     Attributes:
         confusion (`dict`): Counts `[true class][predicted class]` on the real test images, by classifier.
@@ -90,7 +86,6 @@ class Evaluator:
     device: str
     networks: Mapping[str, FeatureExtractor]
     pool: WorkerPool
-    points: Iterable[tuple[dict[str, Any], Callable[[], np.ndarray]]]
 
     def __post_init__(self) -> None:
         self.cache = FeatureCache(self.folder / "features", counted=self.flags.real_is_public, pool=self.pool)
@@ -115,21 +110,15 @@ class Evaluator:
         measure = function_of(ANALYSES[name].measure)
         if not extractor:
             return measure(self)
-        return self.stored(
-            f"{name}-{extractor}", self.extractor_key(extractor), lambda: measure(self.space(extractor))
-        )
-
-    def stored(self, name: str, key: Mapping[str, Any], compute: Callable[[], list[Measurement]]) -> list[Measurement]:
-        """Returns the stored measurements of these images, or computes and stores them."""
         found = self.steps.get(
-            name, {**self.images, **key}, lambda: {"measurements": [each.as_json() for each in compute()]}
-        )
+            f"{name}-{extractor}", {**self.images, **self.extractor_key(extractor)},
+            lambda: {"measurements": [each.as_json() for each in measure(self.space(extractor))]},
+        )  # fmt: skip
         return [Measurement(**each) for each in found["measurements"]]
 
-    def space(self, extractor: str, **sets: ImageSet) -> FeatureSpace:
-        """Returns a feature space, with other sets in the place of its own."""
+    def space(self, extractor: str) -> FeatureSpace:
         device = "cpu" if self.device.startswith("mps") else self.device  # mps has no float64
-        return FeatureSpace(self.extractor(extractor), {**self.sets, **sets}, self.seed, self.cache, device)
+        return FeatureSpace(self.extractor(extractor), self.sets, self.seed, self.cache, device)
 
     def extractor(self, name: str) -> FeatureExtractor:
         """Builds an extractor on first use, because fitting takes long."""
@@ -145,18 +134,6 @@ class Evaluator:
         is fitted needlessly."""
         facts = None if name == "classifier" else self.extractor(name).facts
         return {"extractor": name, "facts": facts, "seed": self.seed, "device": self.device}
-
-
-def training_curve(evaluator: Evaluator) -> list[Measurement]:
-    """Measures the Fréchet distance of each state's images in the first feature space."""
-    name, found = evaluator.choice.extractors[0], []
-    for facts, draw in evaluator.points:
-        measured = evaluator.stored(
-            "curve", {**evaluator.extractor_key(name), **facts},
-            lambda: measure_fid(evaluator.space(name, synthetic=ImageSet(draw()))),  # noqa: B023 (called here)
-        )  # fmt: skip
-        found += [replace(each, protocol={**each.protocol, **facts}) for each in measured]
-    return found
 
 
 def utility(evaluator: Evaluator) -> list[Measurement]:

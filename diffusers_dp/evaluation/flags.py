@@ -83,7 +83,6 @@ class MeasureFlags:
     extractors: Sequence[str] | None = flag(
         None, "Feature spaces; unset: pixels classifier, if they apply.", choices=EXTRACTORS
     )
-    training_curve: bool = flag(False, "Fréchet distance of each state that the run of --model kept.")
     classifiers: Sequence[str] | None = flag(
         None, "Of utility; unset: logreg cnn, if there are labels.", choices=CLASSIFIERS
     )
@@ -131,5 +130,3 @@ class EvaluationFlags(JudgedFlags, RealFlags, MeasureFlags):
                 "--selection validation takes the real images that --validation_size leaves out; give it, as in "
                 "training."
             )
-        if self.training_curve and not Path(self.model or "/dev/null").is_dir():
-            raise UsageError("--training_curve needs a release in a folder here; give it with --model.")

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -41,25 +40,18 @@ CACHES = ("cache", "features", "steps")
 #: Flags that decide numbers, as the report states them, besides those of drawing.
 SETTINGS = (
     "quick", "repetitions", "ensemble", "classifier_epochs", "cifar_networks", "utility_sizes", "reference",
-    "selection", "training_curve", "train_split",
+    "selection", "train_split",
     "validation_size", "resize", "real_is_public",
 )  # fmt: skip
-#: Images of a state along the training: enough for a covariance of pixels or of small features; of large ones, as in
-#: DPImageBench's training.
-CURVE_IMAGES, CURVE_IMAGES_OF_LARGE_FEATURES = 1000, 5000
 
 
-def judge_images(
-    flags: EvaluationFlags, drawing: Drawing, pool: WorkerPool, *, curve_of: Callable[[Path], Callable[..., Any]],
-    device: str, base: str | None,
-) -> None:  # fmt: skip
+def judge_images(flags: EvaluationFlags, drawing: Drawing, pool: WorkerPool, *, device: str, base: str | None) -> None:
     """Evaluates, writes the report, and prints the verdict.
 
     Args:
         flags (`EvaluationFlags`): Checked flags.
         drawing (`Drawing`): What is drawn from `--model`.
         pool (`WorkerPool`): Processes that share the work.
-        curve_of (`Callable`): See `runs.kept_states.curve_of`.
         device (`str`): Device of networks; `auto`: a GPU if there is one.
         base (`str`, *optional*): See `load_verified`.
 
@@ -72,16 +64,9 @@ def judge_images(
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     with _folder(flags) as (folder, begun):
-        curve = None
-        if release is not None and flags.training_curve:
-            curve = curve_of(release.release.folder)
         inputs = Inputs(flags, drawing.seed, release, facts, folder / "cache")
         sets, choice, networks = _read(inputs, device, begun, pool)
-        most = CURVE_IMAGES_OF_LARGE_FEATURES if choice.extractors[0] in NETWORKS else CURVE_IMAGES
-        evaluator = Evaluator(
-            flags, choice, folder, sets, drawing.seed, device, networks, pool,
-            points=() if curve is None else curve(release, inputs.shape, most, pool),
-        )  # fmt: skip
+        evaluator = Evaluator(flags, choice, folder, sets, drawing.seed, device, networks, pool)
         settings = {
             **drawing.facts, **{name: getattr(flags, name) for name in SETTINGS}, "num_images": flags.num_judged,
             "test_split": inputs.test_split, "trajectory_length": drawing.trajectory_length,

@@ -89,11 +89,7 @@ def sample_picture(synthetic: ImageSet) -> str:
 def build_charts(evaluation: Evaluation) -> list[Chart]:
     """Builds the charts for which there are numbers."""
     charts = [confusion_chart(evaluation)] if evaluation.confusion else []
-    of_analysis = {"classifiers": sizes_chart, "training_curve": curve_chart}
-    for name, draw in of_analysis.items():
-        if found := [each for each in evaluation.measurements if each.analysis == name]:
-            charts += draw(found)
-    return charts
+    return charts + sizes_chart([each for each in evaluation.measurements if each.analysis == "classifiers"])
 
 
 def confusion_chart(evaluation: Evaluation) -> Chart:
@@ -149,27 +145,6 @@ def sizes_chart(found: Sequence[Measurement]) -> list[Chart]:
 
     words = f"Accuracy on real test images after training on up to {every[-1]:,} synthetic images."
     return [Chart("Would more images help?", words, _svg(draw, 3.2))]
-
-
-def curve_chart(found: Sequence[Measurement]) -> list[Chart]:
-    """Draws a distance against the states of the model, in their order."""
-    names, values = [each.protocol["state"] for each in found], [each.value for each in found]
-    metric, images = found[0].metric, found[0].protocol["drawing"]["num_images"]
-
-    def draw(axes: "Axes") -> None:
-        axes.plot(range(len(values)), values, "-o", color=SYNTHETIC)
-        shown = range(0, len(names), math.ceil(len(names) / 10))
-        axes.set_xticks(shown, [_short(names[i], 24) for i in shown], rotation=45, ha="right")
-        axes.set_ylim(bottom=0)
-        axes.set(ylabel=_short(metric, 34))
-        axes.grid(axis="y")
-
-    words = (
-        f"{metric}, lower is better, from {values[0]:.3g} to {values[-1]:.3g}; {images:,} images of each state that "
-        "the run kept, so that the numbers compare with each other and not with those above. The release's guarantee "
-        "covers these states as well."
-    )
-    return [Chart("How far did each stage bring it?", words, _svg(draw, 3.4))]
 
 
 def _svg(draw: "Callable[[Axes], None]", height: float) -> str:

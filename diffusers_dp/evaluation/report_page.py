@@ -14,9 +14,7 @@ from .summary import summary
 
 PAID_FOR = "In the receipt: one noisy answer of the training images, paid for and covered by the guarantee"
 #: Protocol fields that a chart or a number's name already shows, or that readers of a page do not need.
-LEFT_TO_JSON = {
-    "state", "dp_sgd_step", "weights_sha256", "num_train", "num_validation", "trained_on",
-}  # fmt: skip
+LEFT_TO_JSON = {"weights_sha256", "num_train", "num_validation", "trained_on"}
 
 
 def report_page(evaluation: Evaluation) -> str:
@@ -49,7 +47,6 @@ def _words(protocol: dict[str, Any]) -> str:
 def _name(found: Measurement) -> str:
     facts, better = found.protocol, BETTER.get(found.metric.split(" (")[0])
     name = found.metric.replace("_", " ") + (f" ({better})" if better else "")
-    name += f", {facts['state']}" if "state" in facts else ""
     if {"num_train", "trained_on"} <= facts.keys():
         held_out = facts.get("num_validation") or 0
         name += f", trained on {facts['num_train'] + held_out:,} images ({facts['trained_on']})"

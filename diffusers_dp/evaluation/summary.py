@@ -41,7 +41,7 @@ def verdict(evaluation: Evaluation) -> list[str]:
         f"Likeness: {each.metric} {number(each.value)} between synthetic and real images, "
         f"{number(each.protocol[OF_HALVES])} between two halves of the real ones."
         for each in evaluation.measurements
-        if OF_HALVES in each.protocol and "state" not in each.protocol
+        if OF_HALVES in each.protocol
     ]
     drawn, real = _best(evaluation, "synthetic"), _best(evaluation, "real")
     if drawn is None or real is None:

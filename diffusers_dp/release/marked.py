@@ -54,11 +54,11 @@ def save_without_guarantee(output_dir: str | Path, pipeline: "DPImagePipeline", 
     return Path(output_dir, FOLDER)
 
 
-def save_unreleased(model: "DPImagePipeline | FeatureGenerator", folder: Path, ledger: PrivacyLedger) -> None:
+def save_unreleased(model: "FeatureGenerator", folder: Path, ledger: PrivacyLedger) -> None:
     """Saves a model, marked in its configuration, which its copies keep.
 
     Args:
-        model (`DPImagePipeline` or `FeatureGenerator`): Model; the statement is added to it.
+        model (`FeatureGenerator`): Model; the statement is added to it.
         folder (`Path`): Folder within the run's private folder.
         ledger (`PrivacyLedger`): Ledger of the run; without guarantee, the statement says so.
     """

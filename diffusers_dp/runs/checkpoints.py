@@ -119,28 +119,6 @@ def checkpoints(folder: str | Path) -> dict[int, Path]:
     return {step: Path(folder) / f"{CHECKPOINT_PREFIX}{step}" for step in steps}
 
 
-def load_averaged_weights(checkpoint: str | Path, unet: torch.nn.Module) -> None:
-    """
-    Put the moving average of a checkpoint into a model, as the release of a run that ended there would have it.
-
-    Args:
-        checkpoint (`str` or `Path`): Folder of a checkpoint.
-        unet (`torch.nn.Module`): Built as for the run, on any device; changed only if everything fits.
-
-    Raises:
-        IntegrityError: A file is damaged or missing (named).
-        UsageError: The model has other weights.
-    """
-    averages = open_sealed(Path(checkpoint))[1]["ema"]
-    parameters = list(unet.parameters())
-    averaged = [averages[str(index)] for index in range(len(averages))]
-    if [each.shape for each in averaged] != [each.shape for each in parameters]:
-        raise UsageError(f"{checkpoint} was made by a model of another shape than the release: it is of another run.")
-    with torch.no_grad():
-        for parameter, average in zip(parameters, averaged, strict=True):
-            parameter.copy_(average)
-
-
 def load_checkpoint(
     checkpoint: str | Path,
     *,

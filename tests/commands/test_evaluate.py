@@ -139,7 +139,6 @@ def test_a_release_that_cannot_be_written_is_not_counted_and_says_so(judged, rel
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (["--training_curve"], "--training_curve needs a release"),
         (["--selection", "validation"], "--selection validation takes the real images that --validation_size leaves"),
         (["--train_split", "dev"], "--train_split 'dev' does not exist"),
     ],

@@ -23,7 +23,6 @@ def data(judged_data, monkeypatch):
     ("flags", "words"),
     [
         (["--extractors", "classifier", "--metrics", "fid"], "needs 129 synthetic images, and there are 30"),
-        (["--extractors", "classifier", "--training_curve"], "--training_curve needs 129 synthetic images"),
         (["--extractors", "inception"], "could not be downloaded or read"),
         (["--extractors", "efficientnet_lite0"], "efficientnet_lite0 is not installed"),
         (["--utility_sizes", "31"], "--utility_sizes asks for 31 of 30"),
@@ -33,7 +32,6 @@ def data(judged_data, monkeypatch):
 def test_what_is_asked_for_is_refused_before_an_evaluation_is_counted(
     release, data, capsys, flags, words, monkeypatch
 ):
-    monkeypatch.setattr("diffusers_dp.runs.kept_states.kept_states", lambda folder: [])
     monkeypatch.setattr(torch.hub, "get_dir", lambda: "/dev/null")
     monkeypatch.setattr("diffusers_dp.queries.efficientnet.find_spec", lambda name: None)
     said = refused(capsys, "--model", release, "--real", data / "real", "--num_images", 30, *flags)

@@ -103,7 +103,6 @@ dossier scans                                     | 'scans' holds no privacy_rec
 dossier run/release --context nowhere.yaml        | --context nowhere.yaml cannot be read
 evaluate --images scans --num_images -1           | --num_images is -1; give
 evaluate --images file.txt                        | --images file.txt is a file; give a folder of images
-evaluate --images scans --training_curve          | --training_curve needs a release in a folder here; give
 app --server_port 99999                           | --server_port is 99999; give an integer
 audit release scans --members scans --holdout scans | 'scans' holds no privacy_receipt.json: give
 audit mechansim                                   | there is no 'mechansim', and the nearest is 'mechanism'

@@ -3,22 +3,16 @@
 all."""
 
 import json
-import pickle
 import re
 import stat
 from collections import Counter
 
-import numpy as np
 import pytest
-import torch
 
 from diffusers_dp import cli, verify
 from diffusers_dp.distributed.launcher import cores
 from diffusers_dp.distributed.worker_pool import LOST, STOPPED, WorkerPool, _use_cores
 from diffusers_dp.evaluation.report import REPORT_NAME
-from diffusers_dp.runs.kept_states import EarlierState, StateImages
-from diffusers_dp.sampling.drawing import Drawing
-from diffusers_dp.sampling.shards import Drawer
 from diffusers_dp.words import RECEIPT_NAME
 from support import forked
 from support.places import TESTS
@@ -120,15 +114,3 @@ def test_a_wrong_flag_is_told_by_the_first_process_of_a_machine(rank, monkeypatc
     with pytest.raises(SystemExit) as refused:
         cli.main(["evaluate", "--num_imag", "3"])
     assert refused.value.code == 2 and capsys.readouterr().err.count("error: ") == (rank == "0")
-
-
-def test_a_kept_state_is_drawn_from_elsewhere(honest, tmp_path):
-    """Its weights are not those of the release, which is what is loaded there."""
-    drawer = Drawer.of(str(honest), Drawing(num_images=3, batch_size=2, num_inference_steps=1), "cpu")
-    released = np.stack([np.asarray(image) for image in drawer.images(range(3))])
-    with torch.no_grad():
-        drawer.release.pipeline.unet.conv_out.weight.add_(0.5)
-    drawer.release.pipeline.save_pretrained(tmp_path / "warmed_up_spatial")
-    work = StateImages(drawer, EarlierState("warm-up", 0, tmp_path / "warmed_up_spatial"), (1, 8, 8))
-    there = pickle.loads(pickle.dumps(work))
-    assert np.array_equal(there(range(3)), work(range(3))) and not np.array_equal(work(range(3))[:, 0], released)

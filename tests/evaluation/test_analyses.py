@@ -16,7 +16,6 @@ KNOWN = AvailableImages(300, True, True, {"classifier": 128}, test=300, real=300
     [
         ("fid", {"real": 129, "synthetic": 129}),
         ("precision_recall", {"real": 4, "synthetic": 4}), ("fld", {"real": 4, "test": 2}),
-        ("training_curve", {"real": 129, "synthetic": 129}),
         ("classifiers", {"real": 2, "synthetic": 2, "test": 1}),
     ],
 )  # fmt: skip

@@ -17,10 +17,10 @@ from support.runs import files
 
 # What a run may leave in private/; tensors among it are noisy answers and what was made of them.
 PRIVATE = re.compile(
-    r"lock|run\.json|status\.json|stages\.jsonl|ledger\.jsonl|warmup_scheduler/[a-z_]+\.json"
+    r"lock|run\.json|status\.json|stages\.jsonl|ledger\.jsonl"
     r"|answers/(central_images|frequency_features)/(state\.json|answer\.safetensors)"
     r"|checkpoint-\d+/(state\.json|(unet|ema|optimizer)\.safetensors)"
-    r"|(auxiliary_generator|warmed_up_\w+)/.*\.(json|safetensors)|warmed_up_\w+/pipeline\.py"
+    r"|auxiliary_generator/.*\.(json|safetensors)"
     r"|learned/(spatial|frequency|auxiliary_generator)/(state\.json|module\.safetensors)"  # taught by noisy answers
     r"|cache/.*"
 )
