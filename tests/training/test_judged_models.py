@@ -17,7 +17,8 @@ from diffusers_dp.errors import IntegrityError, UsageError
 from diffusers_dp.methods import judge as method
 from diffusers_dp.methods.config import load_config
 from diffusers_dp.methods.registry import METHODS
-from diffusers_dp.models.judge import JudgeFeatures, load_judge
+from diffusers_dp.models.judge import JudgeFeatures, LabelJudge, load_judge, new_network
+from diffusers_dp.queries.efficientnet import EFFICIENTNET
 from diffusers_dp.queries.moments import all_frequencies
 from diffusers_dp.release.allow_list import JUDGE_FILE, RELEASE_FILES
 from diffusers_dp.release.image_tables import PROBABILITIES
@@ -183,16 +184,33 @@ def test_two_processes_train_it(tmp_path):
     assert JUDGE_FILE in files(tmp_path / "run" / "release")
 
 
+def state_files(release):
+    """As they are, in the receipt."""
+
+    def change(receipt):
+        for file in receipt["files"]:
+            file["sha256"] = file_digest(release / file["name"])
+
+    reseal(release, change)
+
+
+def test_a_model_draws_without_the_network_of_its_judge(release, tmp_path, monkeypatch, capsys):
+    """Where it is not installed, nobody labels."""
+    features = JudgeFeatures(SHAPE, 64, EFFICIENTNET)
+    LabelJudge(features, new_network(features, 3), torch.zeros(3)).save(release / JUDGE_FILE)
+    state_files(release)
+    monkeypatch.setattr("diffusers_dp.queries.efficientnet.find_spec", lambda name: None)
+    assert load_verified(release)(class_labels=[0], num_inference_steps=1).images
+    with pytest.raises(SystemExit):
+        sampling.run(release, tmp_path / "out")
+    assert "[features]" in capsys.readouterr().err and not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize("what", ["changed", "missing", "unlisted", "foreign", "shape", "stray"])
 def test_a_judge_that_is_not_that_of_the_receipt_is_refused(what, release, honest, tmp_path):
     """A forger may write the hash of another; its numbers are those of these images, or it is not opened."""
     path = release / JUDGE_FILE
     tensors = load_file(path)
-
-    def files_as_they_are(receipt):
-        for file in receipt["files"]:
-            file["sha256"] = file_digest(release / file["name"])
-
     if what == "changed":
         tensors["class_biases"] += 1
     elif what == "shape":
@@ -208,11 +226,11 @@ def test_a_judge_that_is_not_that_of_the_receipt_is_refused(what, release, hones
         release = tmp_path / "other"
     elif what == "foreign":
         path.write_bytes(b"\x80\x04pickled")
-        reseal(release, files_as_they_are)
+        state_files(release)
     else:
         save_file(tensors, path, metadata={"features": "scattering", "num_frequencies": "64"})
         if what == "shape":
-            reseal(release, files_as_they_are)
+            state_files(release)
     with pytest.raises(IntegrityError, match="no judge" if what in ("foreign", "shape") else JUDGE_FILE):
         load_verified(release)
 
