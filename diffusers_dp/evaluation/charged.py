@@ -150,7 +150,7 @@ class Judge:
 
     def _distances(
         self,
-        parts: Sequence[tuple[int | None, np.ndarray, float]],
+        parts: Sequence[_Part],
         error: float,
         noise_std: float,
         facts: dict[str, Any],
