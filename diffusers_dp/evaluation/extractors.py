@@ -20,6 +20,7 @@ from ..errors import UsageError
 from ..files.file_modes import public_files
 from ..files.untrusted_files import read_bounded
 from ..queries.efficientnet import EFFICIENTNET, LAST, EfficientNetFeatures, refuse_missing_network
+from .inception import InceptionV3
 
 
 INCEPTION_NAME = "inception-2015-12-05.pt"
@@ -27,6 +28,10 @@ MOST_INCEPTION = 2**28  # bytes; it has 95 MB
 INCEPTION_URL = f"https://nvlabs-fi-cdn.nvidia.com/stylegan2-ada-pytorch/pretrained/metrics/{INCEPTION_NAME}"
 #: Hash of the file that StyleGAN2-ADA published; k-diffusion, clean-fid's users and others state the same one.
 INCEPTION_SHA256 = "f58cb9b6ec323ed63459aa4fb441fe750cfe39fafad6da5cb504a16f19e958f4"
+PYTORCH_FID_NAME = "pt_inception-2015-12-05-6726825d.pth"
+PYTORCH_FID_URL = f"https://github.com/mseitzer/pytorch-fid/releases/download/fid_weights/{PYTORCH_FID_NAME}"
+#: Hash of the file, which begins with the eight digits in its name.
+PYTORCH_FID_SHA256 = "6726825d0af5f729cebd5821db510b11b1cfad8faad88a03f1befd49fb9129b2"
 
 
 class FeatureExtractor(Protocol):
@@ -67,13 +72,15 @@ class PixelExtractor:
 
 
 class InceptionExtractor:
-    """The Inception network of FID: TensorFlow's graph of 2015-12-05, in StyleGAN2-ADA's translation to TorchScript.
+    """The Inception network of the published FID: TensorFlow's graph of 2015-12-05 in one of two translations.
 
-    The published tables of DPImageBench and FETA-Pro used pytorch-fid's translation of the same weights. That one
-    resizes by PyTorch's bilinear interpolation, so compare only the first decimals. Probabilities are the softmax of
-    all 1008 outputs **with** their bias, as in these tables. (StyleGAN2-ADA's Inception Score leaves the bias out.)
+    Without `weights` it is StyleGAN2-ADA's TorchScript file. The published tables of DPImageBench and FETA-Pro used
+    pytorch-fid's translation of the same weights, which `weights` names. That one resizes by PyTorch's bilinear
+    interpolation and otherwise agrees, so compare only the first decimals. Probabilities are the softmax of all 1008
+    outputs **with** their bias, as in these tables. (StyleGAN2-ADA's Inception Score leaves the bias out.)
 
     Args:
+        weights (`Path`, *optional*): One of the two files; by default StyleGAN2-ADA's among torch's downloads.
         device (`str`, defaults to `"cpu"`): Device of the network.
         batch_size (`int`, defaults to 64): Number of images at a time.
 
@@ -84,12 +91,18 @@ class InceptionExtractor:
     name = "inception"
     frechet_name = "FID"
 
-    def __init__(self, device: str = "cpu", batch_size: int = 64) -> None:
-        self._device, self._batch_size = device, batch_size
-        self._network = torch.jit.load(io.BytesIO(_read_inception()), map_location=device).eval()
+    def __init__(self, weights: Path | None = None, device: str = "cpu", batch_size: int = 64) -> None:
+        content, found = _read_inception(weights)
+        self._weights, self._device, self._batch_size = weights, device, batch_size
+        if found == PYTORCH_FID_SHA256:
+            self._network = InceptionV3().to(device).eval()
+            state = torch.load(io.BytesIO(content), map_location=device, weights_only=True)
+            self._network.load_state_dict(state)
+        else:
+            self._network = torch.jit.load(io.BytesIO(content), map_location=device).eval()
         self.facts: dict[str, Any] = {
-            "weights": INCEPTION_NAME,
-            "weights_sha256": INCEPTION_SHA256,
+            "weights": PYTORCH_FID_NAME if found == PYTORCH_FID_SHA256 else INCEPTION_NAME,
+            "weights_sha256": found,
             "layer": "last pooling",
             "dimension": self(np.zeros((1, 3, 32, 32), np.uint8)).shape[1],
             "preprocessing": "8 bits, grey repeated three times, resized to 299 x 299 and scaled by the network "
@@ -97,7 +110,7 @@ class InceptionExtractor:
         }
 
     def __reduce__(self) -> Any:
-        return _loaded_once, (self._device, self._batch_size)
+        return _loaded_once, (self._weights, self._device, self._batch_size)
 
     def __call__(self, images: np.ndarray) -> np.ndarray:
         return in_batches(
@@ -138,16 +151,10 @@ class EfficientNetExtractor:
         raise NotImplementedError  # see `analyses.WITH_PROBABILITIES`
 
 
-#: Extractors that are a network from elsewhere, by name.
-NETWORKS: dict[str, Callable[[str], FeatureExtractor]] = {
-    "inception": InceptionExtractor, EFFICIENTNET: EfficientNetExtractor,
-}  # fmt: skip
-
-
 @functools.lru_cache(maxsize=1)
-def _loaded_once(device: str, batch_size: int) -> InceptionExtractor:
+def _loaded_once(weights: Path | None, device: str, batch_size: int) -> InceptionExtractor:
     """Loads an extractor that was sent to this process, once for all requests."""
-    return InceptionExtractor(device, batch_size)
+    return InceptionExtractor(weights, device, batch_size)
 
 
 def in_batches(function: Callable[[np.ndarray], torch.Tensor], images: np.ndarray, batch_size: int) -> np.ndarray:
@@ -162,20 +169,25 @@ def _as_rgb(images: np.ndarray) -> np.ndarray:
 
 
 @public_files()  # what is downloaded is shared by all who use that cache
-def _read_inception() -> bytes:
-    """Reads the file, whose hash is checked before loading because TorchScript is a program."""
-    path = Path(torch.hub.get_dir()) / "checkpoints" / INCEPTION_NAME
-    again = f"fetch {INCEPTION_URL} on a machine with a network and put it at {path}"
+def _read_inception(weights: Path | None) -> tuple[bytes, str]:
+    """Reads one of the two files, and its hash: they are checked before loading because TorchScript is a program."""
+    path = weights or Path(torch.hub.get_dir()) / "checkpoints" / INCEPTION_NAME
+    url, remedy = INCEPTION_URL, f"put it at {path}"
+    if weights is not None:
+        url, remedy = PYTORCH_FID_URL, "give it by --inception_weights"
     try:
-        if not path.is_file():
+        if weights is None and not path.is_file():
             path.parent.mkdir(parents=True, exist_ok=True)
             torch.hub.download_url_to_file(INCEPTION_URL, str(path), hash_prefix=INCEPTION_SHA256)
         content = read_bounded(path, MOST_INCEPTION)
     except (urllib.error.URLError, OSError, RuntimeError, ValueError) as error:  # RuntimeError: another hash
         raise UsageError(
-            f"The Inception network could not be downloaded or read ({error}): {again}, or choose --extractors pixels."
+            f"The Inception network could not be downloaded or read ({error}): fetch {url} on a machine with a "
+            f"network and {remedy}, or choose --extractors pixels."
         ) from None
     found = hashlib.sha256(content).hexdigest()
-    if found != INCEPTION_SHA256:
-        raise UsageError(f"{path} is damaged or another file (sha256 {found[:12]}...): remove it, {again}.")
-    return content
+    if found not in (INCEPTION_SHA256, PYTORCH_FID_SHA256):
+        raise UsageError(
+            f"{path} is damaged or another file (sha256 {found[:12]}...): remove it, fetch {url} again and {remedy}."
+        )
+    return content, found

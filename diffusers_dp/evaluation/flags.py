@@ -83,6 +83,10 @@ class MeasureFlags:
     extractors: Sequence[str] | None = flag(
         None, "Feature spaces; unset: pixels classifier, if they apply.", choices=EXTRACTORS
     )
+    inception_weights: Path | None = flag(
+        None, "Network of the published tables, pytorch-fid's .pth; unset: StyleGAN2-ADA's, of torch's downloads.",
+        metavar="FILE",
+    )  # fmt: skip
     classifiers: Sequence[str] | None = flag(
         None, "Of utility; unset: logreg cnn, if there are labels.", choices=CLASSIFIERS
     )
@@ -125,6 +129,8 @@ class EvaluationFlags(JudgedFlags, RealFlags, MeasureFlags):
             raise UsageError("--model and --images exclude each other, and one is needed; give one of them.")
         if self.cifar_networks and not {"wrn", "resnet", "resnext"} & set(self.classifiers or []):
             raise UsageError("--cifar_networks changes wrn, resnet and resnext alone; name one with --classifiers.")
+        if self.inception_weights is not None and "inception" not in (self.extractors or ()):
+            raise UsageError("--inception_weights is the network of --extractors inception; name it, or leave it out.")
         if self.selection == "validation" and not self.validation_size:
             raise UsageError(
                 "--selection validation takes the real images that --validation_size leaves out; give it, as in "

@@ -16,6 +16,7 @@ from ..distributed.worker_pool import WorkerPool
 from ..errors import DiffusersDPError, UsageError
 from ..files.file_modes import public_files
 from ..files.output_files import write_json, write_text
+from ..queries.efficientnet import EFFICIENTNET
 from ..release.hub import fetch_release
 from ..release.loading import release_in
 from ..release.marked import refuse_marked
@@ -26,7 +27,7 @@ from .analyses import AvailableImages
 from .choice import MeasurementPlan, choose
 from .classifier_features import DIMENSION
 from .evaluator import Evaluator
-from .extractors import NETWORKS, FeatureExtractor
+from .extractors import EfficientNetExtractor, FeatureExtractor, InceptionExtractor
 from .flags import EvaluationFlags
 from .images import ImageSet, with_classes_of
 from .inputs import Inputs, judged_facts
@@ -151,7 +152,12 @@ def _read(
     before an image is drawn or a network is fitted.
     """
     flags, release, synthetic = inputs.flags, inputs.release, inputs.synthetic()
-    networks = {name: NETWORKS[name](device) for name in flags.extractors or () if name in NETWORKS}
+    asked = flags.extractors or ()
+    networks: dict[str, FeatureExtractor] = {}
+    if "inception" in asked:
+        networks["inception"] = InceptionExtractor(flags.inception_weights, device)
+    if EFFICIENTNET in asked:
+        networks[EFFICIENTNET] = EfficientNetExtractor(device)
     known = AvailableImages(
         release.drawing.num_images if release else len(synthetic), synthetic.labels is not None,
         inputs.test_split is not None,
