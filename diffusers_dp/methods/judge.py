@@ -26,8 +26,8 @@ JUDGE = "judge"  # name of its row, and of the query in --budget
 #: and 10.
 STEPS, BATCH_SIZE, CLIP_NORM, MOMENTUM = 350, 4096, 3.0, 0.9
 #: Standard deviation of the noise that all steps together leave in a weight, by which the learning rate is found; and
-#: the largest rate. Behind a network it was chosen on training images of CIFAR-10.
-WEIGHT_NOISE, LARGEST_RATE = {SCATTERING: 0.13, EFFICIENTNET: 0.065}, 8.0
+#: the largest rate. For colour it was chosen on training images of CIFAR-10.
+WEIGHT_NOISE, WEIGHT_NOISE_IN_COLOUR, LARGEST_RATE = 0.13, 0.065, 8.0
 PHYSICAL_BATCH = "512"
 
 
@@ -59,10 +59,11 @@ class JudgeTraining(PrivateTraining):
     def public_inputs(self) -> list[dict[str, Any]]:
         return [] if self.kind == SCATTERING else [efficientnet_origin("network of the judge")]
 
-    def at_rate(self, noise_multiplier: float) -> "JudgeTraining":
+    def at_rate(self, noise_multiplier: float, channels: int) -> "JudgeTraining":
         """With the learning rate that follows from the noise, so that its logits are no louder than it is sure."""
+        wanted = WEIGHT_NOISE if channels == 1 and self.kind == SCATTERING else WEIGHT_NOISE_IN_COLOUR
         noise = CLIP_NORM * noise_multiplier * math.sqrt(self.settings.max_train_steps) / self.batch_size
-        rate = min(LARGEST_RATE, WEIGHT_NOISE[self.kind] * (1 - MOMENTUM) / noise) if noise else LARGEST_RATE
+        rate = min(LARGEST_RATE, wanted * (1 - MOMENTUM) / noise) if noise else LARGEST_RATE
         return replace(self, settings=replace(self.settings, learning_rate=rate))
 
     def timed(self) -> Any:

@@ -361,8 +361,8 @@ def load_verified(
 
     Returns:
         `DPImagePipeline`, on the CPU, or `datasets.Dataset` with the columns `image` and, with classes, `label`; where
-        a judge labelled the images, also `label_probabilities`. The verified property is "numbers consistent,
-        unsigned": see `verify`.
+        a judge labelled the images, also `label_probabilities`. The verified property is "numbers consistent": see
+        `verify`.
 
     Raises:
         IntegrityError: There is no receipt; a file, hash or epsilon differs from it; or it states no guarantee.

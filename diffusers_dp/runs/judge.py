@@ -47,7 +47,8 @@ def train_judge(run: "TrainingRun[Any]") -> LabelJudge | None:
     found = [query for query in run.plan.queries if isinstance(query, JudgeTraining)]
     if not found:
         return None
-    training, facts = found[0].at_rate(run.plan.rows[found[0].name].noise_multiplier), run.facts
+    facts, noise_multiplier = run.facts, run.plan.rows[found[0].name].noise_multiplier
+    training = found[0].at_rate(noise_multiplier, facts.image_shape[0])
     features = JudgeFeatures(facts.image_shape, training.num_frequencies, training.kind)
 
     def door() -> SensitiveImages:

@@ -95,12 +95,12 @@ def test_a_run_trains_a_judge_and_releases_what_it_says(released):
 def test_more_noise_is_a_lower_learning_rate():
     """So that the noise of all steps together is the same in each weight; without any, the rate is bounded."""
     training = method.JudgeTraining(settings=LoopFlags(max_train_steps=100), batch_size=50, num_frequencies=4)
-    rates = {noise: training.at_rate(noise).settings.learning_rate for noise in (0.0, 1e-9, 2.0, 4.0)}
+    rates = {noise: training.at_rate(noise, 1).settings.learning_rate for noise in (0.0, 1e-9, 2.0, 4.0)}
     assert rates[0.0] == rates[1e-9] == method.LARGEST_RATE and rates[2.0] == pytest.approx(2 * rates[4.0])
     in_a_weight = rates[2.0] * method.CLIP_NORM * 2.0 / 50 / (1 - method.MOMENTUM) * 100**0.5
-    assert in_a_weight == pytest.approx(method.WEIGHT_NOISE["scattering"])
-    seen = replace(training, kind=EFFICIENTNET).at_rate(2.0).settings.learning_rate
-    assert seen == pytest.approx(rates[2.0] / 2)
+    assert in_a_weight == pytest.approx(method.WEIGHT_NOISE)
+    for other in (training.at_rate(2.0, 3), replace(training, kind=EFFICIENTNET).at_rate(2.0, 1)):
+        assert other.settings.learning_rate == pytest.approx(rates[2.0] / 2)
 
 
 def test_anybody_labels_more_draws_alike(released):
