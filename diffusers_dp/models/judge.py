@@ -22,8 +22,8 @@ from ..queries.scattering import SCATTERING, Scattering
 
 
 LEVELS, ANGLES, CHANNELS_OF_GROUP = 2, 8, 9
-#: Temperature of a label by channels, compared on training images: in colour, where draws look less like images, labels
-#: that are nearly even taught most; in grey 2 and 4 taught alike.
+#: Temperature of a label by channels, compared on training images: in colour, where draws look less like images,
+#: nearly even labels taught most; in grey 2 and 4 taught alike.
 TEMPERATURE = {1: 2.0, 3: 8.0}
 BALANCING_STEPS, BALANCING_RATE, LARGEST_BIAS = 200, 0.5, 30.0
 LEAST_SHARE = 1e-9  # of a class
