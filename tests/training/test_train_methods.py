@@ -2,7 +2,6 @@
 """The training scripts of DPDM and DP-FETA from their command lines: whole runs, crashes, damaged images; and what all
 scripts share."""
 
-import json
 import re
 
 import pytest
@@ -65,8 +64,6 @@ def test_from_images_to_release(way, tmp_path, capsys):
     found = complexity.warm_up_features(run, (1, 8, 8))
     assert list(found) == ["spatial features" for _ in asked]
     assert all(complexity.row_of(name, images)["entropy"] > 0 for name, images in found.items())
-    kept = [json.loads(path.read_text()) for path in run.glob("private/*/model_index.json")]
-    assert [index["privacy"]["status"] for index in kept] == ["unreleased" for _ in asked]
 
 
 @pytest.mark.parametrize("way", ["dpdm"], indirect=True)
