@@ -32,6 +32,7 @@ def rows(monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     module = import_module("rows")
     monkeypatch.setattr(module, "RESULTS", tmp_path / "results" / "rows.jsonl")
+    monkeypatch.setattr(module, "EXAMPLES", tmp_path / "results" / "examples.jsonl")
     (tmp_path / "cases.yaml").write_text(CASES)
     return module
 
