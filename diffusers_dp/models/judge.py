@@ -142,7 +142,8 @@ def load_judge(path: Path, image_shape: tuple[int, ...], num_classes: int) -> La
             about, names = file.metadata() or {}, set(file.keys())
             number, kind = int(about["num_frequencies"]), about["features"]
             fits = 0 < number * math.prod(image_shape) <= MOST_WAVE_VALUES or number == all_frequencies(image_shape)
-            if kind not in (SCATTERING, EFFICIENTNET) or not fits or num_classes < 2:
+            known = kind in (SCATTERING, EFFICIENTNET) and image_shape[0] in TEMPERATURE
+            if not (known and fits) or num_classes < 2:
                 raise ValueError
             features = JudgeFeatures(image_shape, number, kind)
             if any(about[name] != value for name, value in features.of_network.items()):

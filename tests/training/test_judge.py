@@ -242,6 +242,14 @@ def test_a_strangers_judge_is_read_as_numbers_alone(what, released, tmp_path):
         load_judge(path, SHAPE, 3)
 
 
+def test_a_strangers_judge_of_two_channels_is_refused(tmp_path):
+    """Its labels would have no temperature."""
+    features = JudgeFeatures((2, 8, 8), 64)
+    LabelJudge(features, new_network(features, 2), torch.zeros(2)).save(tmp_path / "judge.safetensors")
+    with pytest.raises(IntegrityError, match="is no judge of images of this release"):
+        load_judge(tmp_path / "judge.safetensors", (2, 8, 8), 2)
+
+
 @pytest.mark.parametrize("frequencies, shape, classes", [(100_000, (3, 1024, 1024), 3), (20, (3, 256, 256), 10**9)])
 def test_a_strangers_judge_takes_no_more_memory_than_its_file(frequencies, shape, classes, released, tmp_path):
     path = tmp_path / "judge.safetensors"
