@@ -9,7 +9,6 @@
 # --build-arg BASE=python:3.12-slim@sha256:...
 ARG BASE=python:3.12.14-slim-trixie@sha256:78387bc3881b8273120a12ebe6c1ab22b018ccc2c9adf565ae1ac9b536e184ea
 FROM ${BASE}
-RUN apt-get update && apt-get install -y --no-install-recommends openssh-client && rm -rf /var/lib/apt/lists/*
 COPY requirements-hashed.txt /source/
 # On x86-64 this is torch with CUDA, which computes on CPUs too. The smaller torch for CPUs is on another index, with
 # other hashes.

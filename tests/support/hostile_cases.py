@@ -305,7 +305,7 @@ WRONG_LINES = [
     f"evaluate --images {LONG}", f"evaluate --model {LONG}", f"evaluate --images release --output_dir {LONG}",
     *(f"{command} /dev/zero" for command in ("evaluate --images", "verify", "data")),
     *(f"{command} /etc/passwd" for command in ("evaluate --images", "verify", "data")),
-    "verify release --base /no", f"verify release --signer {LONG}",
+    "verify release --base /no",
     "plan --num_train_images 99999999999999999999 --class_names a,b", f"plan --method {LONG}",
     "plan --num_train_images 1000 --class_names a,b --picture /no/such/picture.png",
     *(f"train dp_mepf --feature_network {value}" for value in ("/nonexistent", "no/such", "/etc/passwd", LONG, "..")),
