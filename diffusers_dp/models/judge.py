@@ -4,7 +4,7 @@ Section 3) or on what a public network sees. Where draws lack high frequencies, 
 learns from, and what it judges, must look alike."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,9 @@ from ..queries.scattering import SCATTERING, Scattering
 
 
 LEVELS, ANGLES, CHANNELS_OF_GROUP = 2, 8, 9
-#: Temperature of a label by channels, compared on training images: in colour, where draws look less like images,
-#: nearly even labels taught most; in grey 2 and 4 taught alike.
-TEMPERATURE = {1: 2.0, 3: 8.0}
+#: Temperature of a new judge's labels by channels, compared on training images: in colour, where draws look less like
+#: images, nearly even labels taught most; in grey 2 and 4 taught alike. A file keeps its own.
+TEMPERATURE, MOST_TEMPERATURE = {1: 2.0, 3: 8.0}, 100.0
 BALANCING_STEPS, BALANCING_RATE, LARGEST_BIAS = 200, 0.5, 30.0
 LEAST_SHARE = 1e-9  # of a class
 IMAGES_AT_ONCE = 500
@@ -88,17 +88,18 @@ class LabelJudge:
         features (`JudgeFeatures`): What it looks at.
         network (`nn.Linear`): Trained.
         biases (`torch.Tensor` of shape `[classes]`): Added to the logits of a label; see `balanced`.
+        temperature (`float`): What logits are divided by before.
     """
 
     features: JudgeFeatures
     network: nn.Linear
     biases: torch.Tensor
+    temperature: float
 
     @torch.no_grad()
     def _logits(self, images: torch.Tensor) -> torch.Tensor:
         network, parts = self.network.cpu(), images.cpu().split(IMAGES_AT_ONCE)
-        temperature = TEMPERATURE[self.features.image_shape[0]]
-        found = [network(self.features(part.float() / 127.5 - 1).flatten(1)) / temperature for part in parts]
+        found = [network(self.features(part.float() / 127.5 - 1).flatten(1)) / self.temperature for part in parts]
         return torch.cat(found) if found else self.biases.new_zeros(0, len(self.biases))
 
     def label(self, images: torch.Tensor) -> torch.Tensor:
@@ -119,12 +120,12 @@ class LabelJudge:
             mean = (logits + biases).softmax(1).mean(0).clamp_min(LEAST_SHARE)
             biases = biases - BALANCING_RATE * (mean / shares).log()
             biases = (biases - biases.mean()).clamp(-LARGEST_BIAS, LARGEST_BIAS)
-        return LabelJudge(self.features, self.network, biases)
+        return replace(self, biases=biases)
 
     def save(self, path: Path) -> None:
         tensors = {"weight": self.network.weight, "bias": self.network.bias, "class_biases": self.biases}
-        features = self.features
-        about = {"features": features.kind, "num_frequencies": str(features.num_frequencies), **features.of_network}
+        features, about = self.features, {"temperature": str(self.temperature)}
+        about |= {"features": features.kind, "num_frequencies": str(features.num_frequencies), **features.of_network}
         kept = {name: each.detach().cpu().float().contiguous() for name, each in tensors.items()}
         save_file(kept, path, metadata=about)
 
@@ -140,10 +141,10 @@ def load_judge(path: Path, image_shape: tuple[int, ...], num_classes: int) -> La
         size = regular_size(path)
         with safe_open(path, "pt") as file:
             about, names = file.metadata() or {}, set(file.keys())
-            number, kind = int(about["num_frequencies"]), about["features"]
+            number, kind, temperature = int(about["num_frequencies"]), about["features"], float(about["temperature"])
             fits = 0 < number * math.prod(image_shape) <= MOST_WAVE_VALUES or number == all_frequencies(image_shape)
             known = kind in (SCATTERING, EFFICIENTNET) and image_shape[0] in TEMPERATURE
-            if not (known and fits) or num_classes < 2:
+            if not (known and fits and 1 / MOST_TEMPERATURE <= temperature <= MOST_TEMPERATURE) or num_classes < 2:
                 raise ValueError
             features = JudgeFeatures(image_shape, number, kind)
             if any(about[name] != value for name, value in features.of_network.items()):
@@ -167,4 +168,4 @@ def load_judge(path: Path, image_shape: tuple[int, ...], num_classes: int) -> La
         refuse_missing_network()
     biases = tensors.pop("class_biases")
     network.load_state_dict(tensors)
-    return LabelJudge(features, network, biases)
+    return LabelJudge(features, network, biases, temperature)

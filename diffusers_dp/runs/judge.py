@@ -11,7 +11,7 @@ from torch import nn
 from ..data.images import PublicFacts
 from ..distributed.processes import Processes
 from ..methods.judge import MOMENTUM, JudgeTraining
-from ..models.judge import JudgeFeatures, LabelJudge, new_network
+from ..models.judge import TEMPERATURE, JudgeFeatures, LabelJudge, new_network
 from ..pipelines import DPImagePipeline
 from ..privacy.sensitive import SensitiveImages
 from ..randomness.private_generator import PrivateGenerator
@@ -61,7 +61,7 @@ def train_judge(run: "TrainingRun[Any]") -> LabelJudge | None:
 
     network = run.train(training, lambda: build(training, facts, run.processes.device), images=door)
     assert isinstance(network, nn.Linear)
-    return LabelJudge(features, network, torch.zeros(network.out_features))
+    return LabelJudge(features, network, torch.zeros(network.out_features), TEMPERATURE[facts.image_shape[0]])
 
 
 def balanced_on_draws(

@@ -22,7 +22,7 @@ from diffusers_dp.methods import judge as method
 from diffusers_dp.methods.config import load_config
 from diffusers_dp.methods.dp_sgd_flags import LoopFlags
 from diffusers_dp.methods.registry import METHODS
-from diffusers_dp.models.judge import JudgeFeatures, LabelJudge, load_judge, new_network
+from diffusers_dp.models.judge import TEMPERATURE, JudgeFeatures, LabelJudge, load_judge, new_network
 from diffusers_dp.queries.efficientnet import EFFICIENTNET, WEIGHTS_SHA256, EfficientNetFeatures
 from diffusers_dp.queries.moments import Frequencies
 from diffusers_dp.randomness.private_generator import PrivateGenerator
@@ -192,7 +192,7 @@ def test_labels_are_balanced_towards_what_was_drawn():
         network.weight.normal_(std=0.02, generator=torch.Generator().manual_seed(0))
     images = torch.randint(256, (200, *SHAPE), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     drawn = torch.tensor([0, 1, 1, 1]).repeat(50)
-    judge = LabelJudge(features, network, torch.zeros(3)).balanced(images, drawn)
+    judge = LabelJudge(features, network, torch.zeros(3), 2.0).balanced(images, drawn)
     assert judge.label(images).mean(0).tolist() == pytest.approx([0.25, 0.75, 0], abs=1e-3)
     assert judge.biases.isfinite().all()
 
@@ -200,7 +200,7 @@ def test_labels_are_balanced_towards_what_was_drawn():
 def test_a_judge_of_small_coloured_images_is_read_as_it_was(tmp_path):
     """Fewer frequencies of luma are there than are asked for; chroma has a quarter of what is asked for."""
     features = JudgeFeatures((3, 8, 8), 144)
-    judge = LabelJudge(features, new_network(features, 2), torch.zeros(2))
+    judge = LabelJudge(features, new_network(features, 2), torch.zeros(2), 2.0)
     with torch.no_grad():
         judge.network.weight.normal_(std=0.02, generator=torch.Generator().manual_seed(0))
     judge.save(tmp_path / "judge.safetensors")
@@ -209,8 +209,29 @@ def test_a_judge_of_small_coloured_images_is_read_as_it_was(tmp_path):
     assert torch.equal(found.label(images), judge.label(images))
 
 
+def test_a_judge_keeps_the_temperature_of_its_labels(released, tmp_path, monkeypatch):
+    """Whatever later judges have."""
+    path = released / "release" / "judge.safetensors"
+    judge, images = load_judge(path, SHAPE, 3), torch.arange(128, dtype=torch.uint8).view(2, *SHAPE)
+    assert judge.temperature == TEMPERATURE[1]
+    monkeypatch.setitem(TEMPERATURE, 1, 50.0)
+    assert torch.equal(load_judge(path, SHAPE, 3).label(images), judge.label(images))
+    replace(judge, temperature=0.1).balanced(images, torch.arange(2)).save(tmp_path / path.name)
+    found = load_judge(tmp_path / path.name, SHAPE, 3)
+    logits = judge.network(judge.features(images.float() / 127.5 - 1).flatten(1))
+    assert torch.allclose(found.label(images), (logits / 0.1 + found.biases).softmax(1), atol=1e-5)
+
+
+ABOUT = {"features": "scattering", "num_frequencies": "20", "temperature": "2.0"}
+TEMPERATURES = ["nan", "inf", "0", "-1", "1e-30", "100.5", "warm"]
+
+
 def changed(name):
     def change(tensors, about):
+        if name in TEMPERATURES:
+            about["temperature"] = name
+        if name == "no temperature":
+            del about["temperature"]
         if name == "shape":
             tensors["weight"] = tensors["weight"][:, :-1].contiguous()
         if name == "type":
@@ -229,10 +250,13 @@ def changed(name):
     return change
 
 
-@pytest.mark.parametrize("what", ["shape", "type", "NaN", "more", "frequencies", "features", "text", "file", "none"])
+OTHERS = ["shape", "type", "NaN", "more", "frequencies", "features", "text", "file", "none", "no temperature"]
+
+
+@pytest.mark.parametrize("what", OTHERS + TEMPERATURES)
 def test_a_strangers_judge_is_read_as_numbers_alone(what, released, tmp_path):
     own, path = released / "release" / "judge.safetensors", tmp_path / "judge.safetensors"
-    tensors, about = load_file(own), {"features": "scattering", "num_frequencies": "20"}
+    tensors, about = load_file(own), dict(ABOUT)
     changed(what)(tensors, about)
     if what != "none":
         save_file(tensors, path, metadata=about)
@@ -243,9 +267,9 @@ def test_a_strangers_judge_is_read_as_numbers_alone(what, released, tmp_path):
 
 
 def test_a_strangers_judge_of_two_channels_is_refused(tmp_path):
-    """Its labels would have no temperature."""
+    """No release of this library has such images."""
     features = JudgeFeatures((2, 8, 8), 64)
-    LabelJudge(features, new_network(features, 2), torch.zeros(2)).save(tmp_path / "judge.safetensors")
+    LabelJudge(features, new_network(features, 2), torch.zeros(2), 2.0).save(tmp_path / "judge.safetensors")
     with pytest.raises(IntegrityError, match="is no judge of images of this release"):
         load_judge(tmp_path / "judge.safetensors", (2, 8, 8), 2)
 
@@ -253,7 +277,7 @@ def test_a_strangers_judge_of_two_channels_is_refused(tmp_path):
 @pytest.mark.parametrize("frequencies, shape, classes", [(100_000, (3, 1024, 1024), 3), (20, (3, 256, 256), 10**9)])
 def test_a_strangers_judge_takes_no_more_memory_than_its_file(frequencies, shape, classes, released, tmp_path):
     path = tmp_path / "judge.safetensors"
-    about = {"features": "scattering", "num_frequencies": str(frequencies)}
+    about = ABOUT | {"num_frequencies": str(frequencies)}
     save_file(load_file(released / "release" / "judge.safetensors"), path, metadata=about)
     with pytest.raises(IntegrityError, match="is no judge of images of this release"):
         load_judge(path, shape, classes)
@@ -341,7 +365,8 @@ def test_a_judge_looks_through_a_public_network(script, tmp_path):
     assert receipt["public_inputs"] == [origin | {"licence": "apache-2.0"}]
     with safe_open(path, "pt") as file:
         about = file.metadata()
-    assert about == {"features": EFFICIENTNET, "num_frequencies": "20", "weights_sha256": WEIGHTS_SHA256}
+    own = {"features": EFFICIENTNET, "weights_sha256": WEIGHTS_SHA256}
+    assert about == ABOUT | own
     judge, pixels = (
         load_judge(path, SHAPE, 3),
         torch.from_numpy(np.stack([np.asarray(each)[None] for each in drawn["image"]])),
@@ -369,10 +394,10 @@ def test_without_its_packages_a_network_is_refused_in_one_sentence(script, tmp_p
     with pytest.raises(UsageError, match="--judge_features needs a judge: add --budget judge=0.3"):
         load_config([*FLAGS[:-2], "--dry_run", "--judge_features", EFFICIENTNET], METHODS[METHOD])
     features, path = JudgeFeatures(SHAPE, 20, EFFICIENTNET), tmp_path / "judge.safetensors"
-    LabelJudge(features, new_network(features, 3), torch.zeros(3)).save(path)
+    LabelJudge(features, new_network(features, 3), torch.zeros(3), 2.0).save(path)
     with pytest.raises(UsageError, match=words):
         load_judge(path, SHAPE, 3)
-    about = {"features": EFFICIENTNET, "num_frequencies": "20", "weights_sha256": "0" * 64}
+    about = ABOUT | {"features": EFFICIENTNET, "weights_sha256": "0" * 64}
     save_file(load_file(path), path, metadata=about)
     with pytest.raises(IntegrityError, match="is no judge of images of this release"):
         load_judge(path, SHAPE, 3)

@@ -47,6 +47,7 @@ OWN = {
     "dp_gan": "--expert discriminator_channels=4,generator_batch_size=6 --discriminator_steps 2".split(),
 }  # fmt: skip
 SHAPE = (1, 8, 8)
+ABOUT = {"features": "scattering", "num_frequencies": "64", "temperature": "2.0"}
 
 
 def few_steps(patch):
@@ -197,7 +198,7 @@ def state_files(release):
 def test_a_model_draws_without_the_network_of_its_judge(release, tmp_path, monkeypatch, capsys):
     """Where it is not installed, nobody labels."""
     features = JudgeFeatures(SHAPE, 64, EFFICIENTNET)
-    LabelJudge(features, new_network(features, 3), torch.zeros(3)).save(release / JUDGE_FILE)
+    LabelJudge(features, new_network(features, 3), torch.zeros(3), 2.0).save(release / JUDGE_FILE)
     state_files(release)
     monkeypatch.setattr("diffusers_dp.queries.efficientnet.find_spec", lambda name: None)
     assert load_verified(release)(class_labels=[0], num_inference_steps=1).images
@@ -228,7 +229,7 @@ def test_a_judge_that_is_not_that_of_the_receipt_is_refused(what, release, hones
         path.write_bytes(b"\x80\x04pickled")
         state_files(release)
     else:
-        save_file(tensors, path, metadata={"features": "scattering", "num_frequencies": "64"})
+        save_file(tensors, path, metadata=ABOUT)
         if what == "shape":
             state_files(release)
     with pytest.raises(IntegrityError, match="no judge" if what in ("foreign", "shape") else JUDGE_FILE):
