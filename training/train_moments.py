@@ -32,10 +32,12 @@ if TYPE_CHECKING:
 
 PURPOSE = "They are drawn from Gaussians that have noisy moments of the sensitive images; fine detail is not there."
 JUDGED = " `label_probabilities` is what a judge says of each, a classifier that was trained under the same epsilon."
+MOST_PROBABLE = " `label` is its most probable class."
 MATCHED = " Then they were moved to noisy mean features of random networks, to teach classifiers and not to look real."
 
 
 def train(run: "Run") -> None:
+    from diffusers_dp.methods.judge import JUDGE
     from diffusers_dp.release.dataset_release import DatasetArtefact
     from diffusers_dp.runs.judge import train_judge
     from diffusers_dp.runs.moments_run import ask_for_moments
@@ -48,6 +50,9 @@ def train(run: "Run") -> None:
     num_images = config.images_per_class * len(names or ("",))
     moments, judge = ask_for_moments(run), train_judge(run)
     images, labels = moments.draw(num_images, config.class_balance, config.seed)
+    if judge is not None:
+        judge = judge.balanced(images, labels)
+        labels = judge.label(images).argmax(1) if config.labels == JUDGE else labels
     run.done("images")
 
     # 2. A model of them, which looks at nothing else.
@@ -58,7 +63,7 @@ def train(run: "Run") -> None:
     facts = config.training_facts
     purpose = PURPOSE if moments.matching is None else PURPOSE + MATCHED
     if judge is not None:
-        judge, purpose = judge.balanced(images, labels), purpose + JUDGED
+        purpose += JUDGED + (MOST_PROBABLE if config.labels == JUDGE else "")
     release = run.release(DatasetArtefact(images, None if names is None else labels, names, purpose, judge), facts)
     if pipeline is not None and release is not None:
         run.release_derived(release, pipeline, facts)

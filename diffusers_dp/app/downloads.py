@@ -52,11 +52,11 @@ def dataset_zip(drawn: Drawn) -> bytes:
     if released.holds_images:
         return _zip(drawn, (*CARD_AND_RECEIPT, *released.files), {})
     shard = io.BytesIO()
-    write_images(shard, drawn.images, drawing.labels, released.class_names)
+    write_images(shard, drawn.images, drawing.class_labels, released.class_names)
     number, names = len(drawn.images), released.class_names
     parameters = {key: value for key, value in drawing.facts.items() if key != "num_images"}
     in_turn = None if names is None else tuple(i % len(names) for i in range(number))
-    if drawing.labels != in_turn:  # classes were chosen
+    if drawing.class_labels != in_turn:  # classes were chosen
         parameters["classes"] = ", ".join(dict.fromkeys(drawn.names))
     card = dataset_card(released.receipt, num_images=number, class_names=names, parameters=parameters)
     return _zip(drawn, (RECEIPT_NAME,), {SHARD_NAME: shard.getvalue(), CARD_NAME: card.encode()})

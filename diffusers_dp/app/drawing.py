@@ -42,7 +42,7 @@ class Drawn:
     @property
     def names(self) -> Sequence[str]:
         """Class name of each image; empty strings for a model without classes."""
-        names, labels = self.released.class_names, self.drawing.labels
+        names, labels = self.released.class_names, self.drawing.class_labels
         return [""] * len(self.images) if names is None or labels is None else [names[label] for label in labels]
 
 
@@ -70,7 +70,7 @@ def read_order(released: AnyRelease, values: Sequence[Any], limits: Limits) -> D
     check_choice("The solver", solver, SOLVERS)
     labels = _labels(released, classes or [], count)
     return Drawing(
-        num_images=count, batch_size=count, num_inference_steps=steps, solver=solver, seed=seed, labels=labels
+        num_images=count, batch_size=count, num_inference_steps=steps, solver=solver, seed=seed, class_labels=labels
     )
 
 

@@ -85,7 +85,7 @@ def _answer(pipe: Connection, loaded: AnyRelease, name: str, drawing: Drawing) -
     """Returns the PNG files of a drawing, or an error."""
     try:
         if isinstance(loaded, ImagesRelease):
-            pictures = loaded.pick(drawing.labels, drawing.num_images, drawing.seed)
+            pictures = loaded.pick(drawing.class_labels, drawing.num_images, drawing.seed)
         else:
             pictures = draw(loaded.pipeline, drawing, callback_on_step_end=partial(_on_step_end, pipe, drawing))
         return tuple(map(to_png, pictures))

@@ -9,18 +9,11 @@ from ..distributed.worker_pool import WorkerPool, lead
 from ..errors import UsageError
 from ..methods.command_line import add_flags, whole_number
 from ..methods.flag import refuse_without_effect, validate
+from ..methods.judge import DRAWN, JUDGE
 from ..release.push import check_hub, push_folder
 from ..sampling.class_balance import UNIFORM
 from ..sampling.drawing import Drawing, DrawingFlags
-from ..sampling.shards import (
-    DRAWN,
-    JUDGE,
-    PARAMETERS_NAME,
-    Drawer,
-    draw_folder,
-    refuse_other_images,
-    shards_of,
-)
+from ..sampling.shards import PARAMETERS_NAME, Drawer, draw_folder, refuse_other_images, shards_of
 from ..words import CARD_NAME, RECEIPT_NAME
 
 
@@ -37,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "images; or released: the noisy ones that --evaluation_reserve has paid for.",
     )
     parser.add_argument(
-        "--labels", dest="label_source", choices=(DRAWN, JUDGE), default=DRAWN,
+        "--labels", choices=(DRAWN, JUDGE), default=DRAWN,
         help="The column label: the class that was drawn, or the most probable one of the release's judge.",
     )  # fmt: skip
     parser.add_argument("--push_to_hub", action="store_true", help="Upload the dataset when it is finished.")
@@ -77,7 +70,7 @@ def _sample(args: argparse.Namespace, pool: WorkerPool) -> None:
     elif args.hub_dataset_id is not None or args.hub_private_repo:
         raise UsageError("--hub_dataset_id and --hub_private_repo have no effect without --push_to_hub; give it, too.")
     refuse_other_images(folder)
-    draw_folder(Drawer.of(args.release, drawing, args.device, args.base, args.label_source), folder, pool)
+    draw_folder(Drawer.of(args.release, drawing, args.device, args.base, args.labels), folder, pool)
     print(f"{args.num_images} images in {folder}: datasets.load_dataset({str(folder)!r}) reads them.")
     if args.push_to_hub:
         shards = [shard.relative_to(folder).as_posix() for shard, _ in shards_of(folder, drawing)]

@@ -22,6 +22,7 @@ from .private_training import PrivateTraining
 
 
 JUDGE = "judge"  # name of its row, and of the query in --budget
+DRAWN = "drawn"  # or `JUDGE`: whose classes the column `label` has
 #: Steps, expected batch and clip norm: chosen on training images of Fashion-MNIST, where they were best at epsilon 1
 #: and 10.
 STEPS, BATCH_SIZE, CLIP_NORM, MOMENTUM = 350, 4096, 3.0, 0.9

@@ -13,7 +13,7 @@ from ..queries.random_networks import BLOCKS, NetworkMeans, RandomNetworkFeature
 from .flag import by_name, flag
 from .flags import OrdinaryTraining, TrainingConfig
 from .generator_flags import ResultFlags
-from .judge import HasJudge
+from .judge import DRAWN, JUDGE, HasJudge
 from .method import DP_SGD, SUM, Method
 
 
@@ -180,6 +180,9 @@ class MomentsConfig(HasJudge, MomentFlags, ResultFlags):
         "As many images of each class, or in the shares of the noisy counts.",
         choices=("uniform", "released"),
     )
+    labels: str = flag(
+        DRAWN, "The column label: the class that was drawn, or the judge's most probable one.", choices=(DRAWN, JUDGE)
+    )
     matched_networks: int = flag(
         0, "Random networks whose mean features of a class, by one more query, drawn images are moved to; 0: none.",
         at_least=0, at_most=100,
@@ -222,7 +225,8 @@ class MomentsConfig(HasJudge, MomentFlags, ResultFlags):
 
     @property
     def told(self) -> tuple[str, ...]:
-        return ("images_per_class", "class_balance", "seed", *(("matched_networks",) if self.matched_networks else ()))
+        given = (name for name in ("labels", "matched_networks") if getattr(self, name) != getattr(type(self), name))
+        return ("images_per_class", "class_balance", "seed", *given)
 
     @property
     def training_facts(self) -> dict[str, Any]:
@@ -236,6 +240,8 @@ class MomentsConfig(HasJudge, MomentFlags, ResultFlags):
 
     def check(self) -> None:
         self.check_moments()
+        if self.labels == JUDGE and not self.has_judge:
+            raise UsageError("--labels judge needs a judge: add --budget judge=0.3, or leave it out.")
         if self.matched_networks and min(self.image_shape[1:]) < 2**BLOCKS:
             raise UsageError(
                 f"--matched_networks needs images of at least {2**BLOCKS} pixels a side: leave it out, or raise "

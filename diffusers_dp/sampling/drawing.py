@@ -61,13 +61,13 @@ class Drawing(DrawingFlags):
     Args:
         num_images (`int`): Number of images.
         class_balance (`str`): `uniform`, `released`, or a share for each class, comma-separated.
-        labels (sequence of `int`, *optional*): Class of each image, instead of `class_balance`.
+        class_labels (sequence of `int`, *optional*): Class of each image, instead of `class_balance`.
         one_generator (`bool`): Whether all images share one stream of noise, instead of having their own.
     """
 
     num_images: int = flag(1, "Images to draw.")
     class_balance: str = UNIFORM
-    labels: Sequence[int] | None = None
+    class_labels: Sequence[int] | None = None
     one_generator: bool = False
 
     @classmethod
@@ -140,8 +140,8 @@ class Drawing(DrawingFlags):
         """Returns the class ids of the images of these numbers; `None` for a model without classes."""
         if num_classes is None:
             return None
-        if self.labels is not None:
-            return list(self.labels[indices.start : indices.stop])
+        if self.class_labels is not None:
+            return list(self.class_labels[indices.start : indices.stop])
         shares = parse_balance(self.class_balance, num_classes)
         if shares is None:
             return [i % num_classes for i in indices]
@@ -252,7 +252,7 @@ def sample_grid(pipeline: "DPImagePipeline", drawing: Drawing, num_per_class: in
     if pipeline.num_classes is not None:
         rows, columns = pipeline.num_classes, num_per_class or IMAGES_PER_CLASS
         labels = [row for row in range(rows) for _ in range(columns)]
-    drawing = replace(drawing, num_images=rows * columns, batch_size=columns, labels=labels, one_generator=True)
-    images = draw(pipeline, drawing)
+    drawing = replace(drawing, num_images=rows * columns, batch_size=columns, class_labels=labels)
+    images = draw(pipeline, replace(drawing, one_generator=True))
     names = class_names(pipeline) if pipeline.config.id2label else None
     return grid_of([images[part.start : part.stop] for part in drawing.parts()], names or ())

@@ -15,6 +15,7 @@ from ..errors import IntegrityError, UsageError
 from ..files.canonical import canonical_json
 from ..files.file_modes import refuse_unwritable
 from ..files.journal import replace_file, written_whole
+from ..methods.judge import DRAWN, JUDGE
 from ..release.cards import dataset_card
 from ..release.components import WRONG
 from ..release.image_tables import PROBABILITIES, to_png, write_images
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 PARAMETERS_NAME = "sampling.json"  # what `diffusers-dp sample` was asked for, beside its images
 IMAGES_PER_SHARD = 500  # what an interruption may cost
-DRAWN, JUDGE = "drawn", "judge"  # whose classes the column `label` has
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from support.hostile import HOSTILE, spoil
 
 
 LIMITS = Limits(max_images=8, max_steps=6)
-ORDER = Drawing(num_images=2, batch_size=2, num_inference_steps=4, labels=(0, 1))
+ORDER = Drawing(num_images=2, batch_size=2, num_inference_steps=4, class_labels=(0, 1))
 
 
 def refused(words, make):

@@ -46,7 +46,7 @@ def test_images_of_one_stream_are_others_and_repeatable(pipeline):
 def test_labels_are_given_or_take_turns():
     five = Drawing(num_images=5)
     assert five.labels_of(range(1, 5), 3) == [1, 2, 0, 1] and five.labels_of(range(5), None) is None
-    assert Drawing(num_images=3, labels=(2, 2, 0)).labels_of(range(1, 3), 3) == [2, 0]
+    assert Drawing(num_images=3, class_labels=(2, 2, 0)).labels_of(range(1, 3), 3) == [2, 0]
     assert Drawing(num_images=4, class_balance="0,1").labels_of(range(4), 2) == [1] * 4
 
 
