@@ -1,5 +1,6 @@
 """EDM's preconditioning and loss for a plain `UNet2DModel`."""
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -14,8 +15,8 @@ from .draws import Draws
 
 
 SIGMA_DATA = 0.577  # EDM's standard deviation of images in [-1, 1], sqrt(1/3): that of all papers' recipes
-
-
+#: A `RowLoss` that draws from torch if it gets no secret source.
+TrainingLoss = Callable[..., torch.Tensor]
 SMALLEST_TIME = 1e-9  # because the quantile 0 would give a noise level of 0
 
 

@@ -8,14 +8,16 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 import torch
+from diffusers import DDIMScheduler
 
 from ..data.images import PublicFacts
 from ..data.public_images import PublicImages, of_classes
 from ..errors import UsageError
 from ..methods.flag_groups import ModelFlags
 from ..methods.flags import DiffusionConfig
-from ..models.denoiser import Denoiser
-from ..models.objective import TrainingLoss, build_objective
+from ..models.ddpm import DDPMDenoiser, DDPMLoss
+from ..models.denoiser import Denoiser, EDMDenoiser, EDMLoss, TrainingLoss
+from ..models.row_augmentation import AugmentedLoss
 from ..models.unet import fit_class_table
 from ..pipelines import DPImagePipeline
 from ..privacy.sensitive import SensitiveImages
@@ -190,11 +192,26 @@ def objective_of(
     augmentations: Sequence[str] = (),
     bf16: bool,
 ) -> tuple[Denoiser, TrainingLoss]:
-    """The denoiser around the model's UNet, and the loss of its training rows, see `models.build_objective`."""
-    return build_objective(
-        model.unet, model.scheduler, model.patch_size, p_mean=settings.p_mean,
-        p_std=settings.p_std, mixture=mixture, augmentations=augmentations, bf16=bf16,
-    )  # fmt: skip
+    """The denoiser around the model's UNet, and the loss of its training rows.
+
+    Args:
+        model (`StartingModel`): Its scheduler's type selects the objective, with its noise levels.
+        settings (`ModelFlags`): Mean and standard deviation of ln(sigma), for EDM.
+        mixture (`TimestepMixture`, *optional*): Distribution of diffusion times.
+        augmentations (sequence of `str`): Augmentations applied to each row independently.
+        bf16 (`bool`): Whether the UNet runs in mixed precision.
+    """
+    unet, scheduler, patch_size = model.unet, model.scheduler, model.patch_size
+    autocast_dtype = torch.bfloat16 if bf16 else None
+    denoiser: Denoiser
+    loss: TrainingLoss
+    if isinstance(scheduler, DDIMScheduler):
+        denoiser = DDPMDenoiser(unet, scheduler, patch_size, autocast_dtype)
+        loss = DDPMLoss(mixture=mixture)
+    else:
+        denoiser = EDMDenoiser(unet, scheduler.config.sigma_data, patch_size, autocast_dtype)
+        loss = EDMLoss(p_mean=settings.p_mean, p_std=settings.p_std, mixture=mixture)
+    return denoiser, AugmentedLoss(loss, tuple(augmentations)) if augmentations else loss
 
 
 def build_pipeline(model: StartingModel, facts: PublicFacts) -> DPImagePipeline:

@@ -9,11 +9,10 @@ import torch
 
 from ..distributed.processes import Processes
 from ..methods.moments import MATCHED_IMAGES, MATCHING_STEPS, MOMENT_CLIP
-from ..models.denoiser import Denoiser
+from ..models.denoiser import Denoiser, TrainingLoss
 from ..models.feature_matching import Matching
 from ..models.gaussian_mixture import GaussianMixture, in_levels, shrunk, symmetric
 from ..models.mixture_denoiser import DistillationLoss, MixtureDenoiser
-from ..models.objective import TrainingLoss
 from ..queries.class_counts import ENOUGH
 from ..queries.moments import COUNT, Frequencies, MomentQuery, PartQuery
 from ..queries.votes import hash_tensor

@@ -10,7 +10,7 @@ import hashlib
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from diffusers import DDIMScheduler, DiffusionPipeline, EDMDPMSolverMultistepScheduler, UNet2DModel
 from safetensors import SafetensorError
@@ -26,7 +26,6 @@ from ..files.journal import put_in_place
 from ..gradients import per_example_gradients
 from ..models.ddpm import linear_schedule
 from ..models.denoiser import SIGMA_DATA
-from ..models.objective import Scheduler
 from ..models.unet import fit_class_table, unet_config
 from ..release import components
 from ..release.components import DDIM, EDM_SCHEDULERS, UNET, WRONG, WrongModel, read_json
@@ -46,6 +45,7 @@ WEIGHTS = "diffusion_pytorch_model.safetensors"
 #: All that is fetched from the Hub: a pickle beside the weights never comes here.
 FILES = ("model_index.json", "README.md", RECEIPT_NAME, "*config.json", f"unet/{WEIGHTS}", WEIGHTS)
 DDPM_SCHEDULERS = ("DDPMScheduler", DDIM)  # the first is read as the second
+Scheduler: TypeAlias = "DDIMScheduler | EDMDPMSolverMultistepScheduler"
 PREDICTIONS = {"ddpm": ("epsilon", "sample", "v_prediction"), "edm": ("epsilon",)}
 
 

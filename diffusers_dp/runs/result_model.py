@@ -10,9 +10,8 @@ import torch
 from ..data.images import PublicFacts
 from ..methods.flag_groups import ModelFlags
 from ..methods.generator_flags import DIFFUSION_BATCH_SIZE
-from ..models.denoiser import Denoiser
+from ..models.denoiser import Denoiser, TrainingLoss
 from ..models.feature_generator import FeatureGenerator
-from ..models.objective import TrainingLoss
 from ..models.one_step import OneStepGenerator, one_step_scheduler
 from ..pipelines import DPImagePipeline
 from .diffusion_run import build_pipeline, objective_of
