@@ -92,7 +92,7 @@ def new_cache(folder: Path, made_of: str, num_bytes: int) -> Iterator[Path]:
         UsageError: The disk cannot take it.
     """
     temporary = folder.with_name(f".{folder.name}.tmp")
-    with full_disk_is_said(folder.parent, f"decoded images ({num_bytes / 1e9:.3g} GB", "or choose another folder"):
+    with full_disk_is_said(folder.parent, f"decoded images, {num_bytes / 1e9:.3g} GB", "or choose another folder"):
         try:
             for stale in (folder, temporary):
                 if stale.exists():
@@ -114,7 +114,7 @@ def full_disk_is_said(place: Path, what: str, remedy: str) -> Iterator[None]:
         raise
     except OSError as error:
         raise UsageError(
-            f"{place} cannot take the {what}: {error.strerror}); make room on that disk, {remedy}."
+            f"{place} cannot take the {what} ({error.strerror}); make room on that disk, {remedy}."
         ) from None
 
 

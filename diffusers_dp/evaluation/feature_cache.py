@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from tqdm.auto import tqdm
 
+from ..data.cache import full_disk_is_said
 from ..distributed.worker_pool import WorkerPool
-from ..errors import UsageError
 from ..files.canonical import canonical_json
 from ..files.journal import replace_file
 from .extractors import FeatureExtractor
@@ -64,7 +64,7 @@ class FeatureCache:
         pool = WorkerPool() if extractor.name == "pixels" else self.pool
         words, form = f"{kind.capitalize()} ({extractor.name})", None if self.counted else UNCOUNTED
         left = sum(len(chunks[path]) for path in missing)
-        try:
+        with full_disk_is_said(self.folder, "features", "or give another --output_dir: what was computed is kept"):
             for each in (self.folder, folder):
                 each.mkdir(mode=0o700, parents=True, exist_ok=True)
             with tqdm(total=len(images), initial=len(images) - left, unit="image", desc=words, bar_format=form) as bar:
@@ -73,11 +73,4 @@ class FeatureCache:
                     np.save(content, rows, allow_pickle=False)
                     replace_file(path, content.getvalue())
                     bar.update(len(rows))
-        except BrokenPipeError:  # of who reads the bar
-            raise
-        except OSError as error:
-            raise UsageError(
-                f"Features cannot be kept in {self.folder} ({error.strerror}): make room there or give another "
-                "--output_dir, what was computed is kept."
-            ) from None
         return np.concatenate([np.load(path, allow_pickle=False) for path in chunks])

@@ -67,20 +67,11 @@ def add_lora(network: Any, rank: int, targets: Sequence[str] = ()) -> None:
     network.add_adapter(config)
 
 
-def merge_lora(network: nn.Module) -> None:
+def merge_lora(network: Any) -> None:
     """Adds the products of the matrices to the base weights and restores plain layers."""
-    if not any("lora_" in name for name, _ in network.named_parameters()):
-        return
-    from peft.tuners.tuners_utils import BaseTunerLayer
-
-    for name, module in list(network.named_modules()):
-        if isinstance(module, BaseTunerLayer):
-            module.merge()
-            parent, _, child = name.rpartition(".")
-            setattr(network.get_submodule(parent), child, module.get_base_layer())
-    for attribute in ("peft_config", "_hf_peft_config_loaded"):
-        if attribute in vars(network):
-            delattr(network, attribute)
+    if any("lora_" in name for name, _ in network.named_parameters()):
+        network.fuse_lora()
+        network.unload_lora()
 
 
 def trained_parameters(model: nn.Module) -> nn.ParameterDict:
