@@ -7,14 +7,13 @@ The numbers come from real test images without any accounting, so they are priva
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-from .classifiers import Classifier, build_classifier, required_labels, split_for_training
+from .classifiers import build_classifier, required_labels, split_for_training
 from .images import ImageSet
 from .measurement import Measurement
 
@@ -76,59 +75,31 @@ def measure_utility(
         "trained_on": trained_on, "tested_on": "real", "num_test": len(real_test), "ensemble": ensemble,
         "selection": "synthetic" if validation is None else "validation",
     }  # fmt: skip
-    options = {"epochs": epochs, "cifar": cifar, "device": device}
-    fitted = _fit_all(synthetic, classifiers, seeds, sizes, ensemble, validation, options)
-    return list(_score(fitted, real_test, common))
-
-
-@dataclass(frozen=True)
-class _Fit:
-    classifier: Classifier
-    train: ImageSet
-    num_held_out: int
-    seed: int
-
-
-def _fit_all(
-    images: ImageSet,
-    classifiers: Sequence[str],
-    seeds: Sequence[int],
-    sizes: Sequence[int | None],
-    ensemble: int,
-    validation: ImageSet | None,
-    options: dict[str, Any],
-) -> Iterator[_Fit]:
-    """Fits one classifier after the other, for each size, classifier, seed and member of an ensemble."""
-    channels, height, width = images.images.shape[1:]
+    channels, height, width = synthetic.images.shape[1:]
+    found = []
     for size in sizes:
-        train, held_out = split_for_training(images, size)
-        for name, seed, member in itertools.product(classifiers, seeds, range(ensemble)):
-            classifier = build_classifier(
-                name, image_shape=(channels, height, width), seed=seed * ensemble + member, **options
-            )
-            if classifier.repeatable and (seed != seeds[0] or member > 0):
-                continue
-            classifier.fit(train, held_out if validation is None else validation)
-            yield _Fit(classifier, train, len(held_out), seed)
-
-
-def _score(fitted: Iterable[_Fit], real_test: ImageSet, common: dict[str, Any]) -> Iterator[Utility]:
-    """Averages the members of an ensemble and counts over seeds. Scores each fit at once, to release its memory."""
-    scores: dict[tuple[str, int], dict[int, np.ndarray]] = {}
-    protocols: dict[tuple[str, int], dict[str, Any]] = {}
-    for fit in fitted:
-        key = fit.classifier.name, len(fit.train) + fit.num_held_out
-        of_seed = scores.setdefault(key, {})
-        of_seed[fit.seed] = of_seed.get(fit.seed, 0.0) + fit.classifier.scores(real_test.images)
-        of_fit = dict(fit.classifier.protocol)
-        epoch = of_fit.pop("chosen_epoch", None)
-        protocol = protocols.setdefault(key, {**common, **of_fit, "chosen_epochs": []})
-        protocol["chosen_epochs"] += [] if epoch is None else [epoch]
-        protocol |= {
-            "num_train": len(fit.train), "num_validation": fit.num_held_out, "seeds": list(of_seed),
-        }  # fmt: skip
-    for key, of_seed in scores.items():
-        yield score_predictions([total.argmax(1) for total in of_seed.values()], real_test, protocols[key])
+        train, held_out = split_for_training(synthetic, size)
+        for name in classifiers:
+            scores: dict[int, Any] = {}  # by seed, the sum over the members of an ensemble
+            of_fits = []
+            for seed, member in itertools.product(seeds, range(ensemble)):
+                classifier = build_classifier(
+                    name, image_shape=(channels, height, width), seed=seed * ensemble + member, epochs=epochs,
+                    cifar=cifar, device=device,
+                )  # fmt: skip
+                if scores and classifier.repeatable:
+                    continue
+                classifier.fit(train, held_out if validation is None else validation)
+                scores[seed] = scores.get(seed, 0.0) + classifier.scores(real_test.images)
+                of_fits.append(classifier.protocol)
+            protocol = {
+                **common, **of_fits[0],
+                "chosen_epochs": [each["chosen_epoch"] for each in of_fits if "chosen_epoch" in each],
+                "num_train": len(train), "num_validation": len(held_out), "seeds": list(scores),
+            }  # fmt: skip
+            protocol.pop("chosen_epoch", None)
+            found.append(score_predictions([total.argmax(1) for total in scores.values()], real_test, protocol))
+    return found
 
 
 def score_predictions(predicted: Sequence[np.ndarray], real_test: ImageSet, protocol: dict[str, Any]) -> Utility:
