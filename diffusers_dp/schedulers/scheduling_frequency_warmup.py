@@ -55,8 +55,7 @@ class FrequencyWarmupScheduler(SchedulerMixin, ConfigMixin):  # type: ignore[mis
     ablations of its Figure 5. The defaults are the stages of the paper's code on MNIST: 1,000 epochs over 50 central
     images, 10 epochs over 60,000 generated ones.
 
-    `save_pretrained` and `from_pretrained` keep the curriculum as provenance. The config does not contain
-    `set_train_steps` or the position in the curriculum.
+    `save_pretrained` and `from_pretrained` keep the curriculum as provenance, without the position in it.
 
     Args:
         curriculum (`str`, defaults to `"spatial,frequency"`):
@@ -88,9 +87,8 @@ class FrequencyWarmupScheduler(SchedulerMixin, ConfigMixin):  # type: ignore[mis
 
     ```py
     >>> scheduler = FrequencyWarmupScheduler(spatial_steps=1000, frequency_steps=3000)
-    >>> scheduler.set_train_steps(8)
     >>> [(stage.name, stage.num_steps) for stage in scheduler.stages]
-    [('spatial', 2), ('frequency', 6)]
+    [('spatial', 1000), ('frequency', 3000)]
     >>> scheduler.step().name
     'spatial'
     ```
@@ -118,38 +116,11 @@ class FrequencyWarmupScheduler(SchedulerMixin, ConfigMixin):  # type: ignore[mis
         }
         self.stages = [WarmupStage(name, *values[name]) for name in CURRICULA[curriculum]]
         self.train_step = 0
-        self._lengths = [stage.num_steps for stage in self.stages]
 
     @property
     def num_train_steps(self) -> int:
         """Number of training steps of all stages together."""
         return sum(stage.num_steps for stage in self.stages)
-
-    def set_train_steps(self, num_train_steps: int) -> None:
-        """
-        Rescales the curriculum to `num_train_steps` steps and returns to its start. The steps are divided among the
-        stages in proportion to their configured lengths, by largest remainder, and sum to `num_train_steps` exactly.
-        A stage may get no steps. Without this call the configured lengths apply.
-
-        Args:
-            num_train_steps (`int`): Number of training steps of all stages together.
-
-        Raises:
-            ValueError: The number of steps is 0 for a curriculum with stages (choose the curriculum `"none"`, which
-                pays for no query either), or above 0 for `"none"`.
-        """
-        if num_train_steps < 0 or (num_train_steps > 0) != bool(self.stages):
-            raise ValueError(
-                f"The curriculum {self.config['curriculum']!r} cannot have {num_train_steps} training steps: "
-                "`curriculum='none'` has 0, all others at least 1."
-            )
-        total = sum(self._lengths)
-        shares = [divmod(length * num_train_steps, total) for length in self._lengths]
-        left_over = num_train_steps - sum(steps for steps, _ in shares)
-        by_remainder = sorted(range(len(shares)), key=lambda index: -shares[index][1])
-        for index, stage in enumerate(self.stages):
-            stage.num_steps = shares[index][0] + (index in by_remainder[:left_over])
-        self.train_step = 0
 
     def step(self) -> WarmupStage:
         """
@@ -167,9 +138,7 @@ class FrequencyWarmupScheduler(SchedulerMixin, ConfigMixin):  # type: ignore[mis
                 self.train_step += 1
                 return stage
             first_step += stage.num_steps
-        raise RuntimeError(
-            f"The warm-up is over after {self.num_train_steps} training steps; call `set_train_steps` to start again."
-        )
+        raise RuntimeError(f"The warm-up is over after {self.num_train_steps} training steps.")
 
     def needs(self, query: str) -> bool:
         """
@@ -180,12 +149,7 @@ class FrequencyWarmupScheduler(SchedulerMixin, ConfigMixin):  # type: ignore[mis
 
         Returns:
             `bool`
-
-        Raises:
-            ValueError: The query is unknown.
         """
-        if query not in ("spatial", "frequency"):
-            raise ValueError(f"`query` must be 'spatial' or 'frequency', got {query!r}.")
         return any(stage.name in (query, "mix") for stage in self.stages)
 
     def split_batch(self, stage: WarmupStage) -> tuple[int, int]:

@@ -53,30 +53,6 @@ class TestCurricula:
         assert scheduler.split_batch(scheduler.step()) == (4, 5)
 
 
-class TestSetTrainSteps:
-    @pytest.mark.parametrize("num_train_steps", [1, 2, 3, 7, 10, 11, 997, 3340])
-    @pytest.mark.parametrize("curriculum", [curriculum for curriculum in CURRICULA if curriculum != "none"])
-    def test_sums_exactly_and_stays_within_one_step_of_proportion(self, curriculum, num_train_steps):
-        scheduler = FrequencyWarmupScheduler(curriculum, spatial_steps=1000, frequency_steps=2340)
-        total = scheduler.num_train_steps
-        exact = [stage.num_steps * num_train_steps / total for stage in scheduler.stages]
-        scheduler.set_train_steps(num_train_steps)
-        assert scheduler.num_train_steps == num_train_steps == len(run(scheduler))
-        assert all(abs(stage.num_steps - share) < 1 for stage, share in zip(scheduler.stages, exact, strict=True))
-
-    def test_a_stage_without_steps_is_passed_over(self):
-        scheduler = FrequencyWarmupScheduler(spatial_steps=1, frequency_steps=99)
-        scheduler.set_train_steps(3)
-        assert run(scheduler) == ["frequency"] * 3
-
-    def test_no_curriculum_has_no_steps(self):
-        scheduler = FrequencyWarmupScheduler("none")
-        scheduler.set_train_steps(0)
-        assert scheduler.num_train_steps == 0
-        with pytest.raises(ValueError, match="none"):
-            scheduler.set_train_steps(1)
-
-
 class TestConfig:
     def test_save_and_load_keep_the_config_and_not_the_position(self, tmp_path):
         scheduler = FrequencyWarmupScheduler("frequency,spatial", **VALUES)
