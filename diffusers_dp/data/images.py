@@ -224,7 +224,7 @@ def _check_arrays(arrays: dict[str, np.ndarray], folder: Path) -> None:
 def _what_decides(data: DataSource, facts: PublicFacts, source: ImageSource) -> list[Any]:
     """All that the decoded images follow from: the files of the source, or the address of their revision on the Hub,
     and the flags."""
-    files = [[str(file), *_size_and_time(file)] for file in [*source.files(), *source.descriptions()]]
+    files = [[str(file), *size_and_time(file)] for file in [*source.files(), *source.descriptions()]]
     flags: list[Any] = [
         data.dataset_name, data.dataset_config_name, data.train_data_dir, data.train_split, data.image_column,
         data.label_column, data.unit_column, data.key_column, data.delimiter, data.validation_size, source.ids,
@@ -252,7 +252,7 @@ def listing_of(data: DataSource, facts: PublicFacts) -> str:
         return str(file.relative_to(root)) if isinstance(file, Path) and file.is_relative_to(root) else str(file)
 
     holders = (file for file in source.files() if not (isinstance(file, Path) and holds_one_image(file)))
-    listed = [[name_of(file), *_size_and_time(file)[:1]] for file in holders]
+    listed = [[name_of(file), *size_and_time(file)[:1]] for file in holders]
     # An id can be replaced by one of the same length.
     listed += [[name_of(file), hashlib.sha256(file.read_bytes()).hexdigest()] for file in source.descriptions()]
     flags = [
@@ -262,7 +262,8 @@ def listing_of(data: DataSource, facts: PublicFacts) -> str:
     return hashlib.sha256(json.dumps([listed, flags]).encode()).hexdigest()
 
 
-def _size_and_time(file: Path | str) -> tuple[int, ...]:
+def size_and_time(file: Path | str) -> tuple[int, ...]:
+    """In bytes and nanoseconds; empty for what is not here or cannot be read."""
     try:
         status = file.stat() if isinstance(file, Path) else None
     except OSError:

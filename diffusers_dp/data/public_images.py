@@ -16,6 +16,7 @@ from tqdm.auto import tqdm
 from ..errors import UsageError, fields_named
 from ..files.hub_errors import one_sentence
 from .decoding import decode_image
+from .images import size_and_time
 from .source import DataSource, ImageSource
 from .sources import holds_one_image, open_source
 
@@ -158,7 +159,7 @@ def refuse_the_same_files(data: DataSource, sensitive: DataSource) -> None:
         UsageError: They are the same.
     """
     sides = [open_source(sensitive).files(), open_source(data).files()]
-    sizes = [{_size(file) for file in files} for files in sides]
+    sizes = [{size_and_time(file)[:1] for file in files} for files in sides]
     theirs, public = ({_identity(file, sizes[0] & sizes[1]) for file in files} for files in sides)
     common = theirs & public
     if any(holds_many for _, holds_many in common) or (common and common in (theirs, public)):
@@ -192,9 +193,7 @@ def _licence(data: DataSource) -> str:
 
     if data.uses_digits:
         return DIGITS_LICENCE
-    place = data.dataset_name or data.train_data_dir or ""
-    folder = Path(os.path.expanduser(place))
-    return licence_of(DatasetCard, folder / "README.md" if folder.exists() else place)
+    return licence_of(DatasetCard, data.dataset_name or data.train_data_dir or "")
 
 
 def origin_of_model(name: str, folder: Path) -> dict[str, Any]:
@@ -206,26 +205,18 @@ def origin_of_model(name: str, folder: Path) -> dict[str, Any]:
     """
     from huggingface_hub import ModelCard
 
-    licence = licence_of(ModelCard, folder / "README.md")
+    licence = licence_of(ModelCard, folder)
     if Path(name).exists():
         return {"name": "local folder", "revision": None, "licence": licence}
     return {"name": name, "revision": folder.name, "licence": licence}
 
 
-def _size(file: Path | str) -> int | None:
-    """In bytes; `None` of what is not here or cannot be read."""
-    try:
-        return file.stat().st_size if isinstance(file, Path) else None
-    except OSError:
-        return None
-
-
-def _identity(file: Path | str, sizes: set[int | None]) -> tuple[str, bool]:
+def _identity(file: Path | str, sizes: set[tuple[int, ...]]) -> tuple[str, bool]:
     """What a file has in common with its copies, and whether it holds many images. It is read only where its size is
     in `sizes`."""
     name, holds_many = str(file), not holds_one_image(file)
-    size = _size(file)
-    if isinstance(file, Path) and size is not None and size in sizes:
+    size = size_and_time(file)[:1]
+    if isinstance(file, Path) and size and size in sizes:
         try:
             name = hashlib.sha256(file.read_bytes()).hexdigest()
         except OSError:
@@ -238,8 +229,10 @@ def licence_of(card_class: type[Any], place: str | Path) -> str:
 
     Args:
         card_class (`ModelCard` or `DatasetCard`): Class of `huggingface_hub`.
-        place (`str` or `Path`): The file, or an id on the Hub.
+        place (`str` or `Path`): The folder of `README.md`, or an id on the Hub.
     """
+    folder = Path(os.path.expanduser(place))
+    place = folder / "README.md" if folder.exists() else place
     try:
         with one_sentence("the card", "a repository"):
             licence = str(card_class.load(place, ignore_metadata_errors=True).data.license)

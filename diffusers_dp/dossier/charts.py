@@ -9,6 +9,7 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from ..audit.bounds import gaussian_epsilon
+from ..release.plain_words import short_number
 
 
 WIDTH, HEIGHT = 264, 172  # of the grid, in pixels
@@ -53,12 +54,9 @@ def advantage(mu: float) -> float:
 
 def percent(probability: float) -> str:
     """Formats a probability, rounded up to three digits; a small one as "1 in N"."""
-    if probability <= 0:
-        return "0 %"
-    if probability < 1e-4:
+    if 0 < probability < 1e-4:
         return f"1 in {math.floor(1 / probability):,}"
-    unit = 10.0 ** (math.floor(math.log10(probability * 100)) - 2)
-    return f"{min(100.0, math.ceil(round(probability * 100 / unit, 6)) * unit):.3g} %"
+    return f"{short_number(100 * probability)} %"
 
 
 def bound_chart(

@@ -328,6 +328,8 @@ class CountsClasses(TrainingConfig):
 class DPSGDConfig(LoopFlags, TrainingConfig):
     """The flags of a method that ends with DP-SGD, on whatever network."""
 
+    takes_rest = "DP-SGD"
+
     @property
     def dp_sgd(self) -> "DPSGDConfig":
         return self
@@ -360,10 +362,6 @@ class DPSGDConfig(LoopFlags, TrainingConfig):
     def model_key(self) -> str:
         """A text that differs where the trained model can differ."""
         return repr(self)
-
-    @property
-    def takes_rest(self) -> str:
-        return "DP-SGD"
 
     @property
     def bands(self) -> int | None:

@@ -172,6 +172,7 @@ class MomentsConfig(HasJudge, MomentFlags, ResultFlags):
 
     method: ClassVar[str] = "moments"
     releases_images: ClassVar[bool] = True
+    made_by_class = ("images_per_class",)
     #: The share was not varied in trials.
     query_defaults: ClassVar[dict[str, dict[str, float]]] = {"network_means": {"budget_share": 0.2}}
     images_per_class: int = flag(1000, "Images of each class in the release, or their mean number.")
@@ -218,10 +219,6 @@ class MomentsConfig(HasJudge, MomentFlags, ResultFlags):
     def other_share(self) -> float:
         of_means = 0.0 if self.network_means is None else self.network_means.budget_share or 0.0
         return of_means + self.judge_share
-
-    @property
-    def made_by_class(self) -> tuple[str, ...]:
-        return ("images_per_class",)
 
     @property
     def told(self) -> tuple[str, ...]:

@@ -40,21 +40,16 @@ class PSGConfig(DPSGDConfig):
 
     method: ClassVar[str] = "psg"
     releases_images: ClassVar[bool] = True
+    made_by_class = ("images_per_class",)
     noise_multiplicity: int = 1
     max_grad_norm: float = 0.1
     learning_rate: float = 0.1
     ema_decay: float = 0.0
 
-    @property
-    def made_by_class(self) -> tuple[str, ...]:
-        return ("images_per_class",)
-
-    @property
-    def told(self) -> tuple[str, ...]:
-        return (
-            "images_per_class", "classifier_width", "matched_layers", "image_optimizer", "steps_per_network",
-            "image_steps", "remembered_gradients", "network_steps", "network_learning_rate", "learning_rate", "seed",
-        )  # fmt: skip
+    told = (
+        "images_per_class", "classifier_width", "matched_layers", "image_optimizer", "steps_per_network",
+        "image_steps", "remembered_gradients", "network_steps", "network_learning_rate", "learning_rate", "seed",
+    )  # fmt: skip
 
     def check(self) -> None:
         if self.image_optimizer != "adam" and self.changed_adam:

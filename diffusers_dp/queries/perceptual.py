@@ -73,12 +73,12 @@ class PublicNetwork:
 
         from ..data.public_images import licence_of
 
-        folder = Path(os.path.expanduser(self.network))
+        facts = self.facts
         return {
             "kind": kind,
-            "name": "local folder" if folder.exists() else self.network,
-            "weights_sha256": self.sha256,
-            "licence": licence_of(ModelCard, folder / "README.md" if folder.exists() else self.network),
+            "name": facts["network"],
+            "weights_sha256": facts["weights_sha256"],
+            "licence": licence_of(ModelCard, self.network),
         }
 
     @cached_property
