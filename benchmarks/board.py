@@ -21,7 +21,7 @@ PICTURE = ROOT / "docs" / "images" / "leaderboard.png"
 COLUMNS = (10.0, 1.0)  # epsilons of the table
 TITLES = {"mnist": "MNIST", "cifar10": "CIFAR-10"}
 ENTERED = "method not reviewed"
-PREFIX = "board "  # of names of cases
+PREFIX, JUDGED = "board ", "judge "  # of names of cases: of the board, and of the same with a judge of labels
 BESIDE = ("longer ", "equal ")  # of names of cases whose rows stand beside the table
 BOARD = re.compile(r"(<!-- board (\w+) -->).*?(<!-- /board -->)", re.DOTALL)
 HOURS = re.compile(r"(<!-- hours -->).*?(<!-- /hours -->)", re.DOTALL)
@@ -42,6 +42,8 @@ class Place:
         minutes (`float`, *optional*): Minutes of one core for training; `None` where an entrant did not state them.
         status (`str`): What the receipts say of the proof.
         public (`str`): Public data and networks that the receipts name; empty: none.
+        soft (`float`, *optional*): Accuracy where a judge, with a part of the budget, labelled the draws softly;
+            `None`: not measured.
     """
 
     name: str
@@ -54,6 +56,7 @@ class Place:
     minutes: float | None
     status: str
     public: str = ""
+    soft: float | None = None
 
     def __str__(self) -> str:
         return f"{self.accuracy:.1f}" if self.error is None else f"{self.accuracy:.1f} ({self.error:.1f})"
@@ -61,21 +64,37 @@ class Place:
 
 def places_in(rows: Sequence[dict[str, Any]]) -> list[Place]:
     """What each method reached, in the order of its first row."""
-    groups: dict[tuple[str, str | None, str, float], list[dict[str, Any]]] = {}
+    plain, judged = (_groups(rows, prefix) for prefix in (PREFIX, JUDGED))
+    return [_mean_place(*key, same, judged.get(key, ())) for key, same in plain.items()]
+
+
+Key = tuple[str, str | None, str, float]  # name, method, data set, epsilon
+
+
+def _groups(rows: Sequence[dict[str, Any]], prefix: str) -> dict[Key, list[dict[str, Any]]]:
+    """Rows of test accuracies whose case begins so, by what they are of."""
+    groups: dict[Key, list[dict[str, Any]]] = {}
     for row in rows:
-        if row["case"].startswith(PREFIX) and row["scored_on"] == "test":
-            name = row["case"].removeprefix(PREFIX)
-            groups.setdefault((name, row["method"], row["data"], row["epsilon"]), []).append(row)
-    return [_mean_place(*key, same) for key, same in groups.items()]
+        if row["case"].startswith(prefix) and row["scored_on"] == "test":
+            key = row["case"].removeprefix(prefix), row["method"], row["data"], row["epsilon"]
+            groups.setdefault(key, []).append(row)
+    return groups
 
 
-def _mean_place(name: str, method: str | None, data: str, epsilon: float, rows: Sequence[dict[str, Any]]) -> Place:
+def _mean_place(
+    name: str, method: str | None, data: str, epsilon: float, rows: Sequence[dict[str, Any]],
+    judged: Sequence[dict[str, Any]],
+) -> Place:  # fmt: skip
     values = [100 * row["accuracy"]["cnn"] for row in rows]
     error = None if len(values) < 2 else round(statistics.stdev(values) / len(values) ** 0.5, 3)
     known = [row["minutes"]["train"] for row in rows if "train" in row["minutes"]]
     minutes = round(statistics.mean(known), 2) if len(known) == len(rows) else None
     said = ["; ".join(sorted({row[field] for row in rows} - {""})) for field in ("status", "public")]
-    return Place(name, method, data, epsilon, round(statistics.mean(values), 2), error, len(values), minutes, *said)
+    soft = [100 * row["accuracy_on_soft_labels"]["cnn"] for row in judged]
+    return Place(
+        name, method, data, epsilon, round(statistics.mean(values), 2), error, len(values), minutes, *said,
+        soft=round(statistics.mean(soft), 2) if soft else None,
+    )  # fmt: skip
 
 
 def pictured(rows: Sequence[dict[str, Any]], data: str) -> list[dict[str, Any]]:
@@ -134,7 +153,8 @@ def ranked(places: Sequence[Place], data: str) -> dict[tuple[str, str | None], d
 def leaderboard_table(places: Sequence[Place], data: str) -> str:
     """Markdown: a line for each method, in the order of `ranked`."""
     groups = ranked(places, data)
-    heads = ["method", *(f"epsilon {epsilon:g}" for epsilon in COLUMNS), "minutes", "seeds", "public data", "proof"]
+    epsilons = [f"epsilon {epsilon:g}" for epsilon in COLUMNS]
+    heads = ["method", *epsilons, "soft labels of a judge, 10 and 1", "minutes", "seeds", "public data", "proof"]
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for (name, method), own in groups.items():
         cells = [str(own.get(epsilon, "")) for epsilon in COLUMNS]
@@ -142,7 +162,9 @@ def leaderboard_table(places: Sequence[Place], data: str) -> str:
         stated = " stated" * (method is None)  # by an entrant
         minutes = f"{statistics.mean(known):.1f}{stated}" if len(known) == len(own) else "not stated"
         status = _each(own, "status").replace("_", " ") + f"; {ENTERED}" * (method is None)
-        cells += [minutes, _each(own, "seeds"), _each(own, "public") or "none", status]
+        soft = [place.soft for epsilon in COLUMNS if (place := own.get(epsilon)) is not None]
+        judged = ", ".join("-" if each is None else f"{each:.1f}" for each in soft) if any(soft) else ""
+        cells += [judged, minutes, _each(own, "seeds"), _each(own, "public") or "none", status]
         lines.append(f"| {' | '.join([name, *cells])} |")
     return "\n".join(lines) if groups else "No row yet."
 

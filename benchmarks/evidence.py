@@ -79,7 +79,7 @@ def _mean_row(key: tuple[Any, ...], same: list[dict[str, Any]], real: float | No
     return MeasuredRow(
         epsilon, config.num_train_units or config.num_train_images, len(config.declared_class_names or ("",)),
         config.image_shape, case, method, recipe or "", tuple(own), tuple(sorted(needs)), data, len(same),
-        round(statistics.mean(row["accuracy"]["cnn"] for row in same), 4), real,
+        round(statistics.mean(row.get("accuracy_on_soft_labels", row["accuracy"])["cnn"] for row in same), 4), real,
         round(statistics.mean(minutes), 2),
     )  # fmt: skip
 

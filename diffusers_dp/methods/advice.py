@@ -64,7 +64,7 @@ class MeasuredRow(Situation):
         data (`str`): Name of the data set. What comes before `_` names the whole that it is a part of.
         seeds (`int`): Number of runs.
         accuracy (`float`), accuracy_of_real (`float`): Share of real test images that a CNN gets right that learned
-            drawn images, or real ones.
+            drawn images, with the soft labels of a judge where there are some, or real ones.
         minutes (`float`): Processor time of training and drawing.
     """
 

@@ -180,6 +180,18 @@ def test_the_pictures_of_the_leaderboard_are_those_of_the_rows(monkeypatch):
             assert picture.text["Description"] == shown, f"draw leaderboard{name}.png again"
 
 
+def test_soft_labels_have_a_column_of_their_own(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    board = import_module("board")
+    row = {"case": "board Ours", "method": "moments", "data": "mnist", "epsilon": 1.0, "scored_on": "test",
+           "accuracy": {"cnn": 0.9}, "minutes": {"train": 1.0}, "status": "proven", "public": ""}  # fmt: skip
+    judged = {**row, "case": "judge Ours", "accuracy": {"cnn": 0.8}, "accuracy_on_soft_labels": {"cnn": 0.95}}
+    others = [{**judged, "scored_on": "train"}, {**judged, "data": "cifar10"}, {**judged, "case": "judge Another"}]
+    (place,) = board.places_in([row, judged, {**judged, "accuracy_on_soft_labels": {"cnn": 0.97}}, *others])
+    assert (place.accuracy, place.seeds, place.soft) == (90.0, 1, 96.0)
+    assert "| Ours |  | 90.0 | 96.0 | 1.0 |" in board.leaderboard_table([place], "mnist")
+
+
 def test_only_images_with_a_hash_are_scored(monkeypatch, tmp_path):
     """A card has no hash, and `datasets` reads the files that it names."""
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
