@@ -34,7 +34,8 @@ def test_seeds_are_one_row_and_flags_of_data_are_left_out(evidence):
            "--embedding_network {net} --embedding network",
            "scored_on": "test", "accuracy": {"cnn": 0.5}, "minutes": {"train": 1.0, "score": 9.0}}  # fmt: skip
     # Another seed, whose judge's labels teach more than those that were drawn.
-    other = {**row, "accuracy": {"cnn": 0.4}, "accuracy_on_soft_labels": {"cnn": 0.7}, "minutes": {"train": 2.0, "draw": 1.0}}
+    taught, minutes = {"cnn": 0.7}, {"train": 2.0, "draw": 1.0}
+    other = {**row, "accuracy": {"cnn": 0.4}, "accuracy_on_soft_labels": taught, "minutes": minutes}
     measured = [real, row, other, {**row, "scored_on": "train"}, {**row, "data": "unknown"}]
     assert evidence.evidence_of(measured) == [], "one signal says nothing of others"
     found, _ = evidence.evidence_of([*measured, {**row, "epsilon": row["epsilon"] / 2}])
