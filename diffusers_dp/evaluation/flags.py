@@ -29,7 +29,9 @@ class JudgedFlags:
     _argument_group_name = "synthetic images and report"
 
     model: str | None = flag(None, "Release to draw from: a folder, or a Hub id.", metavar="RELEASE")
-    images: str | None = flag(None, "Synthetic images, of `diffusers-dp sample` for instance.", metavar="DATASET")
+    images: str | None = flag(
+        None, "Synthetic images, as of `diffusers-dp sample`, maybe with soft labels.", metavar="DATASET"
+    )
     num_images: int | None = flag(None, f"Images to draw (unset: {DEFAULT_NUM_IMAGES}), or to take of --images.")
     output_dir: Path | None = flag(None, "Unset: the folder that holds --model, or runs/evaluation.", metavar="DIR")
 

@@ -15,19 +15,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from PIL import Image
 from tqdm.auto import tqdm
 
 from ..data.decoding import MAX_IMAGE_PIXELS, Encoded, ValueRange, decode_as_it_is, decode_image, is_image
 from ..data.folders import files_below, meant_split, splits_in, subfolders
-from ..data.records import Id
+from ..data.records import DatasetRecords, Id, Records
 from ..data.source import DataSource, ImageSource, MissingSplit
 from ..data.sources import DigitsSource, open_source
 from ..errors import UsageError, fields_named
 from ..methods.flag import split_list
 from ..randomness.keyed_hash import digests_of, is_held_out
-from ..release.components import LARGEST_SIDE
+from ..release.components import LARGEST_SIDE, WRONG
 from ..release.hub import fetch_snapshot
+from ..release.image_tables import PROBABILITIES, probabilities_of
 
 
 Shape = tuple[int, int, int]  # channels, height, width
@@ -146,6 +148,7 @@ class Source:
             source = self._open(split)
             names, form = source.class_names(), None if self.counted else UNCOUNTED
             records = source.records(names, Path(_plain(str(cache_dir))))
+            soft = None if self.flag in OF_TRAINING else self._soft_labels(records, split)
             for position, (encoded, label, identifier) in enumerate(
                 tqdm(records, f"Reading {self.flag[2:]} ({split})", unit="image", bar_format=form)
             ):
@@ -167,7 +170,7 @@ class Source:
                     kept[place] = position, image, label, identifier
         if not kept:
             raise UsageError(f"{self._words(split)} holds no image that can be read; give another data set.")
-        _, images, labels, ids = zip(*sorted(kept, key=lambda record: record[0]), strict=True)
+        places, images, labels, ids = zip(*sorted(kept, key=lambda record: record[0]), strict=True)
         origin = {
             **(self.facts or {"dataset": self._public_name(), "split": split}),
             "unreadable": position + 1 - readable,
@@ -176,9 +179,25 @@ class Source:
             origin["drawn"] = f"{len(kept)} of {readable} images at random, without replacement, by seed {seed}"
         return ImageSet(
             np.stack(images), None if names is None else np.array(labels, dtype=np.int64), names, origin,
-            ids=digests_of(ids),
-            ids_are=source.ids,
+            digests_of(ids), source.ids, None if soft is None else soft[list(places)],
         )  # fmt: skip
+
+    def _soft_labels(self, records: Records, split: str) -> np.ndarray | None:
+        """The column of a judge, float32 `[n, classes]`, where there is one beside a `ClassLabel`."""
+        if not isinstance(records, DatasetRecords) or PROBABILITIES not in records.dataset.features:
+            return None
+        places, column = records.places, records.dataset.select_columns([PROBABILITIES]).with_format("arrow")[:]
+        if places is None:
+            return None
+        soft = np.zeros((len(records), len(records.class_names or ())), np.float32)
+        try:
+            soft[:, places] = probabilities_of(column[PROBABILITIES], len(places))
+        except (*WRONG, pa.ArrowException):
+            raise UsageError(
+                f"{self._words(split)} holds a column {PROBABILITIES} that is no probability of each class; leave it "
+                "out."
+            ) from None
+        return soft
 
     def _decode(self, encoded: Encoded, shape: Shape | None = None) -> np.ndarray | None:
         """As training decodes. A declared range is that of the real images, so that others may have 8 bits, too."""

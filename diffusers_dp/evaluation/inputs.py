@@ -13,13 +13,10 @@ from ..distributed.worker_pool import WorkerPool
 from ..errors import IntegrityError, UsageError
 from ..files.canonical import canonical_json
 from ..methods.grey_values import range_of
-from ..randomness.keyed_hash import digests_of
-from ..release.allow_list import JUDGED, dataset_index
 from ..release.hub import verify_here
-from ..release.image_tables import PROBABILITIES
-from ..release.loading import ImagesRelease, release_in
+from ..release.loading import release_in
 from ..sampling.drawing import class_names
-from ..sampling.shards import Drawer, draw_folder, soft_labels_in
+from ..sampling.shards import Drawer, draw_folder
 from ..verify import receipt_digest
 from ..words import RECEIPT_NAME
 from .flags import EvaluationFlags
@@ -112,14 +109,9 @@ class Inputs:
         if release is not None and self.judged.name is None:
             names, images = class_names(release.release.pipeline), np.empty((0, *self.shape), np.uint8)
             return ImageSet(images) if names is None else ImageSet(images, np.empty(0, np.int64), tuple(names))
-        found = self.judged.load(
+        return self.judged.load(
             "train", self.shape, limit=flags.num_judged, seed=self.seed, cache_dir=self.cache, resize=flags.resize
         )
-        if release is None:
-            return with_soft_labels(found, folder_of("--images", flags.images or ""))
-        if release.release.judge is None:
-            return found
-        return _with_rows(found, soft_labels_in(Path(self.judged.name or ""), release.drawing), "--model")
 
     def draw(self, pool: WorkerPool) -> None:
         """Draws as `diffusers-dp sample` does, and goes on where an earlier command was interrupted."""
@@ -165,28 +157,6 @@ class Inputs:
             if f"real {name}" in sets and (copies := copies_warning(synthetic, sets[f"real {name}"], name)):
                 self.warnings.append(copies)
         return {"synthetic": synthetic, **sets}
-
-
-def with_soft_labels(found: ImageSet, folder: Path) -> ImageSet:
-    """Images that were read of a release, with the probabilities that its judge gave them, where it has one.
-
-    Raises:
-        IntegrityError: The folder holds other images than its index says.
-    """
-    release, index = release_in(folder), dataset_index(folder)
-    if not isinstance(release, ImagesRelease) or JUDGED not in (index or {}) or found.ids is None:
-        return found
-    if (index or {}).get("class_names") != list(found.class_names or ()):
-        return found
-    return _with_rows(found, np.asarray(release.images[PROBABILITIES], np.float32), f"--images {folder}")
-
-
-def _with_rows(found: ImageSet, rows: np.ndarray, name: str) -> ImageSet:
-    assert found.ids is not None  # set by Source.load
-    place = {each.tobytes(): row for row, each in enumerate(digests_of(range(len(rows))))}
-    if any(each.tobytes() not in place for each in found.ids):
-        raise IntegrityError(f"{name} holds other images than its model_index.json describes.")
-    return replace(found, probabilities=rows[[place[each.tobytes()] for each in found.ids]])
 
 
 def check_held_out(facts: dict[str, Any] | None, held_out: dict[str, Any]) -> None:

@@ -113,23 +113,26 @@ def load_images(name: str, folder: Path) -> "datasets.Dataset":
             features["label"] = datasets.ClassLabel(names=names)
             if PROBABILITIES in table.column_names:
                 features[PROBABILITIES] = datasets.List(datasets.Value("float16"), length=len(names))
-                if not are_probabilities(table.column(PROBABILITIES), len(names)):
-                    raise ValueError
+                probabilities_of(table.column(PROBABILITIES), len(names))
     except (*WRONG, WrongModel, pa.ArrowException):
         raise IntegrityError(f"'{name}' was not loaded: it holds no images of this library.") from None
     stated = table.replace_schema_metadata(datasets.Features(features).arrow_schema.metadata)
     return datasets.Dataset(datasets.table.InMemoryTable(stated))
 
 
-def are_probabilities(column: "pa.ChunkedArray", num_classes: int) -> bool:
-    """Whether a column of lists holds as many numbers for each image, which sum up to 1."""
+def probabilities_of(column: "pa.ChunkedArray", num_classes: int) -> "np.ndarray":
+    """A column of lists as float32 `[n, classes]`. Raises an error of `WRONG`, or of Arrow, unless each list holds
+    `num_classes` numbers that sum up to 1."""
     import numpy as np
 
     found = column.combine_chunks()
-    flat = found.flatten().to_numpy(zero_copy_only=False).astype(np.float64)
+    flat = found.flatten().to_numpy(zero_copy_only=False).astype(np.float32)
     if found.null_count or len(flat) != len(found) * num_classes or not (flat >= 0).all():
-        return False
-    return bool((np.abs(flat.reshape(-1, num_classes).sum(1) - 1) < ABOUT_ONE).all())
+        raise ValueError
+    rows = flat.reshape(-1, num_classes)
+    if not (np.abs(rows.sum(1) - 1) < ABOUT_ONE).all():
+        raise ValueError
+    return rows
 
 
 def described(folder: Path, largest_side: int = LARGEST_SIDE, most_classes: int = MOST_CLASSES) -> dict[str, Any]:

@@ -154,15 +154,6 @@ def shards_of(output: Path, drawing: Drawing) -> list[tuple[Path, range]]:
     return [(output / "data" / f"train-{i:05d}-of-{len(parts):05d}.parquet", part) for i, part in enumerate(parts)]
 
 
-def soft_labels_in(output: Path, drawing: Drawing) -> "np.ndarray":
-    """Returns the column `label_probabilities` of all files, float32 `[n, classes]`."""
-    import numpy as np
-    from pyarrow import parquet
-
-    tables = [parquet.read_table(path, columns=[PROBABILITIES]) for path, _ in shards_of(output, drawing)]
-    return np.concatenate([np.array(table.column(0).to_pylist(), np.float32) for table in tables])
-
-
 def refuse_other_images(output: Path) -> None:
     """Raises `UsageError` if the folder holds something that no such command started."""
     refuse_unwritable(output, "--output_dir")

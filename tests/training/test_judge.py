@@ -6,16 +6,17 @@ import shutil
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 import torch.nn.functional as F
 from diffusers.training_utils import EMAModel
+from pyarrow import parquet
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from diffusers_dp.errors import IntegrityError, UsageError
 from diffusers_dp.evaluation.images import ImageSet, Source, with_classes_of
-from diffusers_dp.evaluation.inputs import with_soft_labels
 from diffusers_dp.evaluation.utility import measure_utility
 from diffusers_dp.gradients.step import clipped_gradient_sum
 from diffusers_dp.methods import judge as method
@@ -342,8 +343,7 @@ def test_a_strangers_probabilities_are_some(row, released, tmp_path):
 
 def test_a_classifier_learns_soft_labels_and_both_figures_are_said(released, tmp_path):
     found = Source("--images", str(released / "release"), is_untrusted=True)
-    images = found.load("train", SHAPE, resize=False, cache_dir=tmp_path, limit=9)
-    judged = with_soft_labels(images, released / "release")
+    judged = found.load("train", SHAPE, resize=False, cache_dir=tmp_path, limit=9)
     drawn = load_verified(released / "release")
     pixels = [np.asarray(image).tobytes() for image in drawn["image"]]
     for image, soft in zip(judged.images, judged.probabilities, strict=True):
@@ -358,21 +358,43 @@ def test_a_classifier_learns_soft_labels_and_both_figures_are_said(released, tmp
     assert fit.accuracy.protocol["classifier"] == "cnn"
 
 
-@pytest.mark.parametrize("what", ["more images than it says", "no classes"])
-def test_other_images_than_the_index_describes_have_no_soft_labels(what, released, tmp_path):
-    release = shutil.copytree(released / "release", tmp_path / "release")
-    (shard,), index = (release / "data").iterdir(), json.loads((release / "model_index.json").read_text())
-    if what == "no classes":
-        write_images(shard, [png()] * 15, None, None)
-        (release / "model_index.json").write_text(json.dumps(index | {"class_names": None}))
-    else:
-        shutil.copy(shard, release / "data" / "train-00001-of-00002.parquet")
-    images = Source("--images", str(release), is_untrusted=True).load("train", SHAPE, resize=False, cache_dir=tmp_path)
-    if what == "no classes":
-        assert with_soft_labels(images, release).probabilities is None
-        return
-    with pytest.raises(IntegrityError, match="holds other images than its model_index.json describes"):
-        with_soft_labels(images, release)
+def with_column(folder, soft, names=("left", "empty", "right")):
+    """A data set of pictures, with soft labels."""
+    (folder / "data").mkdir(parents=True)
+    labels = None if names is None else [0, 1, 2]
+    write_images(folder / "data" / "train-00000-of-00001.parquet", [png()] * 3, labels, names, soft)
+    return {"name": str(folder), "is_untrusted": True}
+
+
+def loaded(flag, cache_dir, **source):
+    return Source(flag, **source).load("train", (3, 8, 8), resize=True, cache_dir=cache_dir)
+
+
+def test_soft_labels_are_in_the_order_of_declared_classes(tmp_path):
+    """Also of classes that the judge does not know; those of real images are nobody's."""
+    soft = np.float32([[0.75, 0.25, 0], [0, 0.5, 0.5], [1, 0, 0]])
+    source = with_column(tmp_path / "data", soft)
+    assert np.array_equal(loaded("--images", tmp_path, **source).probabilities, soft)
+    found = loaded("--images", tmp_path, **source, class_names="right,more,left,empty")
+    assert np.array_equal(found.probabilities[:, [2, 3, 0]], soft) and not found.probabilities[:, 1].any()
+    assert loaded("--real", tmp_path, name=source["name"]).probabilities is None
+
+
+@pytest.mark.parametrize("row", [[0.9, 0.9, 0.9], [-1.0, 1.0, 1.0], [float("nan"), 0.0, 1.0], "text", "short"])
+def test_a_strangers_soft_labels_are_refused_in_one_sentence(row, tmp_path, capsys):
+    source = with_column(tmp_path / "data", None if isinstance(row, str) else np.array([row] * 3))
+    (shard,) = (tmp_path / "data" / "data").iterdir()
+    if isinstance(row, str):
+        other = [[0.5, 0.5], [1.0], None] if row == "short" else ["a", "b", "c"]
+        parquet.write_table(parquet.read_table(shard).append_column(PROBABILITIES, pa.array(other)), shard)
+    words = "--images .* holds a column label_probabilities that is no probability of each class; leave it out"
+    with pytest.raises(UsageError, match=words):
+        loaded("--images", tmp_path, **source)
+
+
+def test_images_without_classes_have_no_soft_labels(tmp_path):
+    source = with_column(tmp_path / "data", None, names=None)
+    assert loaded("--images", tmp_path, **source).probabilities is None
 
 
 def test_a_classifier_of_soft_labels_learns_them_and_not_the_drawn_ones():

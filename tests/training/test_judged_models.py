@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from diffusers_dp.data.images import public_facts
 from diffusers_dp.errors import IntegrityError, UsageError
+from diffusers_dp.evaluation.images import Source
 from diffusers_dp.methods import judge as method
 from diffusers_dp.methods.config import load_config
 from diffusers_dp.methods.registry import METHODS
@@ -315,20 +316,40 @@ def test_a_release_without_a_judge_has_no_column(honest, tmp_path, capsys):
     assert "--labels judge needs a release with a judge" in capsys.readouterr().err
 
 
+def figures(folder, *flags):
+    """The classifiers whose accuracy an evaluation says."""
+    given = ["--classifiers", "cnn", "logreg", "--classifier_epochs", 1, "--utility_sizes", 9]
+    given += ["--extractors", "pixels", "--metrics", "fid", "--output_dir", folder]
+    evaluating.run(*flags, *given)
+    found = evaluating.read(folder / "private" / "unprotected" / "evaluation")["measurements"]
+    return {each["protocol"]["classifier"] for each in found if "classifier" in each["protocol"]}
+
+
+BOTH = {"cnn", "cnn on soft labels", "logreg"}
+
+
 def test_an_evaluation_of_a_model_says_both_figures(run, judged_data, tmp_path):
-    flags = [
-        "--num_images",
-        30,
-        "--num_inference_steps",
-        1,
-        "--classifiers",
-        "cnn",
-        "logreg",
-        "--classifier_epochs",
-        1,
-    ]
-    flags += ["--extractors", "pixels", "--metrics", "fid", "--utility_sizes", 20]
-    evaluating.run("--model", run / "release", "--real", judged_data / "real", "--output_dir", tmp_path, *flags)
-    found = evaluating.read(tmp_path / "private" / "unprotected" / "evaluation")
-    said = {each["protocol"]["classifier"] for each in found["measurements"] if "classifier" in each["protocol"]}
-    assert {"cnn", "cnn on soft labels", "logreg"} <= said and "logreg on soft labels" not in said
+    said = figures(
+        tmp_path, "--model", run / "release", "--real", judged_data / "real", "--num_images", 30,
+        "--num_inference_steps", 1,
+    )  # fmt: skip
+    assert BOTH <= said and "logreg on soft labels" not in said
+
+
+def test_an_evaluation_of_drawn_images_says_both_figures(run, honest, judged_data, tmp_path):
+    """Also of some of them. Without a judge there is one."""
+    sampling.run(run / "release", tmp_path / "drawn")
+    sampling.run(honest, tmp_path / "plain")
+    real = ("--real", judged_data / "real")
+    assert BOTH <= figures(tmp_path / "a", "--images", tmp_path / "drawn", *real, "--num_images", 9)
+    assert "cnn on soft labels" not in figures(tmp_path / "b", "--images", tmp_path / "plain", *real)
+
+
+def test_an_evaluation_reads_the_soft_labels_of_each_image(run, tmp_path):
+    """Some of the images, in shards."""
+    images, _, _ = sampling.run(run / "release", tmp_path / "drawn")
+    soft, _ = soft_labels_of(tmp_path / "drawn")
+    source = Source("--images", str(tmp_path / "drawn"), is_untrusted=True)
+    found = source.load("train", SHAPE, resize=False, cache_dir=tmp_path, limit=6)
+    places = [next(i for i, one in enumerate(images) if np.array_equal(one, each[0])) for each in found.images]
+    assert len(places) == 6 and np.array_equal(found.probabilities, soft[places])
