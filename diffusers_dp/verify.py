@@ -932,7 +932,9 @@ METHODS = {
     "DataLens": Asks("teachers", "aggregation=signs", False, "generated_per_round signs_per_image"),
     "G-PATE": Asks("teachers", "aggregation=bins", True, "generated_per_round projected_values"),
 }
-JUDGED = {"Moments", "FETA-Pro", "DP-FETA", "DPDM", "DP-GAN"}  # methods that may train a judge
+#: Methods that may train a judge: these, and those that fit a generator to mean features.
+JUDGED = {"Moments", "FETA-Pro", "DP-FETA", "DPDM", "DP-GAN"}
+JUDGED |= {title for title, asks in METHODS.items() if asks.says.startswith("features=")}
 #: Methods that may begin with public images or weights, or ask about them. All others have no public inputs.
 PUBLIC = {
     "FETA-Pro", "DP-FETA", "DP-Diffusion", "DP-LDM", "DP-LoRA", "DP-SAPF", "DP-MEPF", "Private Evolution",

@@ -45,6 +45,7 @@ def train(run: "Run") -> None:
         query.name: (run.ask(query) * weights).to(run.processes.device)
         for query in (*config.matched, *config.stopping)
     }
+    run.train_judge()
     embedding = torch.cat([answers[query.name] for query in config.matched], 1)
 
     # 2. A generator whose images have nearly these features on average, or the best of those on the way.
@@ -53,7 +54,7 @@ def train(run: "Run") -> None:
     run.done("generator")
 
     # 3. The release: the generator, or a model of its images.
-    facts = {"features": config.features, **config.matched[0].meaning, **chosen}
+    facts = {**config.training_facts, "features": config.features, **config.matched[0].meaning, **chosen}
     run.release_pipeline(pipeline or model_of_generator(run, generator), facts)
 
 

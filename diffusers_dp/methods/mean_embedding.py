@@ -16,7 +16,8 @@ from .flag import expert, flag, numbers, split_list
 from .flag_groups import ScatteringFlags, length_scale_of, refuse_odd
 from .flags import CountsClasses, OrdinaryTraining
 from .generator_flags import GeneratorFlags
-from .method import SUM, Method
+from .judge import HasJudge
+from .method import DP_SGD, SUM, Method
 
 
 #: What `--features` may be, and whose they are.
@@ -35,7 +36,7 @@ HERMITE_RHO = 0.5
 
 
 @dataclass
-class MeanEmbeddingConfig(CountsClasses, GeneratorFlags):
+class MeanEmbeddingConfig(HasJudge, CountsClasses, GeneratorFlags):
     """What the methods of `training/train_mean_embedding.py` share."""
 
     _argument_group_name = "mean embedding"
@@ -66,7 +67,7 @@ class MeanEmbeddingConfig(CountsClasses, GeneratorFlags):
 
     @property
     def queries(self) -> tuple[Query, ...]:
-        return (*self.class_counts, *self.matched, *self.stopping)
+        return (*self.class_counts, *self.matched, *self.stopping, *self.judge)
 
     @property
     def ordinary_training(self) -> tuple[OrdinaryTraining, ...]:
@@ -257,7 +258,7 @@ class DPScatteringConfig(ScatteringFlags, LengthScaleFlags, FourierFlags, MeanEm
 
 
 _method = partial(
-    Method, status="proven_with_assumptions", mechanisms=(SUM,),
+    Method, status="proven_with_assumptions", mechanisms=(SUM, DP_SGD),
     train="diffusers_dp.training.train_mean_embedding:train",
 )  # fmt: skip
 METHODS = (

@@ -321,7 +321,7 @@ class TrainingRun(Generic[Config]):
             BudgetExceeded: No step is left.
             UsageError: The pre-flight tried another model or loss, or the door has another ledger.
         """
-        self.judge = train_judge(self)
+        self.train_judge()
         config, sampling = self.config.dp_sgd, self.plan.sampling
         assert config is not None and sampling is not None
         door, row = self._door(images), self.processes.on_first(lambda: dp_sgd_row(config, self.plan, self.ledger))
@@ -371,6 +371,10 @@ class TrainingRun(Generic[Config]):
         self._asked.add(training.name)
         self.done(training.title)
         return trained.module
+
+    def train_judge(self) -> None:
+        """Trains the judge of a model's draws, where the plan has one; `dp_sgd` does so by itself."""
+        self.judge = train_judge(self)
 
     def _refuse_untried(self, trained: Trained, name: str) -> None:
         if not self.config.skip_preflight and trained.kind != self.tried.get(name):

@@ -4,8 +4,11 @@
 import json
 
 from diffusers_dp import load_verified, verify
+from diffusers_dp.methods import judge
 from diffusers_dp.methods.config import CONFIGS
-from diffusers_dp.release.allow_list import RELEASE_FILES
+from diffusers_dp.models.judge import load_judge
+from diffusers_dp.release.allow_list import JUDGE_FILE, RELEASE_FILES
+from diffusers_dp.runs import judge as judge_runs
 from support.flags import NUM_IMAGES
 from support.runs import files, independent_epsilon, read_ledger, status
 
@@ -37,3 +40,17 @@ def test_from_images_to_release(script, flags, tmp_path, capsys):
     assert "dp-sgd" not in card and "| frequency features | gaussian |" in card
     pipeline = load_verified(run / "release")
     assert pipeline.is_one_step and pipeline(class_labels=["left", "right"], output_type="pt").images.shape[0] == 2
+
+
+def test_its_draws_have_a_judge(script, flags, tmp_path, monkeypatch):
+    """A second mechanism beside the sum, in one ledger; the judge is balanced on draws of the generator."""
+    monkeypatch.setattr(judge, "STEPS", 4)
+    monkeypatch.setattr(judge, "BATCH_SIZE", 8)
+    monkeypatch.setattr(judge_runs, "DRAWS", 30)
+    script.main([*flags, "--budget", "judge=0.3"])
+    release = tmp_path / "run" / "release"
+    stages = [row["stage"] for row in read_ledger(tmp_path / "run")[1]]
+    assert list(dict.fromkeys(stages)) == ["frequency_features", "judge"]
+    assert files(release) == {*RELEASE_FILES, JUDGE_FILE} and verify.report(release) == 0
+    found = load_judge(release / JUDGE_FILE, (1, 8, 8), 3)
+    assert found.biases.isfinite().all() and found.biases.abs().max() > 0
