@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from ..data.decoding import describe_file
+from ..data.decoding import Encoded, describe_file
 from ..data.folders import class_folders, refuse_some_splits, service_entries
 from ..data.images import READING, ImageArrays, PublicFacts, load_images, public_facts
 from ..data.records import Id
@@ -26,6 +26,7 @@ from ..errors import UsageError
 from ..files.file_modes import private_files
 from ..methods.config import CONFIGS, chosen_method, load_config
 from ..release.hub import keep_downloads_in
+from ..verify import file_digest
 
 
 PRIVATE = "PRIVATE: this tells of single images, outside of any guarantee. It stays in the house."
@@ -114,16 +115,15 @@ def _files(data: DataSource, facts: PublicFacts, cache: Path) -> Iterable[str]:
     images; the validation images are among them."""
     counted = {name: Counter[str]() for name in ("sizes", "modes", "why images cannot be read")}
     deep: list[tuple[float, float]] = []
-    holders: dict[bytes, list[Id]] = {}
+    holders: dict[str, list[Id]] = {}
     for number, (encoded, _, unit) in enumerate(open_source(data).records(facts.class_names, cache)):
         found = describe_file(encoded, data.max_image_pixels, data.value_range)
         for kinds, kind in zip(counted.values(), (found.size, found.mode, found.reason)):
             kinds.update([kind] if kind else [])
         deep += [] if found.ends is None else [found.ends]
-        content = encoded.read_bytes() if isinstance(encoded, Path) and encoded.is_file() else encoded
         owner = number if data.unit_column is None else unit
-        if isinstance(content, bytes) and owner is not None:  # others contribute nothing
-            holders.setdefault(hashlib.sha256(content).digest(), []).append(owner)
+        if (digest := _digest(encoded)) is not None and owner is not None:  # others contribute nothing
+            holders.setdefault(digest, []).append(owner)
     for name, kinds in counted.items():
         listed = [f"{number} of {kind}" for kind, number in kinds.most_common(MOST_KINDS)]
         yield f"{name}: {', '.join(listed) or 'none'}{', ...' if len(kinds) > MOST_KINDS else ''}"
@@ -136,6 +136,13 @@ def _files(data: DataSource, facts: PublicFacts, cache: Path) -> Iterable[str]:
     channels, height, width = facts.image_shape
     yield f"become: {width}x{height} pixels, {channels} channel{'s' if channels > 1 else ''}"
     yield from _copies(list(holders.values()), data)
+
+
+def _digest(encoded: Encoded) -> str | None:
+    """Of an encoded image; a file of any size takes little memory."""
+    if isinstance(encoded, Path) and encoded.is_file() and os.access(encoded, os.R_OK):
+        return file_digest(encoded)
+    return hashlib.sha256(encoded).hexdigest() if isinstance(encoded, bytes) else None
 
 
 def _copies(holders: list[list[Id]], data: DataSource) -> Iterable[str]:

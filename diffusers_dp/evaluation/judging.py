@@ -100,9 +100,9 @@ def _folder(flags: EvaluationFlags) -> Iterator[tuple[Path, Callable[[], None]]]
         local = flags.model is not None and Path(flags.model).is_dir()
         root = Path(flags.model or "").resolve().parent if local else Path("runs", "evaluation")
     folder = root / ("evaluation" if flags.real_is_public else "private/unprotected/evaluation")
-    made = next((path for path in (*reversed(folder.parents), folder) if not path.exists()), None)
     begun: list[bool] = []
     try:
+        made = next((path for path in (*reversed(folder.parents), folder) if not path.exists()), None)
         with public_files():
             root.mkdir(parents=True, exist_ok=True)
         for name in CACHES:
