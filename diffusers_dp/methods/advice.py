@@ -147,9 +147,15 @@ def rank(rows: Sequence[MeasuredRow], facts: Situation, given: Collection[str]) 
             if ratio is None:
                 continue
             skill *= ratio
-        nearest = min(on_source, key=lambda row: (abs(math.log(row.signal / facts.signal)), -row.skill))
+        nearest = min(on_source, key=lambda row: _order(row, facts.signal))
         found.append(Advice(nearest, skill, minutes_of(nearest, facts), names[0]))
     return sorted(found, key=lambda each: (-round(each.skill, 2), each.minutes))
+
+
+def _order(row: MeasuredRow, signal: float) -> tuple[float, float, int]:
+    """Rows of the nearest signal first, then the best; of equally good ones that with fewest flags, such as one
+    without a judge, whose hard labels are better."""
+    return abs(math.log(row.signal / signal)), -round(row.skill, 2), len(row.flags)
 
 
 def skill_at(rows: Sequence[MeasuredRow], signal: float) -> float:

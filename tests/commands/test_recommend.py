@@ -62,6 +62,14 @@ def test_more_signal_never_does_worse_and_less_does_in_proportion():
         assert rank(public, replace(ROW, num_units=250), ("x",))[0].skill == pytest.approx(0.9 * share)
 
 
+def test_of_equally_good_rows_that_with_fewest_flags_is_taken():
+    """A judge that brings nothing by its soft labels takes from hard ones."""
+    judged = replace(ROW, case="judged", flags=("--budget", "judge=0.5"), accuracy=ROW.accuracy + 0.001)
+    assert rank([judged, ROW], ROW, ())[0].row == ROW
+    better = replace(judged, accuracy=ROW.accuracy + 0.05)
+    assert rank([ROW, better], ROW, ())[0].row == better
+
+
 def test_rows_are_of_methods_and_recipes_that_exist():
     for row in read_evidence():
         assert row.method in CONFIGS and 0 <= row.skill <= 1 and row.minutes > 0
