@@ -6,9 +6,10 @@ import re
 import zipfile
 
 from ..errors import UsageError
+from ..methods.judge import JUDGE
 from ..release.allow_list import CARD_AND_RECEIPT
 from ..release.cards import dataset_card
-from ..release.image_tables import write_images
+from ..release.image_tables import PROBABILITIES, write_images
 from ..words import CARD_NAME, RECEIPT_NAME
 from .drawing import Drawn
 
@@ -52,10 +53,12 @@ def dataset_zip(drawn: Drawn) -> bytes:
     if released.holds_images:
         return _zip(drawn, (*CARD_AND_RECEIPT, *released.files), {})
     shard = io.BytesIO()
-    write_images(shard, drawn.images, drawing.class_labels, released.class_names)
+    write_images(shard, drawn.images, drawing.class_labels, released.class_names, drawn.soft_labels)
     number, names = len(drawn.images), released.class_names
     parameters = {key: value for key, value in drawing.facts.items() if key != "num_images"}
     in_turn = None if names is None else tuple(i % len(names) for i in range(number))
+    if drawn.soft_labels is not None:
+        parameters[PROBABILITIES] = JUDGE
     if drawing.class_labels != in_turn:  # classes were chosen
         parameters["classes"] = ", ".join(dict.fromkeys(drawn.names))
     card = dataset_card(released.receipt, num_images=number, class_names=names, parameters=parameters)

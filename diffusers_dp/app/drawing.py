@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from ..commands.app import Limits
 from ..errors import UsageError
 from ..release.loading import AnyRelease
@@ -13,6 +15,7 @@ from .limits import check_choice, check_typed
 
 
 SOLVERS = {"dpm": "DPM-Solver++", "heun": "Heun"}
+CLASSES_SHOWN, LEAST_SHOWN = 3, 0.01  # of what a judge says of an image
 LONGEST_SHOWN = 100  # letters of a class in a message
 LARGEST_SEED = 2**53  # largest integer that a page can represent exactly
 
@@ -33,17 +36,28 @@ class Drawn:
         released (`AnyRelease`): Release.
         drawing (`Drawing`): What was drawn. Image i of a seed is that of `diffusers-dp sample`.
         images (tuple of `bytes`): PNG files.
+        soft_labels (`np.ndarray` of float32, shape `[n, classes]`, *optional*): What a judge in the release says.
     """
 
     released: AnyRelease
     drawing: Drawing
     images: tuple[bytes, ...]
+    soft_labels: np.ndarray | None = None
 
     @property
     def names(self) -> Sequence[str]:
         """Class name of each image; empty strings for a model without classes."""
         names, labels = self.released.class_names, self.drawing.class_labels
         return [""] * len(self.images) if names is None or labels is None else [names[label] for label in labels]
+
+    @property
+    def opinions(self) -> list[list[str]]:
+        """The most probable classes of each image, in words; empty lists without a judge."""
+        names = self.released.class_names
+        if names is None or self.soft_labels is None:
+            return [[]] * len(self.images)
+        best = [(row, np.argsort(-row, kind="stable")[:CLASSES_SHOWN]) for row in self.soft_labels]
+        return [[f"{names[each]}: {row[each]:.0%}" for each in most if row[each] >= LEAST_SHOWN] for row, most in best]
 
 
 def read_order(released: AnyRelease, values: Sequence[Any], limits: Limits) -> Drawing:

@@ -78,7 +78,7 @@ class Painter:
                 raise
         if isinstance(found, Exception):
             raise found
-        yield Drawn(self.released, drawing, found)
+        yield Drawn(self.released, drawing, *found)
 
     def close(self) -> None:
         """Kills the process."""

@@ -12,15 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import huggingface_hub.constants
+import numpy as np
 import psutil
 import torch
+from PIL import Image
 
 from ..distributed.interruption import is_memory_error
 from ..distributed.memory import free_bytes
 from ..errors import DiffusersDPError, IntegrityError, UsageError
 from ..release.image_tables import to_png
 from ..release.loading import AnyRelease, ImagesRelease, open_release
-from ..sampling.drawing import Drawing, draw
+from ..sampling.drawing import Drawing, draw, pixels_of
 from .drawing import Step
 
 
@@ -82,17 +84,24 @@ def _limit_memory(memory: int | None) -> None:
 
 
 def _answer(pipe: Connection, loaded: AnyRelease, name: str, drawing: Drawing) -> Any:
-    """Returns the PNG files of a drawing, or an error."""
+    """Returns the PNG files of a drawing and their soft labels, or an error."""
     try:
-        if isinstance(loaded, ImagesRelease):
-            pictures = loaded.pick(drawing.class_labels, drawing.num_images, drawing.seed)
-        else:
-            pictures = draw(loaded.pipeline, drawing, callback_on_step_end=partial(_on_step_end, pipe, drawing))
-        return tuple(map(to_png, pictures))
+        pictures, soft = paint(loaded, drawing, callback_on_step_end=partial(_on_step_end, pipe, drawing))
+        return tuple(map(to_png, pictures)), soft
     except ValueError as error:  # a message of the pipeline about an unsupported order
         return UsageError(str(error).replace("`", ""))
     except Exception as error:
         return UsageError(f"'{name}' cannot draw this: {_reason(error)}. Ask for fewer images, or another release.")
+
+
+def paint(loaded: AnyRelease, drawing: Drawing, **more: Any) -> tuple[list[Image.Image], np.ndarray | None]:
+    """Images, and the soft labels of a judge that can be opened here, float32 `[n, classes]`; `more` as of `draw`."""
+    if isinstance(loaded, ImagesRelease):
+        return loaded.pick(drawing.class_labels, drawing.num_images, drawing.seed)
+    pictures, judge = draw(loaded.pipeline, drawing, **more), None
+    with contextlib.suppress(UsageError):  # its network is not installed
+        judge = loaded.judge
+    return pictures, None if judge is None else judge.label(torch.from_numpy(pixels_of(pictures))).numpy()
 
 
 def _on_step_end(

@@ -137,5 +137,7 @@ def drawing(found: Drawn | Step) -> str:
     if released.holds_images:
         how = f"Images of the data set, mixed by seed {order.seed}."
     uris = (data_uri(image, "image/png") for image in found.images)
-    images = list(zip(uris, file_names(found), found.names, strict=True))
+    if found.soft_labels is not None:
+        how += " Below each image: what the judge of the release finds most probable."
+    images = list(zip(uris, file_names(found), found.names, found.opinions, strict=True))
     return render("app_drawing.html", step=None, release=released.name, how=how, images=images)

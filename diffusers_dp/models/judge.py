@@ -27,6 +27,7 @@ LEVELS, ANGLES, CHANNELS_OF_GROUP = 2, 8, 9
 TEMPERATURE, MOST_TEMPERATURE = {1: 2.0, 3: 8.0}, 100.0
 BALANCING_STEPS, BALANCING_RATE, LARGEST_BIAS = 200, 0.5, 30.0
 LEAST_SHARE = 1e-9  # of a class
+MOST_WEIGHT = 1e6  # training reaches 1e5: larger ones could make infinite logits
 IMAGES_AT_ONCE = 500
 MOST_WAVE_VALUES, SLACK = 200_000_000, 100_000  # as training has; bytes of a file beside its numbers
 
@@ -161,7 +162,7 @@ def load_judge(path: Path, image_shape: tuple[int, ...], num_classes: int) -> La
             if found != wanted or any(part.get_dtype() != "F32" for part in parts.values()):
                 raise ValueError
             tensors = {name: file.get_tensor(name) for name in names}
-        if not all(bool(each.isfinite().all()) for each in tensors.values()):
+        if not all(bool((each.abs() <= MOST_WEIGHT).all()) for each in tensors.values()):  # NaN neither
             raise ValueError
     except (OSError, SafetensorError, LookupError, TypeError, ValueError):
         raise IntegrityError(f"{path} is no judge of images of this release: it is not opened.") from None

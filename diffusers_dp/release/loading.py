@@ -50,7 +50,7 @@ from .components import (
     try_scheduler,
 )
 from .hub import fetch_release
-from .image_tables import Shape, described, load_images
+from .image_tables import PROBABILITIES, Shape, described, load_images
 
 
 if TYPE_CHECKING:
@@ -261,22 +261,27 @@ class ImagesRelease(Release):
             )
         return load_images(self.name, self.folder)
 
-    def pick(self, labels: Sequence[int] | None, count: int, seed: int) -> "list[Image.Image]":
-        """Picks images of these classes in an order that depends on the seed; repeats one only after all others."""
+    def pick(
+        self, labels: Sequence[int] | None, count: int, seed: int
+    ) -> "tuple[list[Image.Image], np.ndarray | None]":
+        """Picks images of these classes in an order that depends on the seed; repeats one only after all others.
+        Returns them, and their soft labels where there are some."""
         import datasets
 
         rows = self.images.cast_column("image", datasets.Image(decode=False))
         mixed = np.random.default_rng(seed).permutation(len(self.images))
         of_mixed = np.zeros(len(mixed), int) if labels is None else np.array(self.images["label"])[mixed]
         turns: dict[int, int] = {}
-        found = []
+        found: list[int] = []
         for label in labels or [0] * count:
             places, turn = mixed[of_mixed == label], turns.setdefault(label, 0)
             if not len(places):
-                raise ValueError("There is no image of that class.")
-            found.append(open_picture(rows[int(places[turn % len(places)])]["image"]["bytes"]))
+                raise ValueError(f"No image has the class '{rows.features['label'].names[label]}': choose others.")
+            found.append(int(places[turn % len(places)]))
             turns[label] += 1
-        return found
+        picked = rows.select(found)
+        soft = np.asarray(picked[PROBABILITIES], np.float32) if PROBABILITIES in picked.column_names else None
+        return [open_picture(image["bytes"]) for image in picked["image"]], soft
 
 
 AnyRelease = ModelRelease | ImagesRelease

@@ -58,7 +58,7 @@ def test_a_release_of_each_kind(places, place, kind, classes):
     assert (found.stated_base is not None) == (place == "adapters") == (found.files == ADAPTER_FILES)
     assert pickle.loads(pickle.dumps(found)) == found
     if place == "images":
-        assert found.repo_type == "dataset" and [image.size for image in found.pick((1, 0), 2, 0)] == [(8, 8)] * 2
+        assert found.repo_type == "dataset" and [image.size for image in found.pick((1, 0), 2, 0)[0]] == [(8, 8)] * 2
         return
     assert found.image_shape == (1, 8, 8)
 

@@ -15,6 +15,8 @@ from pyarrow import parquet
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
+from diffusers_dp.app.shelf import Shelf
+from diffusers_dp.commands.app import Limits
 from diffusers_dp.errors import IntegrityError, UsageError
 from diffusers_dp.evaluation.images import ImageSet, Source, with_classes_of
 from diffusers_dp.evaluation.utility import measure_utility
@@ -286,6 +288,8 @@ def changed(name):
             tensors["bias"] = tensors["bias"].half()
         if name == "NaN":
             tensors["class_biases"][0] = float("nan")
+        if name == "loud":  # its logits would be infinite, and its labels no numbers
+            tensors["weight"] = torch.full_like(tensors["weight"], 3e38)
         if name == "more":
             tensors["other"] = torch.zeros(3)
         if name == "frequencies":
@@ -298,7 +302,8 @@ def changed(name):
     return change
 
 
-OTHERS = ["shape", "type", "NaN", "more", "frequencies", "features", "text", "file", "none", "no temperature"]
+OTHERS = ["shape", "type", "NaN", "more", "frequencies", "features", "text", "file", "none"]
+OTHERS += ["loud", "no temperature"]
 
 
 @pytest.mark.parametrize("what", OTHERS + TEMPERATURES)
@@ -395,6 +400,15 @@ def test_a_strangers_soft_labels_are_refused_in_one_sentence(row, tmp_path, caps
 def test_images_without_classes_have_no_soft_labels(tmp_path):
     source = with_column(tmp_path / "data", None, names=None)
     assert loaded("--images", tmp_path, **source).probabilities is None
+
+
+def test_the_page_says_what_the_judge_thinks_of_released_images(released):
+    opened = Shelf([str(released / "release")], Limits()).open(str(released / "release"))
+    pictures, soft = opened.pick([2, 0], 2, 0)
+    drawn = load_verified(released / "release")
+    places = [[image.tobytes() for image in drawn["image"]].index(each.tobytes()) for each in pictures]
+    assert [drawn["label"][place] for place in places] == [2, 0]
+    assert np.array_equal(soft, np.asarray(drawn[PROBABILITIES], np.float32)[places])
 
 
 def test_a_classifier_of_soft_labels_learns_them_and_not_the_drawn_ones():

@@ -2,9 +2,12 @@
 """A judge beside a model: trained by DP-SGD before it, balanced on its draws, released with it; and what it says of
 them."""
 
+import io
 import json
 import pickle
 import shutil
+import zipfile
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +15,11 @@ import torch
 from pyarrow import parquet
 from safetensors.torch import load_file, save_file
 
+from diffusers_dp.app import painting, views
+from diffusers_dp.app.downloads import dataset_zip
+from diffusers_dp.app.drawing import read_order
+from diffusers_dp.app.shelf import Shelf
+from diffusers_dp.commands.app import Limits
 from diffusers_dp.data.images import public_facts
 from diffusers_dp.errors import IntegrityError, UsageError
 from diffusers_dp.evaluation.images import Source
@@ -23,7 +31,7 @@ from diffusers_dp.queries.efficientnet import EFFICIENTNET
 from diffusers_dp.queries.moments import all_frequencies
 from diffusers_dp.release.allow_list import JUDGE_FILE, RELEASE_FILES
 from diffusers_dp.release.image_tables import PROBABILITIES
-from diffusers_dp.release.loading import load_verified
+from diffusers_dp.release.loading import load_verified, open_release
 from diffusers_dp.release.push import files_to_push
 from diffusers_dp.runs import judge as runs
 from diffusers_dp.runs.plan import plan_run
@@ -290,6 +298,36 @@ def test_neither_count_nor_shard_changes_them(run, tmp_path, monkeypatch):
     assert np.abs(whole[0][:7] - fewer[0]).max() < 5e-3
     same = [i for i in range(7) if whole[1][i] == other[1][i]]
     assert same and np.abs(whole[0][same] - other[0][same]).max() < 5e-3
+
+
+def test_the_page_says_what_the_judge_thinks(run, tmp_path):
+    """As the column has it, which goes into a data set that a visitor saves; in words, of a stranger's class names."""
+    sampling.run(run / "release", tmp_path / "out")
+    soft, _ = soft_labels_of(tmp_path / "out")
+    shelf = Shelf([str(run / "release")], Limits(max_images=10))
+    opened = shelf.open(str(run / "release"))
+    *_, drawn = shelf.draw(opened, read_order(opened, ([], 10, 0, 2, "dpm"), shelf.limits))
+    assert drawn.soft_labels.dtype == np.float32 and np.abs(drawn.soft_labels - soft).max() < 5e-3
+    sure = np.float32([[0.004, 0.9, 0.096], *[[0.5, 0.25, 0.25]] * 9])
+    drawn = replace(drawn, soft_labels=sure)
+    assert drawn.opinions[:2] == [["empty: 90%", "right: 10%"], ["left: 50%", "empty: 25%", "right: 25%"]]
+    shown = views.drawing(drawn)
+    assert "<small>empty: 90%</small>" in shown and "what the judge of the release finds most probable" in shown
+    evil = replace(drawn, released=replace(opened, class_names=("<b>", "a", "b")))
+    assert "<b>" not in views.drawing(evil)
+    zipfile.ZipFile(io.BytesIO(dataset_zip(drawn))).extractall(tmp_path / "set")
+    assert np.abs(soft_labels_of(tmp_path / "set")[0] - sure).max() < 1e-3
+    assert "The column `label_probabilities` holds" in (tmp_path / "set" / "README.md").read_text()
+
+
+def test_the_page_draws_without_the_network_of_a_judge(run, release, monkeypatch):
+    features = JudgeFeatures(SHAPE, 64, EFFICIENTNET)
+    LabelJudge(features, new_network(features, 3), torch.zeros(3), 2.0).save(release / JUDGE_FILE)
+    state_files(release)
+    monkeypatch.setattr("diffusers_dp.queries.efficientnet.find_spec", lambda name: None)
+    found = open_release(release)
+    pictures, soft = painting.paint(found, Drawing(num_images=2, batch_size=2, num_inference_steps=1))
+    assert len(pictures) == 2 and soft is None
 
 
 def test_labels_of_the_judge(run, tmp_path, capsys):
