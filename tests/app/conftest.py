@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from diffusers_dp.methods import judge
 from support.page_visits import Visit, playwright_or_skip
 from support.places import ROOT
 from support.runs import load
@@ -17,17 +18,20 @@ from support.runs import load
 TINY = [
     "--max_train_steps=2", "--spatial_steps=3", "--frequency_steps=3", "--generator_steps=3",
     "--expert=num_auxiliary_images=20,generator_batch_size=20", "--num_inference_steps=2",
-    "--noise_multiplicity=1", "--train_batch_size=50", "--skip_preflight",
+    "--noise_multiplicity=1", "--train_batch_size=50", "--skip_preflight", "--budget=judge=0.3",
 ]  # fmt: skip
 
 
 @pytest.fixture(scope="package")
 def models(tmp_path_factory, honest):
-    """A release of ten digits that the training script made, one of three classes, and one that was tampered with."""
+    """A release of ten digits with a judge, made by the training script, one of three classes, and one that was
+    tampered with."""
     pytest.importorskip("gradio", reason="Gradio is not installed")
     playwright_or_skip()
     folder = tmp_path_factory.mktemp("app")
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(judge, "STEPS", 4)
+        patch.setattr(judge, "BATCH_SIZE", 50)
         load("feta_pro", patch).main([*TINY, "--output_dir", str(folder / "digits")])
     shutil.copytree(honest, folder / "three" / "release")
     shutil.copytree(honest, folder / "tampered" / "release")

@@ -31,9 +31,15 @@ def test_the_guarantee_comes_first_then_images_that_can_be_saved(visit, tmp_path
     page.page.click("text=Seed, steps and solver")
     page.number("steps", 4)
     images = page.draw(5)
-    assert {image.shape for image in images} == {(8, 8)} and "3\n7\n3\n7\n3" in re.sub(
-        r"\n\s*", "\n", page.text("#result")
-    )
+    captions = [each.inner_text().split("\n") for each in page.page.query_selector_all("#result figcaption")]
+    assert {image.shape for image in images} == {(8, 8)} and [each[0] for each in captions] == [
+        "3",
+        "7",
+        "3",
+        "7",
+        "3",
+    ]
+    assert all(len(each) == 4 and re.fullmatch(r"\d: [1-9]\d?%", each[1]) for each in captions), "of the judge"
 
     name, content = page.save("#result .dp-grid figure:nth-child(2) a")
     assert name == "0-0001-7.png" and np.array_equal(np.asarray(Image.open(io.BytesIO(content))), images[1])
@@ -44,7 +50,8 @@ def test_the_guarantee_comes_first_then_images_that_can_be_saved(visit, tmp_path
     assert name == "digits-seed0-dataset.zip"
     zipfile.ZipFile(io.BytesIO(content)).extractall(tmp_path / "set")
     table = datasets.load_dataset(str(tmp_path / "set"), split="train", cache_dir=str(tmp_path / "cache"))
-    assert table["label"] == [3, 7, 3, 7, 3] and np.array_equal(np.asarray(table[0]["image"]), images[0])
+    assert table["label"] == [3, 7, 3, 7, 3] and len(table[0]["label_probabilities"]) == 10
+    assert np.array_equal(np.asarray(table[0]["image"]), images[0])
 
 
 def test_a_page_is_of_one_model(visit, address):
