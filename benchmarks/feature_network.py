@@ -23,7 +23,7 @@ from tqdm.auto import tqdm
 from transformers import ResNetConfig, ResNetForImageClassification
 
 from diffusers_dp.data.decoding import MAX_IMAGE_PIXELS, decode_image
-from diffusers_dp.data.source import DataSource
+from diffusers_dp.data.records import DataSource
 from diffusers_dp.data.sources import open_source
 from diffusers_dp.errors import DiffusersDPError
 from diffusers_dp.queries.perceptual import PREPROCESSOR

@@ -38,7 +38,7 @@ MATCHED = " Then they were moved to noisy mean features of random networks, to t
 
 def train(run: "Run") -> None:
     from diffusers_dp.methods.judge import JUDGE
-    from diffusers_dp.release.dataset_release import DatasetArtefact
+    from diffusers_dp.release.artefacts import DatasetArtefact
     from diffusers_dp.runs.judge import train_judge
     from diffusers_dp.runs.moments_run import ask_for_moments
     from diffusers_dp.runs.result_model import model_of_images

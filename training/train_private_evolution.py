@@ -41,7 +41,7 @@ PURPOSE = "They are variations of what is public, chosen by noisy votes of the s
 
 def train(run: "Run") -> None:
     from diffusers_dp.queries.votes import PooledPixels
-    from diffusers_dp.release.dataset_release import DatasetArtefact
+    from diffusers_dp.release.artefacts import DatasetArtefact
     from diffusers_dp.runs.evolution import proposer_of
     from diffusers_dp.runs.result_model import model_of_images
     from diffusers_dp.runs.warm_up_images import LabelledImages

@@ -29,7 +29,7 @@ PURPOSE = "They are made to train classifiers, not to look real: to the eye most
 
 
 def train(run: "Run") -> None:
-    from diffusers_dp.release.dataset_release import DatasetArtefact
+    from diffusers_dp.release.artefacts import DatasetArtefact
 
     # 1. Noisy gradients, which synthetic images follow.
     trained = build(run.config, run.facts, run.processes.device, run.processes.same_weights)

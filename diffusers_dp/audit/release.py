@@ -22,8 +22,7 @@ from ..errors import UsageError
 from ..evaluation.images import ImageSet, Source, validation_split
 from ..files.file_modes import private_files, public_files
 from ..files.output_files import write_json
-from ..models.ddpm import DDPMImageDenoiser
-from ..models.denoiser import Denoiser, EDMDenoiser
+from ..models.denoiser import DDPMImageDenoiser, Denoiser, EDMDenoiser
 from ..pipelines import DPImagePipeline
 from ..release.loading import ModelRelease, open_model
 from ..release.plain_words import claimed

@@ -18,8 +18,7 @@ from pathlib import Path
 from ..data.decoding import Encoded, describe_file
 from ..data.folders import class_folders, refuse_some_splits, service_entries
 from ..data.images import READING, ImageArrays, PublicFacts, load_images, public_facts
-from ..data.records import Id
-from ..data.source import DataSource
+from ..data.records import DataSource, Id
 from ..data.sources import open_source
 from ..data.values import are_positions, integer_of, positions, why_no_label
 from ..errors import UsageError

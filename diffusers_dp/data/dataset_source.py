@@ -12,8 +12,7 @@ from typing import Any
 from ..errors import UsageError, first_line
 from .folders import files_below, meant_split
 from .local_tables import check_tables, local_tables
-from .records import DatasetRecords, Records
-from .source import DataSource, ImageSource, MissingSplit
+from .records import DatasetRecords, DataSource, ImageSource, MissingSplit, Records
 from .untrusted_tables import check_folder, check_kind, check_named_files, check_saved
 from .values import ID_TYPE, LABEL_TYPE, class_of, listed
 

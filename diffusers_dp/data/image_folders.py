@@ -26,8 +26,7 @@ from .folders import (
     splits_in,
     subfolders,
 )
-from .records import Id, ListedRecords, Record, Records
-from .source import DataSource, ImageSource, MissingSplit
+from .records import DataSource, Id, ImageSource, ListedRecords, MissingSplit, Record, Records
 from .tables import TABLES, Columns, Row, columns_of, rows_of
 from .untrusted_tables import check_folder, check_kind
 from .values import ID_TYPE, LABEL_TYPE, TEXT, id_of, in_nfc, label_of, listed

@@ -18,8 +18,7 @@ from ..randomness.keyed_hash import DIGEST, digests_of, has_id, is_held_out
 from .cache import damaged, fingerprint, new_cache, open_cache
 from .decoding_workers import map_in_processes
 from .parts import Decoder, part_length, parts_of
-from .records import Records
-from .source import DataSource, ImageSource
+from .records import DataSource, ImageSource, Records
 from .sources import DigitsSource, holds_one_image, open_source
 
 

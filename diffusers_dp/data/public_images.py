@@ -17,7 +17,7 @@ from ..errors import UsageError, fields_named
 from ..files.hub_errors import one_sentence
 from .decoding import decode_image
 from .images import size_and_time
-from .source import DataSource, ImageSource
+from .records import DataSource, ImageSource
 from .sources import holds_one_image, open_source
 
 

@@ -11,8 +11,7 @@ from .dataset_source import DatasetSource
 from .decoding import IMAGE_SUFFIXES
 from .image_folders import ImageFolderSource, holds_images, is_table
 from .medical import PACKAGES, check_medical
-from .records import ListedRecords, Records
-from .source import DataSource, ImageSource, MissingSplit
+from .records import DataSource, ImageSource, ListedRecords, MissingSplit, Records
 
 
 def open_source(data: DataSource) -> ImageSource:

@@ -111,7 +111,7 @@ ANALYSES = {
             titles={"FLD": LOWER, "feature likelihood divergence": LOWER},
         ),
         Analysis(
-            "classifiers", "evaluator:utility", classifiers_need, "Utility: {classifier}, tested on real images",
+            "classifiers", "judging:utility", classifiers_need, "Utility: {classifier}, tested on real images",
             titles={"accuracy": HIGHER},
         ),
     )

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from . import fidelity
-from .extractors import FeatureExtractor
-from .feature_cache import FeatureCache
+from .extractors import FeatureCache, FeatureExtractor
 from .feature_likelihood import FIT, LIKELIHOOD_IMAGES, feature_likelihood_divergence
 from .images import ImageSet
 from .measurement import OF_HALVES, Measurement

@@ -21,8 +21,7 @@ from tqdm.auto import tqdm
 
 from ..data.decoding import MAX_IMAGE_PIXELS, Encoded, ValueRange, decode_as_it_is, decode_image, is_image
 from ..data.folders import files_below, meant_split, splits_in, subfolders
-from ..data.records import DatasetRecords, Id, Records
-from ..data.source import DataSource, ImageSource, MissingSplit
+from ..data.records import DatasetRecords, DataSource, Id, ImageSource, MissingSplit, Records
 from ..data.sources import DigitsSource, open_source
 from ..errors import UsageError, fields_named
 from ..methods.flag import split_list

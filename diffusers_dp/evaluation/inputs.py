@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..data.source import MissingSplit
+from ..data.records import MissingSplit
 from ..distributed.worker_pool import WorkerPool
 from ..errors import IntegrityError, UsageError
 from ..files.canonical import canonical_json

@@ -17,7 +17,7 @@ import torch
 
 from ..errors import UsageError, install
 from ..files.templates import data_uri
-from ..release.dataset_release import DatasetArtefact
+from ..release.artefacts import DatasetArtefact
 from ..release.image_tables import to_png
 from .images import ImageSet
 from .measurement import Measurement

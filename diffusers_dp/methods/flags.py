@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ..data.source import DataSource
+from ..data.records import DataSource
 from ..errors import UsageError
 from ..mechanisms import Banded, Mechanism, Shares, sampled
 from ..mechanisms.band_coefficients import Workload, best_coefficients

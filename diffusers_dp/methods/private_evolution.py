@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
-from ..data.source import DataSource
+from ..data.records import DataSource
 from ..errors import UsageError
 from ..queries.efficientnet import LAST, seen_by
 from ..queries.mean_features import FeatureMap

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..data.decoding import ValueRange
 from ..data.folders import class_folders
-from ..data.source import DataSource
+from ..data.records import DataSource
 from ..randomness.timestep_mixture import TimestepMixture
 from .data_flags import CLASSES
 from .flag import expert, flag, split_list

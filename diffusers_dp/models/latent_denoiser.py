@@ -9,8 +9,7 @@ import torch
 from diffusers import DDIMScheduler, DDPMScheduler
 from torch import nn
 
-from .ddpm import DDPMLoss
-from .denoiser import mixed_precision
+from .denoiser import DDPMLoss, mixed_precision
 
 
 class LatentDenoiser(nn.Module):

@@ -15,8 +15,7 @@ from ..data.public_images import PublicImages, of_classes
 from ..errors import UsageError
 from ..methods.flag_groups import ModelFlags
 from ..methods.flags import DiffusionConfig
-from ..models.ddpm import DDPMDenoiser, DDPMLoss
-from ..models.denoiser import Denoiser, EDMDenoiser, EDMLoss, TrainingLoss
+from ..models.denoiser import DDPMDenoiser, DDPMLoss, Denoiser, EDMDenoiser, EDMLoss, TrainingLoss
 from ..models.row_augmentation import AugmentedLoss
 from ..models.unet import fit_class_table
 from ..pipelines import DPImagePipeline

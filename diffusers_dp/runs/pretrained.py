@@ -19,13 +19,12 @@ from torch import nn
 
 from ..data.images import PublicFacts
 from ..data.public_images import PublicImages, load_public_images, origin_of_model
-from ..data.source import DataSource
+from ..data.records import DataSource
 from ..errors import IntegrityError, UsageError, first_line
 from ..files.canonical import canonical_json
 from ..files.journal import put_in_place
 from ..gradients import per_example_gradients
-from ..models.ddpm import linear_schedule
-from ..models.denoiser import SIGMA_DATA
+from ..models.denoiser import SIGMA_DATA, linear_schedule
 from ..models.unet import fit_class_table, unet_config
 from ..release import components
 from ..release.components import DDIM, EDM_SCHEDULERS, UNET, WRONG, WrongModel, read_json

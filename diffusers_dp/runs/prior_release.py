@@ -11,7 +11,7 @@ from typing import Any
 from ..accounting.ledger_file import ReleaseRows, facts_of, other_releases
 from ..data.images import PublicFacts
 from ..data.public_images import files_of_public_images, public_field
-from ..data.source import DataSource
+from ..data.records import DataSource
 from ..errors import UsageError
 from ..release.allow_list import read_index
 from ..release.hub import fetch_snapshot

@@ -15,8 +15,7 @@ from diffusers_dp.accounting.ledger import PrivacyLedger
 from diffusers_dp.audit.random_split import fair_coins
 from diffusers_dp.audit.release import auc
 from diffusers_dp.data.sources import load_digits_split
-from diffusers_dp.models.ddpm import linear_schedule
-from diffusers_dp.models.denoiser import EDMDenoiser, EDMLoss
+from diffusers_dp.models.denoiser import EDMDenoiser, EDMLoss, linear_schedule
 from diffusers_dp.randomness.keyed_hash import digests_of, is_held_out
 from diffusers_dp.verify import receipt_digest
 from support.ledgers import row

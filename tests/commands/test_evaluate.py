@@ -11,7 +11,7 @@ import stat
 import pytest
 
 from diffusers_dp import verify
-from diffusers_dp.evaluation import evaluator
+from diffusers_dp.evaluation import judging
 from diffusers_dp.pipelines import DPImagePipeline
 from support.evaluating import FAST, read, refused, run
 
@@ -72,7 +72,7 @@ def test_the_same_numbers_twice_and_nothing_is_computed_again(data, tmp_path, mo
     first = read(tmp_path / "a/private/unprotected/evaluation")
     of_images(data, tmp_path / "b")
     assert read(tmp_path / "b/private/unprotected/evaluation") == first
-    monkeypatch.setattr(evaluator, "FeatureSpace", None)
+    monkeypatch.setattr(judging, "FeatureSpace", None)
     of_images(data, tmp_path / "b")
     assert read(tmp_path / "b/private/unprotected/evaluation") == first
 

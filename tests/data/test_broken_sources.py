@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from diffusers_dp.data.images import load_images, public_facts
-from diffusers_dp.data.source import DataSource
+from diffusers_dp.data.records import DataSource
 from diffusers_dp.errors import UsageError
 from diffusers_dp.runs.folder import RunFolder
 

@@ -12,7 +12,7 @@ from diffusers_dp.cli import main
 from diffusers_dp.data.decoding import DAMAGED, decode_as_it_is, decode_image, describe_file
 from diffusers_dp.data.layouts import FORMATS
 from diffusers_dp.data.public_images import load_public_images
-from diffusers_dp.data.source import DataSource
+from diffusers_dp.data.records import DataSource
 from support.images import encode, folder_config, grey, image_bytes, labelled, read_images, save_parquet
 
 

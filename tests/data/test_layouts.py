@@ -18,7 +18,7 @@ from diffusers_dp.data.decoding import (
 )
 from diffusers_dp.data.layouts import EIGHT_BITS, NO_RANGE, NOT_FULL
 from diffusers_dp.data.public_images import load_public_images
-from diffusers_dp.data.source import DataSource
+from diffusers_dp.data.records import DataSource
 from support.deep_images import place_of_j2k, png, pnm, tiff
 from support.images import encode, grey, image_bytes, save_parquet
 

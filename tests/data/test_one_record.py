@@ -16,7 +16,7 @@ import pytest
 
 from diffusers_dp.cli import main
 from diffusers_dp.data.images import load_images, public_facts
-from diffusers_dp.data.source import DataSource
+from diffusers_dp.data.records import DataSource
 from diffusers_dp.data.sources import open_source
 from diffusers_dp.data.values import why_no_label
 from diffusers_dp.errors import UsageError

@@ -5,9 +5,8 @@ import numpy as np
 import pytest
 
 from diffusers_dp.errors import UsageError
-from diffusers_dp.evaluation import feature_cache
-from diffusers_dp.evaluation.extractors import PixelExtractor
-from diffusers_dp.evaluation.feature_cache import FeatureCache
+from diffusers_dp.evaluation import extractors
+from diffusers_dp.evaluation.extractors import FeatureCache, PixelExtractor
 
 
 class Counting(PixelExtractor):
@@ -26,7 +25,7 @@ class Counting(PixelExtractor):
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch):
-    monkeypatch.setattr(feature_cache, "IMAGES_PER_CHUNK", 4)
+    monkeypatch.setattr(extractors, "IMAGES_PER_CHUNK", 4)
 
 
 @pytest.fixture
@@ -79,7 +78,7 @@ def test_a_failed_write_leaves_no_chunk_and_says_what_to_do(tmp_path, images, mo
     def full(*args):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(feature_cache, "replace_file", full)
+    monkeypatch.setattr(extractors, "replace_file", full)
     with pytest.raises(UsageError, match="No space left on device.*--output_dir"):
         FeatureCache(tmp_path).features(Counting(), images)
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]

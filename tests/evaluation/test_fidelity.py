@@ -10,8 +10,7 @@ from scipy import linalg
 from scipy.spatial.distance import cdist
 
 from diffusers_dp.evaluation.analyses import ANALYSES, function_of
-from diffusers_dp.evaluation.extractors import PixelExtractor
-from diffusers_dp.evaluation.feature_cache import FeatureCache
+from diffusers_dp.evaluation.extractors import FeatureCache, PixelExtractor
 from diffusers_dp.evaluation.fidelity import (
     frechet_distance,
     inception_score,

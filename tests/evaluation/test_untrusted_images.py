@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from diffusers_dp.data.public_images import check_public_images, load_public_images
-from diffusers_dp.data.source import DataSource
+from diffusers_dp.data.records import DataSource
 from diffusers_dp.errors import DiffusersDPError, UsageError
 from diffusers_dp.evaluation.images import Source
 from diffusers_dp.methods.config import load_config
+from diffusers_dp.release.artefacts import DatasetArtefact
 from diffusers_dp.release.build import build_release
-from diffusers_dp.release.dataset_release import DatasetArtefact
 from diffusers_dp.release.receipt import RunRecord
 from support.evaluating import run
 from support.hub_stand_in import OWNER

@@ -7,8 +7,7 @@ import torch
 import torch.nn.functional as F
 from diffusers import DDIMScheduler, DDPMScheduler
 
-from diffusers_dp.models.ddpm import DDPMImageDenoiser, DDPMLoss, linear_schedule
-from diffusers_dp.models.denoiser import EDMLoss
+from diffusers_dp.models.denoiser import DDPMImageDenoiser, DDPMLoss, EDMLoss, linear_schedule
 from diffusers_dp.randomness.private_generator import PrivateGenerator
 from support.models import MIXTURE, GaussianPredictor, Recorder, make_ddpm, make_denoiser, unet_config
 

@@ -7,8 +7,7 @@ import pytest
 import torch
 from diffusers import DDPMScheduler
 
-from diffusers_dp.models.ddpm import DDPMLoss
-from diffusers_dp.models.denoiser import EDMLoss
+from diffusers_dp.models.denoiser import DDPMLoss, EDMLoss
 from diffusers_dp.models.draws import Draws
 from diffusers_dp.models.latent_denoiser import LatentLoss
 from diffusers_dp.randomness.private_generator import PrivateGenerator

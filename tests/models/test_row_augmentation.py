@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diffusers_dp.gradients import clipped_gradient_sum
-from diffusers_dp.models.ddpm import DDPMLoss
-from diffusers_dp.models.denoiser import EDMLoss
+from diffusers_dp.models.denoiser import DDPMLoss, EDMLoss
 from diffusers_dp.models.row_augmentation import AugmentedLoss
 from diffusers_dp.randomness.private_generator import PrivateGenerator
 from support.models import MIXTURE, make_ddpm, make_denoiser

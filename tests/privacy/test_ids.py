@@ -10,8 +10,8 @@ from PIL import Image
 
 from diffusers_dp.accounting.ledger import PrivacyLedger
 from diffusers_dp.data.images import load_images, public_facts
+from diffusers_dp.data.records import DataSource
 from diffusers_dp.data.shares import share_of
-from diffusers_dp.data.source import DataSource
 from diffusers_dp.errors import UsageError
 from diffusers_dp.evaluation.images import Source, validation_split
 from diffusers_dp.privacy.sensitive import SensitiveImages

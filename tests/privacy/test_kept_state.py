@@ -11,7 +11,7 @@ from torch import nn
 
 from diffusers_dp.errors import UsageError
 from diffusers_dp.mechanisms import sampled
-from diffusers_dp.models.ddpm import DDPMDenoiser, DDPMLoss
+from diffusers_dp.models.denoiser import DDPMDenoiser, DDPMLoss
 from support.doors import SHAPE, gradient, make_door, make_ledger, put
 from support.models import unet_config
 

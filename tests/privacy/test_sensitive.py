@@ -16,8 +16,7 @@ from tqdm.auto import tqdm
 from diffusers_dp.distributed.processes import Processes
 from diffusers_dp.errors import BudgetExceeded, UsageError
 from diffusers_dp.mechanisms import sampled
-from diffusers_dp.models.ddpm import DDPMDenoiser, DDPMLoss, linear_schedule
-from diffusers_dp.models.denoiser import EDMDenoiser, EDMLoss
+from diffusers_dp.models.denoiser import DDPMDenoiser, DDPMLoss, EDMDenoiser, EDMLoss, linear_schedule
 from diffusers_dp.models.row_augmentation import AugmentedLoss
 from diffusers_dp.privacy import sensitive
 from diffusers_dp.privacy.sensitive import SensitiveImages

@@ -8,7 +8,7 @@ from PIL import Image
 
 from diffusers_dp import PrivacyLedger, SensitiveImages
 from diffusers_dp.data.images import load_images, public_facts
-from diffusers_dp.data.source import DataSource
+from diffusers_dp.data.records import DataSource
 from diffusers_dp.queries.moments import PartCovariances, PartMeans
 from diffusers_dp.queries.one_image import largest, one_by_one
 from diffusers_dp.queries.semantic import PublicClassifier, SemanticQuery

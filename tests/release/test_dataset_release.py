@@ -19,10 +19,10 @@ from diffusers_dp.app.drawing import read_order
 from diffusers_dp.app.shelf import Shelf
 from diffusers_dp.commands.app import Limits
 from diffusers_dp.errors import IntegrityError
-from diffusers_dp.release import dataset_release
+from diffusers_dp.release import artefacts
 from diffusers_dp.release.allow_list import dataset_files, dataset_index
+from diffusers_dp.release.artefacts import DatasetArtefact
 from diffusers_dp.release.build import build_release
-from diffusers_dp.release.dataset_release import DatasetArtefact
 from diffusers_dp.release.image_tables import to_png
 from diffusers_dp.release.push import files_to_push, push_release
 from diffusers_dp.release.receipt import RunRecord
@@ -50,7 +50,7 @@ def images():
 @pytest.fixture
 def release(tmp_path, images, monkeypatch):
     """Of three shards."""
-    monkeypatch.setattr(dataset_release, "IMAGES_PER_SHARD", 4)
+    monkeypatch.setattr(artefacts, "IMAGES_PER_SHARD", 4)
     return make(tmp_path / "run", images, torch.arange(9) % 3, NAMES)
 
 
@@ -109,7 +109,7 @@ def test_what_was_changed_is_not_loaded(release):
 def test_what_unpacks_to_more_than_it_says_is_not_loaded(release, images, table, options):
     """Files of a stranger whose `model_index.json` stayed as it was; the first shard has four rows."""
     shape = table.get("shape", (3, 8, 8))
-    picture = to_png(dataset_release._picture(torch.zeros(shape, dtype=torch.uint8).numpy())) + table.get("more", b"")
+    picture = to_png(artefacts._picture(torch.zeros(shape, dtype=torch.uint8).numpy())) + table.get("more", b"")
     own = {"bytes": table.get("picture", picture), "path": table.get("path")}
     shard, rows = release / dataset_files(3)[2], table.get("rows", 4)
     assert load_verified(release, require_dp=False).num_rows == 9

@@ -8,8 +8,8 @@ import torch
 
 from diffusers_dp.errors import IntegrityError
 from diffusers_dp.release.allow_list import ADAPTER_FILES
+from diffusers_dp.release.artefacts import DatasetArtefact
 from diffusers_dp.release.build import build_release
-from diffusers_dp.release.dataset_release import DatasetArtefact
 from diffusers_dp.release.loading import (
     ImagesRelease,
     LatentRelease,

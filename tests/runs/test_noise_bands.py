@@ -17,7 +17,7 @@ from PIL import Image
 
 from diffusers_dp.commands.plan import describe_step
 from diffusers_dp.data.images import PublicFacts, listing_of
-from diffusers_dp.data.source import DataSource
+from diffusers_dp.data.records import DataSource
 from diffusers_dp.errors import IntegrityError, UsageError
 from diffusers_dp.mechanisms.band_coefficients import Workload, root_mean_square_error
 from diffusers_dp.methods.method_flags import DPDMConfig

@@ -12,7 +12,7 @@ from diffusers_dp import load_verified
 from diffusers_dp.distributed.processes import Processes
 from diffusers_dp.errors import UsageError
 from diffusers_dp.methods.flag import validate
-from diffusers_dp.models.ddpm import linear_schedule
+from diffusers_dp.models.denoiser import linear_schedule
 from diffusers_dp.models.one_step import one_step_scheduler
 from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.sampling.drawing import Drawing, draw, draw_shared, generators, pixels_of

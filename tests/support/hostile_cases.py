@@ -22,8 +22,8 @@ from diffusers_dp.commands.app import Limits
 from diffusers_dp.errors import DiffusersDPError
 from diffusers_dp.evaluation.images import Source
 from diffusers_dp.methods.config import CONFIGS
+from diffusers_dp.release.artefacts import DatasetArtefact
 from diffusers_dp.release.build import build_release
-from diffusers_dp.release.dataset_release import DatasetArtefact
 from diffusers_dp.release.receipt import RunRecord
 from support.hostile import ENDLESS, HOSTILE
 from support.hostile_files import more_cases

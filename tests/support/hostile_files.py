@@ -20,7 +20,7 @@ from diffusers_dp import cli, load_verified
 from diffusers_dp.app.shelf import Shelf
 from diffusers_dp.commands.app import Limits
 from diffusers_dp.data.images import PublicFacts, load_images, public_facts
-from diffusers_dp.data.source import DataSource
+from diffusers_dp.data.records import DataSource
 from diffusers_dp.errors import DiffusersDPError
 from diffusers_dp.evaluation.images import Source
 from diffusers_dp.files.canonical import canonical_json

@@ -5,8 +5,7 @@ import torch
 from diffusers import UNet2DModel
 from diffusers.models.unets.unet_2d import UNet2DOutput
 
-from diffusers_dp.models.ddpm import DDPMDenoiser, linear_schedule
-from diffusers_dp.models.denoiser import EDMDenoiser
+from diffusers_dp.models.denoiser import DDPMDenoiser, EDMDenoiser, linear_schedule
 from diffusers_dp.randomness.timestep_mixture import TimestepMixture
 
 

@@ -11,7 +11,7 @@ import sys
 
 from diffusers_dp import cli
 from diffusers_dp.distributed import processes
-from diffusers_dp.evaluation import classifier_features, evaluator, feature_cache, networks
+from diffusers_dp.evaluation import classifier_features, extractors, judging, networks
 from diffusers_dp.sampling import shards
 
 
@@ -39,17 +39,17 @@ def patches(notes, trouble="nothing"):
         note("classifier", options["classifiers"], options.get("sizes"))
         return measured(*images, **options)
 
-    written, measured = shards.replace_file, evaluator.measure_utility
+    written, measured = shards.replace_file, judging.measure_utility
     extracted = classifier_features.ClassifierExtractor.__call__
     return [
         (processes, "cores", lambda: 1),  # sums depend on the number of threads
         (shards, "IMAGES_PER_SHARD", 4),
         (shards, "replace_file", write_shard),
-        (feature_cache, "IMAGES_PER_CHUNK", 16),
+        (extractors, "IMAGES_PER_CHUNK", 16),
         (classifier_features, "STEPS", 20),
         (classifier_features.ClassifierExtractor, "__call__", features),
         (networks, "CNN_TRAINING", networks.CNN_TRAINING.with_epochs(2)),
-        (evaluator, "measure_utility", measure_utility),
+        (judging, "measure_utility", measure_utility),
     ]
 
 

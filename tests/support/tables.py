@@ -8,7 +8,7 @@ from dataclasses import replace
 from PIL import Image
 
 from diffusers_dp.data.images import load_images, public_facts
-from diffusers_dp.data.source import DataSource
+from diffusers_dp.data.records import DataSource
 from support.images import encode
 
 

@@ -19,7 +19,7 @@ from diffusers_dp import load_verified
 from diffusers_dp.data.public_images import refuse_the_same_files
 from diffusers_dp.errors import UsageError
 from diffusers_dp.methods.method_flags import DPDiffusionConfig
-from diffusers_dp.models.ddpm import DDPMLoss
+from diffusers_dp.models.denoiser import DDPMLoss
 from diffusers_dp.models.row_augmentation import AugmentedLoss
 from diffusers_dp.release.allow_list import RELEASE_FILES
 from diffusers_dp.runs.pretrained import WEIGHTS
