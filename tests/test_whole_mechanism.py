@@ -15,7 +15,7 @@ from dp_accounting.rdp import RdpAccountant
 
 from diffusers_dp.accounting.epsilon import merge, rdp_epsilon
 from diffusers_dp.accounting.ledger_row import LedgerRow, gradient_row
-from diffusers_dp.audit.canary_runs import stand_in_runs
+from diffusers_dp.audit.checks import stand_in_runs
 from diffusers_dp.errors import UsageError
 from diffusers_dp.mechanisms import KINDS, Banded, Everyone, Mechanism, Poisson, Shares, kinds, mechanism_of
 from diffusers_dp.privacy.kinds import AT_THE_DOOR

@@ -73,7 +73,7 @@ def warm_up(run: "Run", scheduler: "FrequencyWarmupScheduler") -> None:
     """The stages of the curriculum, in its order; the auxiliary images are made when the first stage needs them."""
     import torch
 
-    from diffusers_dp.models.ddim import DDIMGenerator
+    from diffusers_dp.models.one_step import DDIMGenerator
     from diffusers_dp.runs.moments_run import ask_for_moments, distil
     from diffusers_dp.runs.warm_up import curriculum_batch, fit_generator
     from diffusers_dp.runs.warm_up_images import CentralImages, LabelledImages
@@ -118,8 +118,8 @@ def warm_up(run: "Run", scheduler: "FrequencyWarmupScheduler") -> None:
 
 def auxiliary_images(run: "Run", features: "Embedding", embedding: "torch.Tensor") -> "AuxiliaryImages":
     """Images of a one-step generator, or of another diffusion model, fitted to the noisy frequency features."""
-    from diffusers_dp.models.ddim import DDIMGenerator
     from diffusers_dp.models.feature_generator import FeatureGenerator
+    from diffusers_dp.models.one_step import DDIMGenerator
     from diffusers_dp.runs.diffusion_run import build
     from diffusers_dp.runs.warm_up import fit_generator
     from diffusers_dp.runs.warm_up_images import AuxiliaryImages

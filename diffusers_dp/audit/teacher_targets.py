@@ -16,12 +16,11 @@ from ..mechanisms import Shares
 from ..privacy.sensitive import SensitiveImages
 from ..privacy.teachers import ANSWER, Teachers, Teaching
 from ..randomness.private_generator import KEY_BYTES
-from .canaries import FaultyNoise
+from .canaries import FaultyNoise, groups_of_rows
 from .checks import Check, bounded_check
 from .probes import additivity_check
 from .stand_ins import STAND_IN_SHAPE, AuditedModel, audited_door, labels_of
 from .targets import NUM_UNITS, AuditTarget
-from .turns import groups_of_rows
 
 
 SHARES = Shares(noise_multiplier=1e3, number=2, group_key=bytes(range(KEY_BYTES)).hex())

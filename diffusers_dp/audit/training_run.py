@@ -22,13 +22,11 @@ from ..methods.config import SamplingFacts
 from ..methods.dp_sgd_flags import LoopFlags
 from ..runs.dp_sgd import Trained, run_dp_sgd
 from ..runs.plan import Plan
-from .canaries import WatchedImages
-from .canary_runs import canary_runs
-from .checks import Check
+from .canaries import WatchedImages, enough_steps
+from .checks import Check, canary_runs
 from .mechanism_audit import probes_of_steps
 from .report import Audit, settings_of
 from .stand_ins import AuditedModel
-from .turns import enough_steps
 
 
 AUDIT_EPSILON = 2.0

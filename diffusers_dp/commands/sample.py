@@ -11,8 +11,7 @@ from ..methods.command_line import add_flags, whole_number
 from ..methods.flag import refuse_without_effect, validate
 from ..methods.judge import DRAWN, JUDGE
 from ..release.push import check_hub, push_folder
-from ..sampling.class_balance import UNIFORM
-from ..sampling.drawing import Drawing, DrawingFlags
+from ..sampling.drawing import UNIFORM, Drawing, DrawingFlags
 from ..sampling.shards import PARAMETERS_NAME, Drawer, draw_folder, refuse_other_images, shards_of
 from ..words import CARD_NAME, RECEIPT_NAME
 

@@ -23,8 +23,7 @@ from ..privacy.sensitive import SensitiveImages
 from ..privacy.stored_answers import NoisyAnswers
 from ..queries.judgement import JudgesQuery
 from ..queries.perceptual import hash_weights
-from ..sampling.class_balance import CLASS_SHARE
-from ..sampling.drawing import Drawing, class_names, draw_shared
+from ..sampling.drawing import CLASS_SHARE, Drawing, class_names, draw_shared
 from .classifiers import NetworkClassifier, build_classifier, split_for_training
 from .images import ImageSet
 from .measurement import Measurement

@@ -2,6 +2,7 @@
 """One evaluation from its flags to its report: what is refused, what is counted, and where everything goes.
 
 Its measurements run in sequence; finished steps are stored, so that an interrupted evaluation can be resumed.
+What it adds to a release is a count, and no number.
 """
 
 import fcntl
@@ -23,15 +24,16 @@ from ..distributed.worker_pool import WorkerPool
 from ..errors import DiffusersDPError, UsageError
 from ..files.canonical import canonical_json
 from ..files.file_modes import public_files
+from ..files.journal import sync_folder, write_synced
 from ..files.output_files import write_json, write_text
 from ..queries.efficientnet import EFFICIENTNET
-from ..release.hub import fetch_release
+from ..release.hub import fetch_release, intact_receipt
 from ..release.loading import release_in
 from ..release.marked import refuse_marked
 from ..release.receipt import hash_source
 from ..sampling.drawing import Drawing
 from ..sampling.shards import Drawer
-from .amendments import count_evaluation, is_writable
+from ..words import RECEIPT_NAME
 from .analyses import ANALYSES, AvailableImages, function_of
 from .choice import MeasurementPlan, choose
 from .classifier_features import DIMENSION, ClassifierExtractor
@@ -343,3 +345,38 @@ def _read(
         inputs.draw(pool)
         synthetic = inputs.synthetic()
     return inputs.matched(synthetic, sets), choice, networks
+
+
+@public_files()
+def count_evaluation(release: str | Path) -> None:
+    """Increments the receipt's `private_evaluations`, which the hashes leave out. Call it before reading the private
+    images.
+
+    The folder is locked itself, and the new receipt is written beside it, so that the release never contains a file
+    that the receipt does not list.
+
+    Raises:
+        UsageError: The folder contains no release, or cannot be written.
+        IntegrityError: The release does not match its receipt.
+    """
+    folder = Path(release).resolve()
+    beside = folder.with_name(f".{folder.name}.{RECEIPT_NAME}")
+    try:
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            receipt = intact_receipt(folder, "--model")
+            receipt["private_evaluations"] += 1
+            write_synced(beside, canonical_json(receipt).encode())
+            os.replace(beside, folder / RECEIPT_NAME)
+            sync_folder(folder)
+        finally:
+            os.close(lock)
+    except OSError as error:
+        raise UsageError(f"--model {folder} cannot be written ({error.strerror}); copy it elsewhere.") from None
+
+
+def is_writable(release: str | Path) -> bool:
+    """Tells whether an evaluation can write to a release and to the folder around it, where the new receipt waits."""
+    folder = Path(release).resolve()
+    return os.access(folder, os.W_OK) and os.access(folder.parent, os.W_OK)

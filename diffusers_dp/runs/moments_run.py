@@ -16,7 +16,7 @@ from ..models.mixture_denoiser import DistillationLoss, MixtureDenoiser
 from ..queries.class_counts import ENOUGH
 from ..queries.moments import COUNT, Frequencies, MomentQuery, PartQuery
 from ..queries.votes import hash_tensor
-from ..sampling.class_balance import balanced_labels
+from ..sampling.drawing import balanced_labels
 from .warm_up import warm_up
 
 

@@ -18,7 +18,7 @@ from ..release.hub import fetch_snapshot
 from ..release.marked import refuse_marked
 from ..verify import Unreadable, priced_inputs, read_receipt, settled_digest
 from ..words import RECEIPT_NAME, RELEASED
-from .identity import read_identity
+from .folder import read_identity
 
 
 _NAMED_BESIDE = ("began_with", "trained_on")  # they have places of their own

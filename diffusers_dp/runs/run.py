@@ -43,8 +43,7 @@ from ..verify import receipt_digest
 from ..words import RECEIPT_NAME
 from .checkpoints import find_checkpoint
 from .dp_sgd import WORDS, Trained, run_dp_sgd
-from .folder import DERIVED, RunFolder
-from .identity import read_identity, save_identity
+from .folder import DERIVED, RunFolder, read_identity, save_identity
 from .judge import balanced_on_draws, train_judge
 from .noise import noise_of, refuse_another_listing
 from .plan import Plan, dp_sgd_row, plan_run

@@ -11,7 +11,7 @@ from ..errors import IntegrityError
 from ..methods.config import sampling_of, target_delta
 from ..methods.flags import TrainingConfig
 from ..queries.judgement import JudgesQuery
-from .identity import RunIdentity, note_asked
+from .folder import RunIdentity, note_asked
 
 
 def new_ledger(

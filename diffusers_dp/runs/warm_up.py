@@ -8,11 +8,10 @@ from diffusers.optimization import get_scheduler
 from diffusers.training_utils import EMAModel
 
 from ..distributed.processes import Processes
-from ..models.ddim import DDIMGenerator
 from ..models.denoiser import Denoiser, TrainingLoss
 from ..models.feature_generator import FeatureGenerator, frequency_matching_loss
 from ..models.latent_denoiser import LatentDenoiser
-from ..models.one_step import OneStepGenerator
+from ..models.one_step import DDIMGenerator, OneStepGenerator
 from ..schedulers import FrequencyWarmupScheduler
 from .warm_up_images import CentralImages, LabelledImages
 

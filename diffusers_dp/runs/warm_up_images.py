@@ -7,9 +7,8 @@ import torch
 
 from ..data.public_images import PublicImages
 from ..models.augmentation import AugmentationBag
-from ..models.ddim import DDIMGenerator
 from ..models.feature_generator import FeatureGenerator
-from ..models.one_step import generate
+from ..models.one_step import DDIMGenerator, generate
 from ..queries.central_images import restore_central_images
 
 

@@ -22,8 +22,7 @@ from ..release.image_tables import PROBABILITIES, to_png, write_images
 from ..release.loading import ModelRelease, open_model
 from ..verify import receipt_digest
 from ..words import CARD_NAME, RECEIPT_NAME
-from .class_balance import UNIFORM
-from .drawing import Drawing, class_names, draw, pixels_of
+from .drawing import UNIFORM, Drawing, class_names, draw, pixels_of
 
 
 if TYPE_CHECKING:

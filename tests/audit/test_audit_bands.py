@@ -5,13 +5,12 @@ import numpy as np
 import pytest
 import torch
 
-from diffusers_dp.audit import canary_runs as runs_module
-from diffusers_dp.audit.canaries import FaultyNoise
-from diffusers_dp.audit.canary_runs import stand_in_runs
+from diffusers_dp.audit import checks as runs_module
+from diffusers_dp.audit.canaries import FaultyNoise, enough_steps, groups_of_rows, scored_turns, turns_of, whitened
+from diffusers_dp.audit.checks import stand_in_runs
 from diffusers_dp.audit.probes import noise_checks_at_the_door, sensitivity_checks
 from diffusers_dp.audit.report import Audit
 from diffusers_dp.audit.stand_ins import stand_in
-from diffusers_dp.audit.turns import enough_steps, groups_of_rows, scored_turns, turns_of, whitened
 from diffusers_dp.mechanisms import sampled
 from diffusers_dp.privacy import passages
 from diffusers_dp.privacy.records import PrivateRecords

@@ -13,10 +13,9 @@ import torch
 
 from diffusers_dp.accounting.ledger import PrivacyLedger
 from diffusers_dp.accounting.ledger_row import LedgerRow
-from diffusers_dp.audit import canary_runs as runs_module
+from diffusers_dp.audit import checks as runs_module
 from diffusers_dp.audit.canaries import FaultyNoise, read_tags, tag_images
-from diffusers_dp.audit.canary_runs import stand_in_runs
-from diffusers_dp.audit.checks import exact_check
+from diffusers_dp.audit.checks import exact_check, stand_in_runs
 from diffusers_dp.audit.probes import noise_checks_at_the_door, sensitivity_checks
 from diffusers_dp.audit.report import Audit
 from diffusers_dp.audit.stand_ins import stand_in

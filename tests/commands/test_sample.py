@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import pytest
 
-from diffusers_dp.evaluation.amendments import count_evaluation
+from diffusers_dp.evaluation.judging import count_evaluation
 from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.sampling import shards
 from diffusers_dp.sampling.drawing import generators

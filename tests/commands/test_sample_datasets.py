@@ -12,7 +12,7 @@ from huggingface_hub import DatasetCard
 
 from diffusers_dp import cli
 from diffusers_dp.sampling import shards
-from diffusers_dp.sampling.class_balance import balanced_labels, parse_balance
+from diffusers_dp.sampling.drawing import balanced_labels, parse_balance
 from support.hub_stand_in import OWNER, hub  # noqa: F401 (a fixture)
 from support.sampling import read, run
 

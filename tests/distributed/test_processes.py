@@ -15,7 +15,7 @@ import torch
 from torch import distributed
 
 from diffusers_dp.accounting.ledger import PrivacyLedger
-from diffusers_dp.audit.turns import groups_of_rows
+from diffusers_dp.audit.canaries import groups_of_rows
 from diffusers_dp.distributed.interruption import STOPPED, stoppable
 from diffusers_dp.distributed.launcher import cores, tell
 from diffusers_dp.distributed.processes import LOST, Processes, one_thread, start_processes

@@ -22,8 +22,7 @@ from diffusers_dp.mechanisms import sampled
 from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.privacy.sensitive import SensitiveImages
 from diffusers_dp.privacy.stored_answers import NoisyAnswers
-from diffusers_dp.sampling.class_balance import CLASS_SHARE, parse_balance, released_balance
-from diffusers_dp.sampling.drawing import Drawing
+from diffusers_dp.sampling.drawing import CLASS_SHARE, Drawing, parse_balance, released_balance
 from support.doors import Noiseless
 from support.releases import make_unet
 

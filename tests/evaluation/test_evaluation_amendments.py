@@ -6,7 +6,7 @@ import os
 import pytest
 
 from diffusers_dp import verify
-from diffusers_dp.evaluation.amendments import count_evaluation
+from diffusers_dp.evaluation.judging import count_evaluation
 
 
 RECEIPT = "privacy_receipt.json"

@@ -6,9 +6,8 @@ import pytest
 import torch
 from diffusers import EDMEulerScheduler
 
-from diffusers_dp.models.ddim import DDIMGenerator, ddim_images
 from diffusers_dp.models.denoiser import EDMDenoiser
-from diffusers_dp.models.one_step import generate
+from diffusers_dp.models.one_step import DDIMGenerator, ddim_images, generate
 from support.releases import make_unet
 
 

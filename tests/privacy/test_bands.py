@@ -10,7 +10,7 @@ from hypothesis import settings
 from torch import nn
 
 from diffusers_dp.accounting.ledger import PrivacyLedger
-from diffusers_dp.audit.turns import groups_of_rows
+from diffusers_dp.audit.canaries import groups_of_rows
 from diffusers_dp.errors import UsageError
 from diffusers_dp.mechanisms import sampled
 from diffusers_dp.privacy.sensitive import SensitiveImages

@@ -11,7 +11,7 @@ from diffusers_dp.data.images import PublicFacts
 from diffusers_dp.errors import IntegrityError
 from diffusers_dp.mechanisms import sampled
 from diffusers_dp.methods.feta_pro import FETAProConfig
-from diffusers_dp.runs.identity import RunIdentity, read_identity, save_identity
+from diffusers_dp.runs.folder import RunIdentity, read_identity, save_identity
 from diffusers_dp.runs.run_ledger import new_ledger
 from support.flags import RESUME
 from support.runs import PowerCut, cut_power_at

@@ -17,7 +17,7 @@ from diffusers_dp.methods.config import load_config
 from diffusers_dp.methods.registry import METHODS
 from diffusers_dp.queries.central_images import MeanImages
 from diffusers_dp.runs import diffusion_run, warm_up
-from diffusers_dp.runs.identity import RunIdentity, read_identity, save_identity
+from diffusers_dp.runs.folder import RunIdentity, read_identity, save_identity
 from diffusers_dp.runs.noise import kept_row, noise_of
 from diffusers_dp.runs.plan import plan_run
 from diffusers_dp.runs.rest_of_plan import refuse_what_cannot_be_finished

@@ -13,7 +13,7 @@ from diffusers_dp.data.images import PublicFacts
 from diffusers_dp.errors import BudgetExceeded, IntegrityError, UsageError
 from diffusers_dp.methods.feta_pro import FETAProConfig
 from diffusers_dp.runs.dp_sgd import last_affordable_step
-from diffusers_dp.runs.identity import RunIdentity
+from diffusers_dp.runs.folder import RunIdentity
 from diffusers_dp.runs.plan import dp_sgd_row, plan_run
 from diffusers_dp.runs.run_ledger import new_ledger
 

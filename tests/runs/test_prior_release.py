@@ -11,7 +11,7 @@ from diffusers_dp.data.images import PublicFacts
 from diffusers_dp.errors import UsageError
 from diffusers_dp.methods.method_flags import DPDiffusionConfig
 from diffusers_dp.runs.diffusion_run import starting_model
-from diffusers_dp.runs.identity import RunIdentity, save_identity
+from diffusers_dp.runs.folder import RunIdentity, save_identity
 from diffusers_dp.verify import verify
 from support.ledgers import row
 from support.public_models import load

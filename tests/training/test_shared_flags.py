@@ -10,7 +10,7 @@ from diffusers_dp import cli
 from diffusers_dp.evaluation import networks
 from diffusers_dp.queries.class_counts import ClassCounts
 from diffusers_dp.runs import warm_up
-from diffusers_dp.sampling.class_balance import CLASS_SHARE
+from diffusers_dp.sampling.drawing import CLASS_SHARE
 from diffusers_dp.verify import verify
 from support.few import few
 from support.flags import DIFFUSION_METHODS, NUM_IMAGES, TINY_RUN
