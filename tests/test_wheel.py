@@ -46,7 +46,7 @@ def test_a_wheel_made_of_the_sdist_trains_in_an_empty_folder(tmp_path):
     assert said(python, "-m", "diffusers_dp", "verify", "demo/release", cwd=empty)
     plan = said(command, "plan", "--config", "folder_cpu", "--class_names", "a,b", "--num_train_images", "2000",
                 "--no_timing", cwd=empty)  # fmt: skip
-    assert "dp_sgd" in plan, "recipes are in the wheel"
+    assert "DP-SGD" in plan, "recipes are in the wheel"
     ranked = said(command, "recommend", "--class_names", "a,b", "--num_train_images", "2000", cwd=empty)
     assert "nearest row" in ranked, "the evidence is in the wheel"
     assert "--server_port" in said(command, "app", "--help", cwd=empty)

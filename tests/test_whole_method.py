@@ -28,7 +28,7 @@ KNOWN = (
     (["train", "warm_dpdm", *SMALL, "--warm_steps", "0"], 2, "--warm_steps is 0; give an integer that is at least 1"),
 )
 WHOLE = (
-    (["plan", "--method", "warm_dpdm", *SMALL], 0, "a step of DP-SGD: 64.0 images"),
+    (["plan", "--method", "warm_dpdm", *SMALL, "--details"], 0, "a step of DP-SGD: 64.0 images"),
     (["train", "warm_dpdm", *SMALL, "--output_dir", "run"], 0, "Released run/release"),
     (["verify", "run/release"], 0, "numbers consistent"),
     (["audit", "run", "--method", "warm_dpdm", *SMALL, *CANARIES, "--output_dir", "audit"], 4, "noise off"),
