@@ -15,13 +15,8 @@ from ..distributed.processes import one_thread
 from ..methods.private_training import PrivateTraining
 from ..runs.plan import Plan
 from .checks import Check, Outcome, size_of_audit, stand_in_runs
-from .probes import (
-    additivity_checks,
-    model_tolerance,
-    noise_checks_at_the_door,
-    own_gradient_checks,
-    sensitivity_checks,
-)
+from .own_gradients import own_gradient_checks
+from .probes import additivity_checks, model_tolerance, noise_checks_at_the_door, sensitivity_checks
 from .report import Audit, settings_of
 from .stand_ins import AuditedModel, stand_in
 from .targets import AuditTarget, QueryTarget, target_runs, untrained_judge

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from diffusers.models.upsampling import FirUpsample2D
 from torch import nn
 
+from diffusers_dp.audit.own_gradients import TOLERANCE, TOLERANCE_BF16, own_gradient_checks
 from diffusers_dp.audit.preflight import preflight
-from diffusers_dp.audit.probes import TOLERANCE, TOLERANCE_BF16, own_gradient_checks
 from diffusers_dp.audit.stand_ins import AuditedModel
 from diffusers_dp.data.images import PublicFacts
 from diffusers_dp.gradients import check_model, per_example
