@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import functools
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -40,6 +41,13 @@ def names_of(file):
 
 def test_faults_have_names_of_their_own():
     assert len({fault.name for fault in FAULTS}) == len(FAULTS)
+
+
+def test_no_table_names_a_file_twice():
+    """YAML keeps the last of two, and the faults of the first would be forgotten."""
+    for table in (ROOT / "tests" / "mutants" / "faults").glob("*.yaml"):
+        files = re.findall(r"^[^\s#-].*:$", table.read_text(), re.MULTILINE)
+        assert len(set(files)) == len(files), table
 
 
 @pytest.mark.parametrize("change", [{"old": "no such code"}, {"old": "import"}, {"new": FAULTS[0].old}])
