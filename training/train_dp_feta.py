@@ -47,7 +47,7 @@ def train(run: "Run") -> None:
 
 def warm_up(run: "Run", noisy: "torch.Tensor") -> None:
     """Ordinary training on the central images, or on them and the public images as one set."""
-    from diffusers_dp.runs.warm_up_images import CentralImages, MixedImages
+    from diffusers_dp.runs.warm_up import CentralImages, MixedImages
 
     central = CentralImages(noisy, run.facts.image_shape, run.config.seed + run.processes.index)
     if run.config.mix_public_images:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from diffusers_dp.methods.feta_pro import FETAProConfig
     from diffusers_dp.queries.mean_features import Embedding
     from diffusers_dp.runs.diffusion_run import DiffusionRun
-    from diffusers_dp.runs.warm_up_images import AuxiliaryImages
+    from diffusers_dp.runs.warm_up import AuxiliaryImages
     from diffusers_dp.schedulers import FrequencyWarmupScheduler
 
     Run = DiffusionRun[FETAProConfig]
@@ -75,8 +75,7 @@ def warm_up(run: "Run", scheduler: "FrequencyWarmupScheduler") -> None:
 
     from diffusers_dp.models.one_step import DDIMGenerator
     from diffusers_dp.runs.moments_run import ask_for_moments, distil
-    from diffusers_dp.runs.warm_up import curriculum_batch, fit_generator
-    from diffusers_dp.runs.warm_up_images import CentralImages, LabelledImages
+    from diffusers_dp.runs.warm_up import CentralImages, LabelledImages, curriculum_batch, fit_generator
 
     config, sources = run.config, {}
     weights = run.ask(config.class_counts[0]) if config.class_counts else torch.ones(1, 1)
@@ -121,8 +120,7 @@ def auxiliary_images(run: "Run", features: "Embedding", embedding: "torch.Tensor
     from diffusers_dp.models.feature_generator import FeatureGenerator
     from diffusers_dp.models.one_step import DDIMGenerator
     from diffusers_dp.runs.diffusion_run import build
-    from diffusers_dp.runs.warm_up import fit_generator
-    from diffusers_dp.runs.warm_up_images import AuxiliaryImages
+    from diffusers_dp.runs.warm_up import AuxiliaryImages, fit_generator
 
     config = run.config
     if config.auxiliary == "diffusion":

@@ -42,7 +42,7 @@ def train(run: "Run") -> None:
     from diffusers_dp.runs.judge import train_judge
     from diffusers_dp.runs.moments_run import ask_for_moments
     from diffusers_dp.runs.result_model import model_of_images
-    from diffusers_dp.runs.warm_up_images import LabelledImages
+    from diffusers_dp.runs.warm_up import LabelledImages
 
     config, names = run.config, run.facts.class_names
 

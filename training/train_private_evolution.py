@@ -44,7 +44,7 @@ def train(run: "Run") -> None:
     from diffusers_dp.release.artefacts import DatasetArtefact
     from diffusers_dp.runs.evolution import proposer_of
     from diffusers_dp.runs.result_model import model_of_images
-    from diffusers_dp.runs.warm_up_images import LabelledImages
+    from diffusers_dp.runs.warm_up import LabelledImages
 
     config, names = run.config, run.facts.class_names
 

@@ -122,18 +122,12 @@ class Classifier:
 
 
 class LogisticRegressionClassifier(Classifier):
-    """Multinomial logistic regression on pixels, without epochs to choose from; it does not depend on the seed.
-
-    Args:
-        iterations (`int`, defaults to 100): Maximum number of iterations of lbfgs.
-        c (`float`, defaults to 1): Inverse strength of the L2 penalty.
-    """
+    """Multinomial logistic regression on pixels, without epochs to choose from; it does not depend on the seed."""
 
     repeatable = True
 
-    def __init__(self, *, seed: int = 0, iterations: int = LOGREG_ITERATIONS, c: float = 1.0):
-        super().__init__("logreg", seed, solver="lbfgs", most_iterations=iterations, inverse_penalty=c)
-        self.iterations, self.c = iterations, c
+    def __init__(self, *, seed: int = 0):
+        super().__init__("logreg", seed, solver="lbfgs", most_iterations=LOGREG_ITERATIONS, inverse_penalty=1.0)
 
     def fit(self, train: ImageSet, validation: ImageSet | None = None) -> "Classifier":
         from sklearn.dummy import DummyClassifier  # takes half a second, which training scripts do not need
@@ -142,7 +136,7 @@ class LogisticRegressionClassifier(Classifier):
 
         labels = required_labels(train)
         self.num_classes = num_classes_of(train)
-        self.model = LogisticRegression(C=self.c, max_iter=self.iterations)
+        self.model = LogisticRegression(max_iter=LOGREG_ITERATIONS)
         if len(np.unique(labels)) == 1:  # nothing to separate
             self.model = DummyClassifier(strategy="most_frequent")
         with warnings.catch_warnings():
@@ -157,16 +151,12 @@ class LogisticRegressionClassifier(Classifier):
 
 
 class PerceptronClassifier(Classifier):
-    """An MLP on pixels with one hidden layer.
+    """An MLP on pixels with one hidden layer, as in DPDM."""
 
-    Args:
-        hidden (`int`, defaults to 100): Units of the hidden layer; DPDM has 100.
-    """
-
-    def __init__(self, *, seed: int = 0, epochs: int | None = None, hidden: int = MLP_HIDDEN):
-        self.epochs, self.hidden = MLP_EPOCHS if epochs is None else epochs, hidden
+    def __init__(self, *, seed: int = 0, epochs: int | None = None):
+        self.epochs = MLP_EPOCHS if epochs is None else epochs
         super().__init__(
-            "mlp", seed, epochs=self.epochs, hidden=hidden, optimizer="adam", learning_rate=MLP_LEARNING_RATE,
+            "mlp", seed, epochs=self.epochs, hidden=MLP_HIDDEN, optimizer="adam", learning_rate=MLP_LEARNING_RATE,
             batch_size=MLP_BATCH_SIZE,
         )  # fmt: skip
 
@@ -175,7 +165,7 @@ class PerceptronClassifier(Classifier):
 
         pixels, classes = _flat(train.images), np.arange(self.num_classes)
         self.model = MLPClassifier(
-            (self.hidden,), alpha=0.0, learning_rate_init=MLP_LEARNING_RATE,
+            (MLP_HIDDEN,), alpha=0.0, learning_rate_init=MLP_LEARNING_RATE,
             batch_size=min(MLP_BATCH_SIZE, len(train)),
             random_state=np.random.RandomState(self.seed),  # an integer would shuffle all epochs identically
         )  # fmt: skip

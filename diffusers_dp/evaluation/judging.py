@@ -21,13 +21,13 @@ import numpy as np
 import torch
 
 from ..distributed.worker_pool import WorkerPool
-from ..errors import DiffusersDPError, UsageError
+from ..errors import DiffusersDPError, IntegrityError, UsageError
 from ..files.canonical import canonical_json
 from ..files.file_modes import public_files
 from ..files.journal import sync_folder, write_synced
 from ..files.output_files import write_json, write_text
 from ..queries.efficientnet import EFFICIENTNET
-from ..release.hub import fetch_release, intact_receipt
+from ..release.hub import fetch_release, verify_here
 from ..release.loading import release_in
 from ..release.marked import refuse_marked
 from ..release.receipt import hash_source
@@ -45,8 +45,7 @@ from .inputs import Inputs, judged_facts
 from .measurement import Measurement
 from .pictures import check_plotting
 from .report import PAGE_NAME, REPORT_NAME, Evaluation, library_versions
-from .report_page import report_page
-from .summary import verdict
+from .report_page import report_page, verdict
 from .utility import measure_utility
 
 
@@ -365,7 +364,9 @@ def count_evaluation(release: str | Path) -> None:
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            receipt = intact_receipt(folder, "--model")
+            receipt, problems = verify_here(folder, "--model")
+            if problems:
+                raise IntegrityError(f"--model {folder}: {problems[0]} Restore the release first.")
             receipt["private_evaluations"] += 1
             write_synced(beside, canonical_json(receipt).encode())
             os.replace(beside, folder / RECEIPT_NAME)

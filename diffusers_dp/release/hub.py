@@ -98,23 +98,6 @@ def _refuse_run(folder: Path, subject: str) -> None:
         raise UsageError(f"{subject} is the folder of a run; give its release, {folder / 'release'}.")
 
 
-def intact_receipt(folder: Path, flag: str) -> dict[str, Any]:
-    """Verifies a release before anything is added to it, and returns its receipt.
-
-    Args:
-        folder (`Path`): Folder of the release.
-        flag (`str`): Flag that named it.
-
-    Raises:
-        UsageError: The folder contains no release.
-        IntegrityError: The release does not match its receipt.
-    """
-    receipt, problems = verify_here(folder, flag)
-    if problems:
-        raise IntegrityError(f"{flag} {folder}: {problems[0]} Restore the release first.")
-    return receipt
-
-
 def verify_here(folder: Path, flag: str = "") -> tuple[dict[str, Any], list[str]]:
     """Runs `verify` for a command; returns the receipt and a sentence for each mismatch.
 

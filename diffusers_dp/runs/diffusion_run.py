@@ -26,8 +26,7 @@ from ..randomness.timestep_mixture import TimestepMixture
 from .dp_sgd import Trained
 from .pretrained import FLAG, StartingModel, keep_pretrained, learned_or_public, load_pretrained, new_model
 from .run import TrainingRun
-from .warm_up import warm_up
-from .warm_up_images import MixedImages
+from .warm_up import MixedImages, warm_up
 
 
 Config = TypeVar("Config", bound=DiffusionConfig)

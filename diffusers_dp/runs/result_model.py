@@ -17,8 +17,7 @@ from ..pipelines import DPImagePipeline
 from .diffusion_run import build_pipeline, objective_of
 from .moments_run import NoisyMoments, distil
 from .pretrained import StartingModel, new_model
-from .warm_up import warm_up
-from .warm_up_images import AuxiliaryImages, LabelledImages
+from .warm_up import AuxiliaryImages, LabelledImages, warm_up
 
 
 if TYPE_CHECKING:

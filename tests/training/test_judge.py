@@ -32,7 +32,7 @@ from diffusers_dp.randomness.private_generator import PrivateGenerator
 from diffusers_dp.release.image_tables import PROBABILITIES, write_images
 from diffusers_dp.release.loading import load_verified
 from diffusers_dp.runs.judge import judge_loss
-from diffusers_dp.runs.warm_up_images import LabelledImages
+from diffusers_dp.runs.warm_up import LabelledImages
 from diffusers_dp.verify import CLIP_STEPS, check_files, check_method, verify
 from support.flags import NUM_IMAGES, RESUME
 from support.patients import write_dataset

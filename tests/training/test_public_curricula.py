@@ -14,7 +14,7 @@ from diffusers_dp.errors import UsageError
 from diffusers_dp.methods.method_flags import DPFETAConfig
 from diffusers_dp.pipelines import DPImagePipeline
 from diffusers_dp.runs.pretrained import WEIGHTS, keep_pretrained, learned_or_public
-from diffusers_dp.runs.warm_up_images import CentralImages, MixedImages
+from diffusers_dp.runs.warm_up import CentralImages, MixedImages
 from diffusers_dp.verify import verify
 from support.flags import TINY_RUN
 from support.public_models import make_unet
