@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from .method import DIFFUSION, DP_SGD, Method
-from .method_flags import DPDMConfig
+from .method_flags import DiffusionConfig
 
 
 @dataclass
-class PGEDPSGDConfig(DPDMConfig):
-    """All flags of `training/train_pge_dpsgd.py`: those of DPDM, whose training it is, and another solver."""
+class PGEDPSGDConfig(DiffusionConfig):
+    """All flags of `training/train_pge_dpsgd.py`: those of DPDM without a judge, and another solver."""
 
     method: ClassVar[str] = "pge_dpsgd"
     solver: str = "hmc"

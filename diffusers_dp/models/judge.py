@@ -6,7 +6,6 @@ learns from, and what it judges, must look alike."""
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -27,9 +26,9 @@ LEVELS, ANGLES, CHANNELS_OF_GROUP = 2, 8, 9
 TEMPERATURE, MOST_TEMPERATURE = {1: 2.0, 3: 8.0}, 100.0
 BALANCING_STEPS, BALANCING_RATE, LARGEST_BIAS = 200, 0.5, 30.0
 LEAST_SHARE = 1e-9  # of a class
-MOST_WEIGHT = 1e6  # training reaches 1e5: larger ones could make infinite logits
-IMAGES_AT_ONCE = 500
-MOST_WAVE_VALUES, SLACK = 200_000_000, 100_000  # as training has; bytes of a file beside its numbers
+IMAGES_AT_ONCE, VALUES_AT_ONCE = 64, 2**22  # the most of them: maps take 80 bytes of memory for each of their values
+MOST_WAVE_VALUES, MOST_HEADER = 200_000_000, 100_000  # as training has; bytes
+MOST_WEIGHT = 1e6  # of a stranger: training reaches 1e5, and larger ones could make infinite logits
 
 
 class JudgeFeatures:
@@ -50,10 +49,8 @@ class JudgeFeatures:
         height, width = (math.ceil(math.ceil(side / 2) / 2) for side in self.image_shape[1:])
         channels = self.image_shape[0] * (1 + LEVELS * ANGLES + LEVELS * (LEVELS - 1) // 2 * ANGLES**2)
         self.shape = (channels, height, width) if kind == SCATTERING else (self._network.num_features, 1, 1)
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        return {"judge_features": self.kind, "judge_frequencies": self.num_frequencies, **self.of_network}
+        values = max(math.prod(self.shape), math.prod(self.image_shape))
+        self.images_at_once = max(1, min(IMAGES_AT_ONCE, VALUES_AT_ONCE // values))
 
     @property
     def of_network(self) -> dict[str, str]:
@@ -99,7 +96,7 @@ class LabelJudge:
 
     @torch.no_grad()
     def _logits(self, images: torch.Tensor) -> torch.Tensor:
-        network, parts = self.network.cpu(), images.cpu().split(IMAGES_AT_ONCE)
+        network, parts = self.network.cpu(), images.cpu().split(self.features.images_at_once)
         found = [network(self.features(part.float() / 127.5 - 1).flatten(1)) / self.temperature for part in parts]
         return torch.cat(found) if found else self.biases.new_zeros(0, len(self.biases))
 
@@ -140,7 +137,10 @@ def load_judge(path: Path, image_shape: tuple[int, ...], num_classes: int) -> La
         UsageError: It looks through a network that is not installed.
     """
     try:
-        size = regular_size(path)
+        regular_size(path)  # opening a pipe waits
+        with open(path, "rb") as content:
+            if int.from_bytes(content.read(8), "little") > MOST_HEADER:
+                raise ValueError
         with safe_open(path, "pt") as file:
             about, names = file.metadata() or {}, set(file.keys())
             number, kind, temperature = int(about["num_frequencies"]), about["features"], float(about["temperature"])
@@ -151,14 +151,10 @@ def load_judge(path: Path, image_shape: tuple[int, ...], num_classes: int) -> La
             features = JudgeFeatures(image_shape, number, kind)
             if any(about[name] != value for name, value in features.of_network.items()):
                 raise ValueError
-            num_bytes = 4 * num_classes * (math.prod(features.shape) + 2)
-            if not num_bytes <= size <= num_bytes + SLACK:  # before as much memory is taken
-                raise ValueError
-            network = new_network(features, num_classes)
-            expected = {**dict(network.named_parameters()), "class_biases": torch.zeros(num_classes)}
             parts = {name: file.get_slice(name) for name in names}
-            found = {name: tuple(part.get_shape()) for name, part in parts.items()}
-            wanted = {name: tuple(each.shape) for name, each in expected.items()}
+            found = {name: tuple(part.get_shape()) for name, part in parts.items()}  # they fill the file
+            row, width = (num_classes,), math.prod(features.shape)
+            wanted = {"weight": (*row, width), "bias": row, "class_biases": row}
             if found != wanted or any(part.get_dtype() != "F32" for part in parts.values()):
                 raise ValueError
             tensors = {name: file.get_tensor(name) for name in names}
@@ -168,6 +164,6 @@ def load_judge(path: Path, image_shape: tuple[int, ...], num_classes: int) -> La
         raise IntegrityError(f"{path} is no judge of images of this release: it is not opened.") from None
     if kind == EFFICIENTNET:
         refuse_missing_network()
-    biases = tensors.pop("class_biases")
+    network, biases = new_network(features, num_classes), tensors.pop("class_biases")
     network.load_state_dict(tensors)
     return LabelJudge(features, network, biases, temperature)

@@ -47,16 +47,13 @@ class Frequencies:
         down, across = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
         radius = (down.square() + across.square()).double().sqrt().flatten()
         lowest = radius.argsort(stable=True)[:number]
-        tall = _cosines(height).float()[down.flatten()[lowest]]
-        wide = _cosines(width).float()[across.flatten()[lowest]]
-        waves = torch.einsum("ky,kx->kyx", tall, wide)
-        colours = _colours(channels)
-        kept = [len(lowest), *[max(1, number // CHROMA_SHARE)] * (channels - 1)]
-        self.waves = torch.cat([
-            torch.einsum("c,kyx->kcyx", colour, waves[:size]).flatten(1)
-            for colour, size in zip(colours, kept, strict=True)
-        ])  # fmt: skip
-        self.weights = torch.cat([1 + radius[lowest[:size]] for size in kept]).sqrt().float()
+        kept = [lowest, *[lowest[: max(1, number // CHROMA_SHARE)]] * (channels - 1)]
+        which = torch.cat(kept)
+        tall, wide = _cosines(height).float()[down.flatten()[which]], _cosines(width).float()[across.flatten()[which]]
+        colours = _colours(channels).repeat_interleave(torch.tensor([len(each) for each in kept]), 0)
+        # Small factors first: the product is the only large one in memory.
+        self.waves = torch.einsum("kcy,kx->kcyx", torch.einsum("kc,ky->kcy", colours, tall), wide).flatten(1)
+        self.weights = (1 + radius[which]).sqrt().float()
 
     def __call__(self, images: "torch.Tensor") -> "torch.Tensor":
         """Maps images `[b, C, H, W]` in [0, 1] to weighted coefficients `[b, D]`."""

@@ -131,7 +131,7 @@ class ModelRelease(Release):
             pipeline = DPImagePipeline.from_pretrained(place, **{**arguments, "use_safetensors": True})
         pipeline.register_to_config(_name_or_path=str(self.folder))  # where `save_pretrained` finds the receipt
         with suppress(UsageError):  # the judge's network is not installed, and who draws alone needs none
-            self._judge_of(pipeline)
+            vars(self)["judge"] = self._judge_of(pipeline)  # cached
         return pipeline
 
     @cached_property

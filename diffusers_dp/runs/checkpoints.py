@@ -32,6 +32,16 @@ def position_of(ledger: PrivacyLedger) -> dict[str, int]:
     return {"rows": len(rows), "steps_reserved": sum(row["steps_reserved"] for row in rows)}
 
 
+def refuse_shorter(ledger_position: dict[str, int], saved: dict[str, int], folder: Path) -> None:
+    """Raises `IntegrityError` where the ledger lacks something that it held when `folder` was written."""
+    for name, number in saved.items():
+        if ledger_position[name] < number:
+            raise IntegrityError(
+                f"The ledger is shorter than {folder} says ({name}: {ledger_position[name]} < {number}): put back the "
+                "whole ledger.jsonl of this run, for what was spent stays spent."
+            )
+
+
 def save_checkpoint(
     folder: str | Path,
     step: int,
@@ -164,12 +174,7 @@ def _open_checkpoint(
     checkpoint: Path, unet: torch.nn.Module, ledger_position: dict[str, int]
 ) -> tuple[dict[str, Any], dict[str, dict[str, torch.Tensor]]]:
     state, tensors = open_sealed(checkpoint)
-    for name, saved in state["ledger_position"].items():
-        if ledger_position[name] < saved:
-            raise IntegrityError(
-                f"The ledger is shorter than {checkpoint} says ({name}: {ledger_position[name]} < {saved}): put back "
-                "the whole ledger.jsonl of this run, for what was spent stays spent."
-            )
+    refuse_shorter(ledger_position, state["ledger_position"], checkpoint)
     expected, found = ({name: w.shape for name, w in ws.items()} for ws in (unet.state_dict(), tensors["unet"]))
     if found != expected:
         raise UsageError(f"{checkpoint} was made by a model of another shape: resume with the flags of that run.")

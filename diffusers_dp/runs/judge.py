@@ -22,7 +22,6 @@ from .dp_sgd import Trained
 if TYPE_CHECKING:
     from .run import TrainingRun
 
-IMAGES_AT_ONCE = 64
 DRAWS = 1_000  # of a model, on which its judge is balanced
 
 
@@ -54,7 +53,7 @@ def train_judge(run: "TrainingRun[Any]") -> LabelJudge | None:
     def door() -> SensitiveImages:
         mapped = run.images.map(
             features, shape=features.shape, cache=run.folder.private / "cache" / training.name,
-            made_of=[run.made_of, features.facts], batch_size=IMAGES_AT_ONCE,
+            made_of=[run.made_of, training.facts, features.of_network], batch_size=features.images_at_once,
         )  # fmt: skip
         run.done("features of the judge")
         return mapped

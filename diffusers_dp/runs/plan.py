@@ -256,6 +256,11 @@ def _resumed(request: _Request, kept: Noise) -> Plan:
     ledger, exact = request.ledger, request.of_door["exact"]
     refuse_the_other_kind(kept, ledger.has_guarantee, exact)
     rows = {query.name: kept_row(kept, query, request.of_door) for query in request.queries}
+    if missing := kept.keys() - {*rows, DP_SGD, TEACHERS}:
+        raise UsageError(
+            f"This run began with the query '{min(missing)}': resume with the flags of the first start, or start "
+            "another --output_dir."
+        )
     rows |= {row.name: row for row in ledger.set_aside}
     ledger.set_aside = []
     if (steps := request.dp_sgd) is not None and request.sampling is not None:

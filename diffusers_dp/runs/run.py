@@ -41,7 +41,7 @@ from ..release.receipt import RunRecord
 from ..sampling.drawing import Drawing, sample_grid
 from ..verify import receipt_digest
 from ..words import RECEIPT_NAME
-from .checkpoints import find_checkpoint
+from .checkpoints import find_checkpoint, position_of, refuse_shorter
 from .dp_sgd import WORDS, Trained, run_dp_sgd
 from .folder import DERIVED, RunFolder, read_identity, save_identity
 from .judge import balanced_on_draws, train_judge
@@ -249,8 +249,8 @@ class TrainingRun(Generic[Config]):
 
         def read_or_make() -> torch.Tensor:
             if not folder.exists():
-                seal(folder, {"kept": {"kept": make()}}, {"meaning": meaning})
-            return _reopened(folder, meaning)["kept"]["kept"]
+                self._seal(folder, {"kept": {"kept": make()}}, meaning)
+            return self._reopened(folder, meaning)["kept"]["kept"]
 
         return self.processes.on_first(read_or_make)
 
@@ -276,17 +276,29 @@ class TrainingRun(Generic[Config]):
         meaning = json.loads(json.dumps(meaning))
         if not self.has_learned(stage):
             teach()
-            self.processes.on_first(lambda: seal(folder, {"module": module.state_dict()}, {"meaning": meaning}))
+            self.processes.on_first(lambda: self._seal(folder, {"module": module.state_dict()}, meaning))
             return
 
         def read() -> None:
             try:
-                module.load_state_dict(_reopened(folder, meaning)["module"])
+                module.load_state_dict(self._reopened(folder, meaning)["module"])
             except RuntimeError:  # of a network of another shape
                 raise UsageError(OTHER_FLAGS.format(folder)) from None
 
         self.processes.on_first(read)
         self.processes.same_weights(module)
+
+    def _seal(self, folder: Path, tensors: dict[str, dict[str, torch.Tensor]], meaning: dict[str, Any]) -> None:
+        seal(folder, tensors, {"meaning": meaning, "ledger_position": position_of(self.ledger)})
+
+    def _reopened(self, folder: Path, meaning: dict[str, Any]) -> dict[str, dict[str, torch.Tensor]]:
+        """What an earlier start, or this one, sealed. Raises `UsageError` where it follows from something else, and
+        `IntegrityError` where the ledger lacks what it cost."""
+        state, tensors = open_sealed(folder)
+        if state["meaning"] != meaning:
+            raise UsageError(OTHER_FLAGS.format(folder))
+        refuse_shorter(position_of(self.ledger), state.get("ledger_position", {}), folder)
+        return tensors
 
     def done(self, stage: str) -> None:
         """Notes the end of a stage, for the table that a run ends with."""
@@ -514,11 +526,3 @@ class TrainingRun(Generic[Config]):
             public_inputs=self.identity.public_inputs,
             derived_from=derived_from,
         )
-
-
-def _reopened(folder: Path, meaning: dict[str, Any]) -> dict[str, dict[str, torch.Tensor]]:
-    """What an earlier start, or this one, sealed. Raises `UsageError` where it follows from something else."""
-    state, tensors = open_sealed(folder)
-    if state["meaning"] != meaning:
-        raise UsageError(OTHER_FLAGS.format(folder))
-    return tensors

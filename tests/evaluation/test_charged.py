@@ -24,7 +24,7 @@ from diffusers_dp.privacy.sensitive import SensitiveImages
 from diffusers_dp.privacy.stored_answers import NoisyAnswers
 from diffusers_dp.sampling.drawing import CLASS_SHARE, Drawing, parse_balance, released_balance
 from support.doors import Noiseless
-from support.releases import make_unet
+from support.releases import make_release, make_unet
 
 
 CLASSES = ("zero", "one", "two", "three")
@@ -228,6 +228,15 @@ def test_a_dataset_can_have_the_shares_that_were_paid_for(judge):
             released_balance(without, names)
     with pytest.raises(UsageError, match="--class_balance released"):
         released_balance(receipt, [*names, "four"])
+
+
+def test_a_card_says_all_that_was_paid_for(judge, tmp_path):
+    """Distances, too, which have no unit."""
+    images, labels = digits(number=300)
+    answer = ask(judge, door(images, labels), generator=Noiseless())
+    found = judge.measurements(answer, noise_std=0.0, num_units=300)
+    card = (make_release(tmp_path, evaluation=[each.as_json() for each in found]) / "README.md").read_text()
+    assert all(f"| {each.metric}" in card for each in found) and "second moment distance" in by_metric(found)
 
 
 # From a model to its numbers.

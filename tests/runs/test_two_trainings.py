@@ -20,7 +20,7 @@ from support.patients import unit_flags, write_dataset
 from support.places import TESTS
 from support.power_cut import Disk, watch, write_state
 from support.processes import launch
-from support.runs import PowerCut, read_ledger, receipt_of, status, write_images
+from support.runs import PowerCut, ledger_of, read_ledger, receipt_of, status, write_images
 from support.two_trainings import FIRST, METHOD, STEPS, Config, start
 
 
@@ -213,6 +213,20 @@ def test_a_checkpoint_that_is_damaged_ends_the_run(flags, tmp_path, monkeypatch)
     with pytest.raises(IntegrityError, match="checkpoint-2"):
         start([*flags, *RESUME])
     assert read_ledger(tmp_path / "run") == before
+
+
+def test_a_finished_training_is_not_taken_where_the_ledger_lost_its_steps(flags, tmp_path, monkeypatch):
+    """As where an older copy of it was put back: the receipt would say less than was spent."""
+    with monkeypatch.context() as patch, pytest.raises(PowerCut):
+        patch.setattr(EMAModel, "step", dies_at(7))
+        start(flags)
+    path = ledger_of(tmp_path / "run")
+    header, row, *lost = path.read_text().splitlines(keepends=True)
+    assert len(lost) == 3 and FIRST in lost[1] and (tmp_path / "run" / "private" / "learned" / FIRST).exists()
+    path.write_text(header + row)
+    with pytest.raises(IntegrityError, match=f"The ledger is shorter than .*learned/{FIRST} says"):
+        start([*flags, *RESUME])
+    assert path.read_text() == header + row
 
 
 def dies_at(number, step=EMAModel.step):

@@ -22,7 +22,7 @@ from diffusers_dp.evaluation.images import ImageSet, Source, with_classes_of
 from diffusers_dp.evaluation.utility import measure_utility
 from diffusers_dp.gradients.step import clipped_gradient_sum
 from diffusers_dp.methods import judge as method
-from diffusers_dp.methods.config import load_config
+from diffusers_dp.methods.config import CONFIGS, load_config
 from diffusers_dp.methods.dp_sgd_flags import LoopFlags
 from diffusers_dp.methods.registry import METHODS
 from diffusers_dp.models.judge import TEMPERATURE, JudgeFeatures, LabelJudge, load_judge, new_network
@@ -33,7 +33,7 @@ from diffusers_dp.release.image_tables import PROBABILITIES, write_images
 from diffusers_dp.release.loading import load_verified
 from diffusers_dp.runs.judge import judge_loss
 from diffusers_dp.runs.warm_up import LabelledImages
-from diffusers_dp.verify import CLIP_STEPS, check_files, check_method, verify
+from diffusers_dp.verify import CLIP_STEPS, JUDGED, check_files, check_method, verify
 from support.flags import NUM_IMAGES, RESUME
 from support.patients import write_dataset
 from support.runs import PowerCut, load, read_ledger, receipt_of
@@ -208,9 +208,11 @@ def test_what_a_judge_cannot_be(what, words, script, tmp_path):
 
 
 def test_methods_that_were_not_tried_have_none():
-    for name in ("dp_diffusion", "psg"):
+    for name in ("dp_diffusion", "psg", "pge_dpsgd"):
         with pytest.raises(UsageError, match=f"--budget names 'judge', and {name} asks"):
             load_config(["--budget", "judge=0.3"], METHODS[name])
+    may = {METHODS[name].title for name, config in CONFIGS.items() if issubclass(config, method.HasJudge)}
+    assert may == JUDGED, "verify would refuse their releases, after the budget was spent"
 
 
 def test_without_a_share_there_is_no_judge_and_moments_have_all():
@@ -334,6 +336,27 @@ def test_a_strangers_judge_takes_no_more_memory_than_its_file(frequencies, shape
     save_file(load_file(released / "release" / "judge.safetensors"), path, metadata=about)
     with pytest.raises(IntegrityError, match="is no judge of images of this release"):
         load_judge(path, shape, classes)
+
+
+def test_a_strangers_header_is_not_read_where_it_is_long(tmp_path, monkeypatch):
+    """One of 95 MB took half a minute and more than a gigabyte."""
+    path, header = tmp_path / "judge.safetensors", b"{" + b" " * 200_000 + b"}"
+    path.write_bytes(len(header).to_bytes(8, "little") + header)
+    monkeypatch.setattr("diffusers_dp.models.judge.safe_open", lambda *_: pytest.fail("its header was read"))
+    with pytest.raises(IntegrityError, match="is no judge of images of this release"):
+        load_judge(path, SHAPE, 3)
+
+
+@pytest.mark.parametrize("side, most", [(8, 64), (128, 16)])
+def test_large_images_are_labelled_a_few_at_a_time(side, most, monkeypatch):
+    """A hundred in colour of 128 pixels a side would take 2.5 GB."""
+    features, seen = JudgeFeatures((3, side, side), 5 * side * side), []
+    judge = LabelJudge(features, new_network(features, 2), torch.zeros(2), 2.0)
+    monkeypatch.setattr(JudgeFeatures, "__call__", lambda self, images: (
+        seen.append(len(images)) or torch.zeros(len(images), *self.shape)
+    ))  # fmt: skip
+    assert len(judge.label(torch.zeros(100, 3, side, side, dtype=torch.uint8))) == 100
+    assert max(seen) == most
 
 
 @pytest.mark.parametrize("row", [[0.9, 0.9, 0.9], [-1.0, 1.0, 1.0], [float("nan"), 0.0, 1.0], None])
@@ -538,3 +561,13 @@ def test_labels_of_a_judge_that_is_not_there_are_noticed(released, tmp_path):
     assert not any(words in each for each in check_files(release, receipt))
     receipt["files"] = [file for file in receipt["files"] if file["name"] != "judge.safetensors"]
     assert any(words in each for each in check_files(release, receipt))
+
+
+def test_images_whose_judge_is_missing_are_loaded_with_a_warning_alone(released, tmp_path, caplog):
+    """They and their labels are whole without it."""
+    release = shutil.copytree(released / "release", tmp_path / "release")
+    (release / "judge.safetensors").unlink()
+    with pytest.raises(IntegrityError, match=r"judge\.safetensors is missing"):
+        load_verified(release)
+    assert PROBABILITIES in load_verified(release, require_dp=False).column_names
+    assert "NOT verified, do not take it for private: judge.safetensors is missing." in caplog.text

@@ -140,6 +140,8 @@ def test_a_kill_in_either(last, script, flags, tmp_path, monkeypatch):
     with monkeypatch.context() as patch, pytest.raises(PowerCut):
         cut_power_at(patch, script, last)
         script.main(flags)
+    with pytest.raises(UsageError, match="This run began with the query 'judge'"):
+        script.main([*(flag for flag in flags if flag not in SHARE), *RESUME])
     script.main([*flags, *RESUME])
     assert verify(tmp_path / "run" / "release")[1] == []
     steps = dict.fromkeys(("judge", "dp_sgd"), 0)
@@ -243,6 +245,14 @@ def test_a_judge_that_is_not_that_of_the_receipt_is_refused(what, release, hones
             state_files(release)
     with pytest.raises(IntegrityError, match="no judge" if what in ("foreign", "shape") else JUDGE_FILE):
         load_verified(release)
+
+
+def test_a_judge_is_read_once(run, monkeypatch):
+    """It is checked when the model is loaded, and used when draws are labelled."""
+    found = []
+    monkeypatch.setattr("diffusers_dp.models.judge.load_judge", lambda *given: found.append(1) or load_judge(*given))
+    drawer = shards.Drawer.of(str(run / "release"), Drawing(num_inference_steps=1), "cpu")
+    assert drawer.release.judge is drawer.release.judge is not None and found == [1]
 
 
 @pytest.mark.parametrize("name", ["DPDM", "DP-Diffusion"])
