@@ -72,16 +72,17 @@ def evolve(
 ) -> "tuple[torch.Tensor, torch.Tensor]":
     """The children of the last generation, uint8 `[m, C, H, W]`, and their classes, int64 `[m]`."""
     from diffusers_dp.queries.votes import NearestCandidates
-    from diffusers_dp.runs.evolution import Population
+    from diffusers_dp.runs.evolution import Population, embedded_images
 
     config = run.config
     device = "cpu" if config.is_exact else run.processes.device  # candidates are embedded where the images are
-    population = Population.first(proposer, run, config.candidates_per_class, config.seed)
+    images, see = (run.images, embed) if config.perceptual is None else embedded_images(run, embed)
+    population = Population(run, proposer, config.candidates_per_class, len(run.facts.class_names or ("",)))
     generations = list(zip(config.queries, config.strengths, strict=True))
     for query, strength in run.processes.bar(generations, desc="Generations", unit="generation"):
-        seen = population.embedded(embed, config.lookahead, strength, device)
-        asked = replace(query, candidates_sha256=population.sha256, embedding=embed.facts)
-        votes = run.ask(asked, NearestCandidates(embed, seen, config.num_votes))
+        candidates, sha256 = population.embedded(embed, config.lookahead, strength, device)
+        asked = replace(query, candidates_sha256=sha256, embedding=embed.facts)
+        votes = run.ask(asked, NearestCandidates(see, candidates, config.num_votes), images=images)
         last = query.generation == len(config.queries)
         number = (config.images_per_class or config.candidates_per_class) if last else config.candidates_per_class
         population = population.children(votes, number, strength)

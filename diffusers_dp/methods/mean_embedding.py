@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import ClassVar
 
-from ..queries.efficientnet import PYRAMID, seen_by
+from ..errors import UsageError
+from ..queries.efficientnet import EFFICIENTNET, PYRAMID, EfficientNetFeatures, refuse_missing_network
 from ..queries.frequency import FrequencyFeatures, RandomFourierFeatures
 from ..queries.hermite import HermiteFeatures
 from ..queries.mean_features import FeatureMap, MeanFeatures, SecondMoments, StoppingFeatures1, StoppingFeatures2
+from ..queries.perceptual import PerceptualFeatures
 from ..queries.query import Query
 from ..queries.tangent import TangentFeatures
 from .flag import expert, flag, numbers, split_list
@@ -235,7 +237,13 @@ class DPMEPFConfig(MeanEmbeddingConfig):
         return (*super().drawn_by_class, *(("num_stopping_images",) if self.stopping_network else ()))
 
     def _seen_by(self, network: str, layers: str, flag: str) -> FeatureMap:
-        return seen_by(network, self.image_shape, self.feature_resolution, flag, split_list(layers), PYRAMID)
+        named = split_list(layers)
+        if network != EFFICIENTNET:
+            return PerceptualFeatures(network, self.image_shape, self.feature_resolution, flag, named)
+        if named:
+            raise UsageError(f"{EFFICIENTNET} has layers of its own: leave out {', '.join(named)}.", field=flag)
+        refuse_missing_network()
+        return EfficientNetFeatures(self.image_shape, PYRAMID)
 
 
 @dataclass

@@ -2,14 +2,17 @@
 """Private Evolution: candidates of a public generator, for which the sensitive images vote. The release is a data set.
 No torch."""
 
+import os
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
 from ..data.records import DataSource
-from ..errors import UsageError
-from ..queries.efficientnet import LAST, seen_by
+from ..errors import UsageError, first_line
+from ..files.untrusted_files import read_bounded
+from ..queries.efficientnet import EFFICIENTNET, EfficientNetFeatures, refuse_missing_network
 from ..queries.mean_features import FeatureMap
+from ..queries.pooled import PooledFeatures
 from ..queries.votes import Votes
 from .flag import expert, flag, numbers, split_list
 from .generator_flags import ResultFlags
@@ -19,6 +22,7 @@ from .public_flags import PretrainedFlags, PublicDataFlags
 
 #: Classes of the embedded digits, and the letters of a class that is written where no `--generator` is given.
 DIGITS, LETTERS = "0123456789", 2
+MOST_PROMPTS, MOST_BYTES = 10_000, 1_000_000  # of `--prompts`
 #: What `--variations` may name; `models.variations` has them.
 VARIATION_NAMES = ("affine", "elastic", "stroke", "contrast", "brightness", "flip")
 
@@ -35,11 +39,22 @@ class PrivateEvolutionConfig(PretrainedFlags, ResultFlags, PublicDataFlags):
     query_defaults: ClassVar[dict[str, dict[str, float]]] = {"votes": {}}
 
     generator: str | None = flag(
-        None,
-        "Who proposes candidates: names of classes in fonts (text), changes of public images, or a public diffusion "
-        "model (pipeline); unset: text, of letters and digits alone.",
+        None, "Who proposes candidates: names of classes in fonts (text), changes of public images (public_images), "
+        "or a public pipeline, by its Hub id or folder; unset: text, of letters and digits alone.",
         choices=("text", "public_images", "pipeline"),
+        range="text, public_images, or the Hub id (OWNER/NAME) or folder of a public pipeline",
     )  # fmt: skip
+    prompts: str | None = flag(
+        None, "Prompt of a text-to-image pipeline, with {class} for the name of the class, or a text file of public "
+        "ones, one a line; unset: a photo of a {class}.", needs=("pretrained_model_name_or_path",),
+    )  # fmt: skip
+    generator_inference_steps: int = expert(20, "Steps of a pipeline from noise to an image.")
+    generator_guidance: float = expert(7.5, "Guidance scale of a text-to-image pipeline.", at_least=0)
+    generator_resolution: int | None = expert(None, "Side length of its images; unset: as it learned.", at_most=4096)
+    generator_precision: str | None = expert(
+        None, "Its precision; unset: float16 on a GPU, else float32.", choices=("float32", "bfloat16", "float16")
+    )
+    generator_batch_size: int | None = expert(None, "Candidates that a pipeline makes at once; unset: as many as fit.")
     candidates_per_class: int = flag(500, "Candidates of each class in a generation.")
     variation_strengths: str = flag(
         "0.7,0.5,0.4,0.3,0.2,0.15", "How far the children of each generation go; as many queries are asked.",
@@ -55,11 +70,10 @@ class PrivateEvolutionConfig(PretrainedFlags, ResultFlags, PublicDataFlags):
     )  # fmt: skip
     embedding_pool: ClassVar[int] = 2  # side length of such a square in pixels
     embedding_network: str | None = flag(
-        None, "Folder or Hub id of a public vision network (safetensors), such as DINOv2's, or efficientnet_lite0.",
+        None, "Folder or Hub id of a public vision network (safetensors): CLIP, DINOv2 ..., or efficientnet_lite0.",
         place=True,
     )  # fmt: skip
-    embedding_layers: str = expert("", "Its layers, comma-separated (a list in a recipe); unset: all convolutions.")
-    embedding_resolution: int | None = expert(None, "Side length that images are resized to for it; unset: their own.")
+    embedding_resolution: int | None = expert(None, "Side length of images for it; unset: as its processor resizes.")
     variations: str = flag(
         "affine,elastic,stroke,contrast", "Changes of public images, in this order.",
         read=split_list, choices=VARIATION_NAMES, range=f"some of {', '.join(VARIATION_NAMES)}",
@@ -71,10 +85,32 @@ class PrivateEvolutionConfig(PretrainedFlags, ResultFlags, PublicDataFlags):
         None, "Folder of fonts (.ttf, .otf) for --generator text; unset: those of Python's packages.", place=True
     )
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        place = self.generator or ""
+        if self.pretrained_model_name_or_path is None and ("/" in place or os.path.isdir(place)):
+            self.generator, self.pretrained_model_name_or_path = "pipeline", place
+
     @property
     def proposer(self) -> str:
         """`--generator` with its default filled in."""
         return self.generator or "text"
+
+    def read_prompts(self, class_names: tuple[str, ...] | None) -> list[str]:
+        """`--prompts`, one by one. Raises `UsageError` where the file is not there, too large or empty."""
+        text = self.prompts or ("a photo of a {class}" if class_names else "a photo")
+        if not os.path.isfile(place := os.path.expanduser(text)):
+            if " " in text or "{class}" in text:
+                return [text]
+            raise UsageError(f"--prompts {text} is no file here, and no prompt, which has blanks; correct it.")
+        try:
+            lines = read_bounded(place, MOST_BYTES).decode("utf-8-sig").splitlines()
+        except (OSError, ValueError) as error:
+            raise UsageError(f"--prompts {text} is not taken ({first_line(error)}); give UTF-8 text.") from None
+        prompts = [line.strip() for line in lines if line.strip()]
+        if not 0 < len(prompts) <= MOST_PROMPTS:
+            raise UsageError(f"--prompts {text} holds {len(prompts):,} lines; give 1 to {MOST_PROMPTS:,}.")
+        return prompts
 
     @property
     def strengths(self) -> tuple[float, ...]:
@@ -96,10 +132,13 @@ class PrivateEvolutionConfig(PretrainedFlags, ResultFlags, PublicDataFlags):
     @cached_property
     def perceptual(self) -> FeatureMap | None:
         """What `--embedding_network` sees; `None` of pixels."""
-        if self.embedding_network is None:
+        network, flag = self.embedding_network, "embedding_network"
+        if network is None:
             return None
-        layers, flag = split_list(self.embedding_layers), "embedding_network"
-        return seen_by(self.embedding_network, self.image_shape, self.embedding_resolution, flag, layers, LAST)
+        if network != EFFICIENTNET:
+            return PooledFeatures(network, self.image_shape, self.embedding_resolution, flag)
+        refuse_missing_network()
+        return EfficientNetFeatures(self.image_shape)
 
     @property
     def public_images(self) -> DataSource | None:
@@ -116,7 +155,7 @@ class PrivateEvolutionConfig(PretrainedFlags, ResultFlags, PublicDataFlags):
 
     @property
     def told(self) -> tuple[str, ...]:
-        space = ("embedding_pool",) if self.embedding == "pixels" else ("embedding_layers", "embedding_resolution")
+        space = ("embedding_pool",) if self.embedding == "pixels" else ("embedding_resolution",)
         return ("candidates_per_class", "num_votes", "lookahead", "vote_threshold", "embedding", "seed", *space)
 
     @property
@@ -126,6 +165,7 @@ class PrivateEvolutionConfig(PretrainedFlags, ResultFlags, PublicDataFlags):
 
     def check_facts(self, class_names: tuple[str, ...] | None) -> None:
         """Digits and words are candidates for images of such."""
+        self.read_prompts(class_names)
         public, named = self.public_images, ", ".join((class_names or ("no classes",))[:3])
         others = "name public images that look like yours with --public_dataset_name or --public_data_dir"
         is_colour = self.image_shape[0] != 1
@@ -161,10 +201,14 @@ class PrivateEvolutionConfig(PretrainedFlags, ResultFlags, PublicDataFlags):
             )
         if (self.embedding == "network") != (self.embedding_network is not None):
             raise UsageError("--embedding network and --embedding_network need each other: give both, or neither.")
-        if (self.proposer == "pipeline") != (self.pretrained_model_name_or_path is not None):
+        place, steps = self.pretrained_model_name_or_path, self.generator_inference_steps
+        if (self.proposer == "pipeline") != (place is not None):
             raise UsageError(
                 "--generator pipeline and --pretrained_model_name_or_path need each other: give both, or neither."
             )
+        if place is not None and int(min(self.strengths) * steps) < 1:
+            least = f"--variation_strengths {min(self.strengths):g} of --expert generator_inference_steps={steps}"
+            raise UsageError(f"{least} is less than one step: raise the one or the other.")
 
 
 METHODS = (

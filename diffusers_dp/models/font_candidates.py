@@ -15,7 +15,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from ..errors import UsageError
 from ..files.untrusted_files import read_bounded
-from .variations import CandidateGenerator
+from .variations import CandidateGenerator, seeded
 
 
 FINER = 4  # supersampling factor, for smooth edges
@@ -40,14 +40,15 @@ class FontCandidates(CandidateGenerator):
     class_names: Sequence[str]
     fonts: Sequence[bytes]
 
-    def initial(self, labels: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    def initial(self, labels: torch.Tensor, seeds: torch.Tensor) -> torch.Tensor:
         """Draws uniform candidates `[m, 7]`."""
-        return torch.rand(len(labels), NUM_NUMBERS, generator=generator)
+        return torch.rand(len(labels), NUM_NUMBERS, generator=seeded(seeds[0]))
 
     def vary(
-        self, candidates: torch.Tensor, labels: torch.Tensor, strength: float, generator: torch.Generator
+        self, candidates: torch.Tensor, labels: torch.Tensor, strength: float, seeds: torch.Tensor
     ) -> torch.Tensor:
         """Moves each number by up to the strength, reflected at 0 and 1; redraws the font with that probability."""
+        generator = seeded(seeds[0])
         moved = candidates + strength * (2 * torch.rand(candidates.shape, generator=generator) - 1)
         moved = 1 - (1 - moved.abs()).abs()
         luck, font = torch.rand(2, len(candidates), generator=generator)

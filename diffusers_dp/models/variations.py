@@ -1,8 +1,8 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Candidates of Private Evolution: proposals of a public generator, and variations of those with votes.
 
-All random numbers come from a `torch.Generator` that the caller seeds for each generation, so that a resumed run
-proposes the same candidates again.
+All random numbers follow from seeds that the caller draws for each candidate, so that a resumed run proposes the same
+candidates again.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,17 +21,20 @@ class CandidateGenerator:
     Args:
         facts (`dict`): JSON facts about the generator, for the receipt; no paths.
         public_inputs (`list[dict]`): Origins of external images and weights, for the receipt; no paths.
+        batch_size (`int`, *optional*): Candidates that are made, and kept, at a time. `None`: all of a generation, by
+            the first seed alone. Otherwise a candidate follows from its own seed, whatever the batch.
     """
 
     facts: dict[str, Any]
     public_inputs: list[dict[str, Any]]
+    batch_size: int | None = None
 
-    def initial(self, labels: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-        """Draws candidates `[m, ...]` of these classes, int64 `[m]`."""
+    def initial(self, labels: torch.Tensor, seeds: torch.Tensor) -> torch.Tensor:
+        """Draws candidates `[m, ...]` of these classes, int64 `[m]`, by seeds, int64 `[m]`."""
         raise NotImplementedError
 
     def vary(
-        self, candidates: torch.Tensor, labels: torch.Tensor, strength: float, generator: torch.Generator
+        self, candidates: torch.Tensor, labels: torch.Tensor, strength: float, seeds: torch.Tensor
     ) -> torch.Tensor:
         """Varies candidates: nearly the same for strength 0, as different as initial ones for 1."""
         raise NotImplementedError
@@ -39,6 +42,11 @@ class CandidateGenerator:
     def images(self, candidates: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Renders candidates as uint8 images, `[m, C, H, W]`."""
         return candidates
+
+
+def seeded(seed: torch.Tensor) -> torch.Generator:
+    """Returns a generator on the CPU, so that every device gets the same numbers."""
+    return torch.Generator().manual_seed(int(seed))
 
 
 @dataclass
@@ -55,19 +63,19 @@ class PublicImageCandidates(CandidateGenerator):
     by_class: Sequence[torch.Tensor]
     operations: Sequence[str]
 
-    def initial(self, labels: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    def initial(self, labels: torch.Tensor, seeds: torch.Tensor) -> torch.Tensor:
         """Draws images of the classes with replacement, and varies them a little so that none is published as it
         is."""
-        luck = torch.rand(len(labels), generator=generator)
+        luck = torch.rand(len(labels), generator=seeded(seeds[0]))
         drawn = [
             self.by_class[label][int(u * len(self.by_class[label]))] for label, u in zip(labels, luck, strict=True)
         ]
-        return self.vary(torch.stack(drawn), labels, 0.5, generator)
+        return self.vary(torch.stack(drawn), labels, 0.5, seeds + 1)
 
     def vary(
-        self, candidates: torch.Tensor, labels: torch.Tensor, strength: float, generator: torch.Generator
+        self, candidates: torch.Tensor, labels: torch.Tensor, strength: float, seeds: torch.Tensor
     ) -> torch.Tensor:
-        varied = candidates.float() / 255
+        varied, generator = candidates.float() / 255, seeded(seeds[0])
         for name in self.operations:
             varied = VARIATIONS[name](varied, strength, generator)
         return (varied * 255).round().clamp(0, 255).byte()

@@ -130,8 +130,9 @@ class SensitiveImages:
         return self._ledger
 
     def map(
-        self, encode: Encode, *, shape: Sequence[int], cache: Path, made_of: object, batch_size: int = 8
-    ) -> "SensitiveImages":
+        self, encode: Encode, *, shape: Sequence[int], cache: Path, made_of: object, batch_size: int = 8,
+        alone: bool = False,
+    ) -> "SensitiveImages":  # fmt: skip
         """
         A door to what a public encoder makes of each image, by itself: the same units, labels and number of records,
         so that each answer costs what it costs here. A record that the encoder fails on stays, as a blank.
@@ -144,6 +145,8 @@ class SensitiveImages:
             cache (`Path`): A private folder, where the rows are kept as float16.
             made_of (JSON value): Facts of the images and of all that decides what the encoder makes of one.
             batch_size (`int`, defaults to 8): Images at a time.
+            alone (`bool`, defaults to `False`): Whether `encode` computes each image in a batch of one, as exact noise
+                needs it: the last bits of its rows are tried.
 
         Raises:
             ValueError: The images are rows of an encoder.
@@ -155,21 +158,24 @@ class SensitiveImages:
         records = self._records
         if records.images.dtype != torch.uint8:
             raise ValueError("What an encoder made of images is not mapped again.")
-        if self._exact:
+        if self._exact and not alone:
             raise UsageError(NO_EXACT_LATENTS)
+        device, encoded = torch.device("cpu") if self._exact else self.device, functools.partial(_encoded, encode)
         at_most = records.capacity if records.units is not None else self.processes.share_size(records.capacity)
-        key = fingerprint([made_of, list(shape), self.processes.index, self.processes.count])
+        key = fingerprint([made_of, list(shape), self._exact, self.processes.index, self.processes.count])
         with torch.no_grad(), _secret_torch_draws(self.device):
-            row = features_of_zeros(
-                functools.partial(_encoded, encode), self.image_shape, None, device=self.device, clip_norm=1.0,
-                name="encoder",
-            )  # fmt: skip
+            row = features_of_zeros(encoded, self.image_shape, None, device=device, clip_norm=1.0, name="encoder")
+            if self._exact and batch_invariant(
+                encoded, self.image_shape, None, size=batch_size, device=device, name="encoder",
+                processes=self.processes,
+            )[0] is not encoded:  # fmt: skip
+                raise UsageError(NO_EXACT_LATENTS)
             if row.shape[1] != math.prod(shape):
                 raise UsageError(f"The encoder makes {row.shape[1]} numbers of an image, and {tuple(shape)} is said.")
             images, readable = map_images(
                 records.images, records.readable, encode, shape=tuple(shape),
                 folder=cache / f"encoded-{self.processes.index}", made_of=key, batch_size=batch_size, at_most=at_most,
-                device=self.device, shown=self.processes.is_first,
+                device=device, shown=self.processes.is_first,
                 check=functools.partial(self._refuse_kept, KeptState(encode)),
             )  # fmt: skip
         return SensitiveImages(

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError, install
 from .mean_features import unit
-from .perceptual import PerceptualFeatures
 
 
 if TYPE_CHECKING:
@@ -93,25 +92,6 @@ class EfficientNetFeatures:
         import torch
 
         return unit(torch.cat([unit(part) for part in self.parts(images)], 1))
-
-
-def seen_by(
-    network: str, image_shape: tuple[int, ...], resolution: int | None, flag: str, layers: tuple[str, ...], own: Layers
-) -> "EfficientNetFeatures | PerceptualFeatures":
-    """What a public network of this name sees.
-
-    Args:
-        network (`str`): `EFFICIENTNET`, whose layers are `own`, or as `PerceptualFeatures`.
-
-    Raises:
-        UsageError: It is not installed, or layers are named of a network that has its own.
-    """
-    if network != EFFICIENTNET:
-        return PerceptualFeatures(network, image_shape, resolution, flag, layers)
-    if layers:
-        raise UsageError(f"{EFFICIENTNET} has layers of its own: leave out those that are named for it.", field=flag)
-    refuse_missing_network()
-    return EfficientNetFeatures(image_shape, own)
 
 
 def refuse_missing_network() -> None:

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
 PREPROCESSOR = "preprocessor_config.json"
 MOST_PREPROCESSOR = 1_000_000  # bytes
+#: How an image is resized: the length of its shorter side, the side of the square in the middle, the interpolation.
+Fit = tuple[int, int, str]
+#: Words of transformers for those of timm.
+TIMM = {"mean": "image_mean", "std": "image_std", "input_size": "size", "interpolation": "resample"}
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,7 @@ class PublicNetwork:
         return {
             "network": "local folder" if Path(os.path.expanduser(self.network)).exists() else self.network,
             "weights_sha256": self.sha256, "mean": mean.flatten().tolist(), "std": std.flatten().tolist(),
-            "resolution": self.resolution,
+            "resolution": self.fit and list(self.fit),
         }  # fmt: skip
 
     def origin(self, kind: str) -> dict[str, Any]:
@@ -93,7 +97,7 @@ class PublicNetwork:
         channels = getattr(network.config, "num_channels", 3)
         if self.image_shape[0] not in (1, channels):
             raise UsageError(f"{self.network} takes images of {channels} channels; choose another.", field=self.flag)
-        return network, channels, *preprocessing_of(self.network, channels)
+        return network, channels, *preprocessing_of(processor_of(self.network, network.config), channels)
 
     @cached_property
     def num_outputs(self) -> int:
@@ -103,7 +107,7 @@ class PublicNetwork:
         try:
             with torch.no_grad():
                 return self(torch.zeros(1, *self.image_shape)).shape[1]
-        except (RuntimeError, ValueError, TypeError) as error:
+        except (RuntimeError, ValueError, TypeError, AttributeError) as error:
             raise UsageError(
                 f"{self.network} does not accept images of {'x'.join(map(str, self.image_shape))} "
                 f"({first_line(error)}): give --{self.flag_of('resolution')}, or another network.",
@@ -118,14 +122,28 @@ class PublicNetwork:
 
     def outputs(self, images: "torch.Tensor") -> Any:
         """What the network makes of images `[b, C, H, W]` in [0, 1]: grey ones repeated, resized, normalised."""
+        network, channels, mean, std = self.loaded
+        seen = self.resized(images.expand(-1, channels, -1, -1) if images.shape[1] == 1 else images)
+        network = network.to(images.device)
+        see = getattr(network, "get_image_features", network)  # of CLIP, which reads text, too
+        return see(pixel_values=(seen - mean.to(images.device)) / std.to(images.device))
+
+    @cached_property
+    def fit(self) -> Fit | None:
+        """How images are resized; `None`: they are not."""
+        return None if self.resolution is None else (self.resolution, self.resolution, "bilinear")
+
+    def resized(self, images: "torch.Tensor") -> "torch.Tensor":
+        """Resizes images `[b, C, H, W]` in [0, 1] as `fit` says."""
         import torch.nn.functional as F
 
-        network, channels, mean, std = self.loaded
-        seen = images.expand(-1, channels, -1, -1) if images.shape[1] == 1 else images
-        if self.resolution is not None:
-            size = (self.resolution, self.resolution)
-            seen = F.interpolate(seen, size=size, mode="bilinear", align_corners=False, antialias=True)
-        return network.to(images.device)(pixel_values=(seen - mean.to(images.device)) / std.to(images.device))
+        if self.fit is None:
+            return images
+        side, kept, mode = self.fit
+        sides = [each * side // min(images.shape[2:]) for each in images.shape[2:]]
+        top, left = ((each - kept) // 2 for each in sides)
+        images = F.interpolate(images, sides, mode=mode, align_corners=False, antialias=True).clamp(0, 1)
+        return images[..., top : top + kept, left : left + kept]
 
     def __call__(self, images: "torch.Tensor") -> "torch.Tensor":
         """Maps images `[b, C, H, W]` in [0, 1] to logits `[b, classes]`."""
@@ -257,17 +275,26 @@ def _keep(outputs: list[Any]) -> Any:
     return hook
 
 
-def preprocessing_of(name: str, channels: int) -> "tuple[torch.Tensor, torch.Tensor]":
-    """Reads the network's preprocessing mean and standard deviation, `[1, channels, 1, 1]`; defaults to 0.5."""
-    import torch
+def processor_of(name: str, config: Any) -> dict[str, Any]:
+    """Reads what a network's image processor does; what timm says of it is put into the words of transformers."""
     from transformers.utils import cached_file
 
     path = cached_file(name, PREPROCESSOR, _raise_exceptions_for_missing_entries=False)
+    said = {TIMM.get(key, key): value for key, value in (getattr(config, "pretrained_cfg", None) or {}).items()}
+    try:
+        return said if path is None else {**said, **json.loads(read_bounded(path, MOST_PREPROCESSOR))}
+    except (OSError, ValueError, TypeError):
+        return said
+
+
+def preprocessing_of(said: dict[str, Any], channels: int) -> "tuple[torch.Tensor, torch.Tensor]":
+    """Returns mean and standard deviation of an image processor, `[1, channels, 1, 1]`; defaults to 0.5."""
+    import torch
+
     half = [torch.full((1, channels, 1, 1), 0.5)] * 2
     try:
-        said = {} if path is None else json.loads(read_bounded(path, MOST_PREPROCESSOR))
         found = [torch.tensor(said[key], dtype=torch.float32) for key in ("image_mean", "image_std")]
-    except (OSError, ValueError, TypeError, KeyError, RuntimeError):  # RuntimeError: also of nested values
+    except (ValueError, TypeError, KeyError, RuntimeError):  # RuntimeError: also of nested values
         found = half
     mean, std = (own.view(1, -1, 1, 1) if own.shape == (channels,) else other for own, other in zip(found, half))
     return mean, std

@@ -6,15 +6,16 @@ No code of theirs is run: components are known classes of Diffusers and transfor
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import diffusers
 import torch
-from diffusers import DiffusionPipeline, StableDiffusionPipeline
+from diffusers import DiffusionPipeline, StableDiffusionPipeline, StableDiffusionXLPipeline
 from huggingface_hub.errors import StrictDataclassError
 
 from ..data.public_images import origin_of_model
@@ -38,21 +39,23 @@ DDPM_STEPS = (
     "DDIMScheduler", "DDPMScheduler", "DPMSolverMultistepScheduler", "EulerAncestralDiscreteScheduler",
     "EulerDiscreteScheduler", "LMSDiscreteScheduler", "PNDMScheduler", "UniPCMultistepScheduler",
 )  # fmt: skip
-#: Known pipelines.
+#: Known pipelines: what is fine-tuned, and what draws candidates.
 KINDS: dict[str, type[DiffusionPipeline]] = {"StableDiffusionPipeline": StableDiffusionPipeline}
+TEXT_TO_IMAGE = {**KINDS, "StableDiffusionXLPipeline": StableDiffusionXLPipeline}
 #: The classes of their used components.
 COMPONENTS = {
     "unet": ("UNet2DConditionModel",), "vae": ("AutoencoderKL",), "scheduler": DDPM_STEPS,
     "text_encoder": TEXT_ENCODERS, "tokenizer": TOKENIZERS,
 }  # fmt: skip
+OF_XL = {"text_encoder_2": TEXT_ENCODERS, "tokenizer_2": TOKENIZERS}
 
 
 @dataclass(frozen=True)
 class LatentBase:
     """
     Args:
-        kind (`str`): Key of `KINDS`.
-        pipeline (`DiffusionPipeline`): Pipeline in float32, on the CPU.
+        kind (`str`): Key of `TEXT_TO_IMAGE`.
+        pipeline (`DiffusionPipeline`): Pipeline on the CPU.
         name (`str`): Hub id, or "local folder".
         revision (`str`, *optional*): Commit; `None` for a local folder.
         files (`list[dict]`): `{"name": ..., "sha256": ...}` of all files that were read.
@@ -117,6 +120,8 @@ def load_base(
     *,
     flag: str = "--pretrained_model_name_or_path",
     stated: Sequence[str] | None = None,
+    kinds: Mapping[str, type[DiffusionPipeline]] = MappingProxyType(KINDS),
+    dtype: torch.dtype = torch.float32,
 ) -> LatentBase:
     """Fetches a latent pipeline and loads its used components: the files whose hashes `LatentBase.files` has, and no
     other file of the folder.
@@ -126,6 +131,8 @@ def load_base(
         revision (`str`, *optional*): Branch, tag or commit on the Hub; the reference always names the commit.
         flag (`str`): Flag that named it, for messages.
         stated (sequence of `str`, *optional*): Names of the files to load; defaults to all used files.
+        kinds (`dict`): Classes of pipelines that are taken, by name.
+        dtype (`torch.dtype`): Type of the weights.
 
     Raises:
         UsageError: The pipeline does not exist, has an unknown kind, or its weights are not safetensors or incomplete.
@@ -135,24 +142,24 @@ def load_base(
     part = "model_index.json"
     try:
         index = read_json(folder / part)
-        kind = _checked_kind(index)
-        used = [file for file in _used_files(folder) if stated is None or file in stated]
+        kind, known = _checked_kind(index, kinds)
+        used = [file for file in _used_files(folder, known) if stated is None or file in stated]
         listed = {key for key, entry in index.items() if isinstance(entry, list) and key[0] != "_"}
-        parts: dict[str, Any] = dict.fromkeys(listed - set(COMPONENTS))  # which are not used
+        parts: dict[str, Any] = dict.fromkeys(listed - set(known))  # which are not used
         with these_alone(folder, used) as place, quiet():
-            for part in COMPONENTS:
+            for part in known:
                 check_component(place, part, index[part][1], folder)
             for part in ("unet", "vae"):
-                parts[part] = load_whole(getattr(diffusers, index[part][1]), place / part)
+                parts[part] = load_whole(getattr(diffusers, index[part][1]), place / part).to(dtype)
             part = "all"
-            pipeline: Any = KINDS[kind].from_pretrained(place, use_safetensors=True, **parts)
+            pipeline: Any = kinds[kind].from_pretrained(place, use_safetensors=True, **parts)
+            for component in pipeline.components.values():
+                if isinstance(component, torch.nn.Module):
+                    component.to(dtype).eval().requires_grad_(False)
         check_loaded(pipeline)
     except (*WRONG, WrongModel, StrictDataclassError) as error:
         reason = f"{flag} {name} is not taken ({part}: {first_line(error)})"
-        raise UsageError(f"{reason}; choose a pipeline of {', '.join(KINDS)}.") from None
-    for component in pipeline.components.values():
-        if isinstance(component, torch.nn.Module):
-            component.float().eval().requires_grad_(False)
+        raise UsageError(f"{reason}; choose a pipeline of {', '.join(kinds)}.") from None
     pipeline.set_progress_bar_config(disable=True)
     files = [{"name": file, "sha256": file_digest(folder / file)} for file in used]
     return LatentBase(kind, pipeline, **origin_of_model(name, folder), files=files, folder=folder)
@@ -194,21 +201,23 @@ def drawing_pipeline(
     return pipeline.to(denoiser.device)  # a resumed run, whose latents are there, has not moved the autoencoder
 
 
-def _checked_kind(index: dict[str, Any]) -> str:
-    """Returns the kind of a pipeline, if its components are known ones. Raises `WrongModel`."""
+def _checked_kind(index: dict[str, Any], kinds: Mapping[str, Any]) -> tuple[str, dict[str, tuple[str, ...]]]:
+    """Returns the kind of a pipeline, and the classes of its used components, if its own are among them. Raises
+    `WrongModel`."""
     kind = index.get("_class_name")
-    if kind not in KINDS:
+    if kind not in kinds:
         raise WrongModel(f"it is a {kind!r}")
-    for name, classes in COMPONENTS.items():
+    known = COMPONENTS if kind in KINDS else COMPONENTS | OF_XL
+    for name, classes in known.items():
         library = "transformers" if classes in (TEXT_ENCODERS, TOKENIZERS) else "diffusers"
         if index.get(name) not in [[library, each] for each in classes]:
             raise WrongModel(f"its {name} is none of {', '.join(classes)}")
-    return str(kind)
+    return str(kind), known
 
 
-def _used_files(folder: Path) -> list[str]:
+def _used_files(folder: Path, components: Iterable[str]) -> list[str]:
     names = ["model_index.json"]
-    for component in COMPONENTS:
+    for component in components:
         inside = sorted(path.name for path in (folder / component).glob("*") if path.is_file())
         wanted = [name for name in inside if any(fnmatch(name, pattern) for pattern in FILES) and name != ADAPTER]
         names += [f"{component}/{name}" for name in wanted]

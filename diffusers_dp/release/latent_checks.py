@@ -76,7 +76,9 @@ def check_loaded(pipeline: Any) -> None:
             most = part.model_max_length
             if not whole(most) or most > MOST_TOKENS:
                 raise WrongModel(f"the model_max_length of its {name} is no number of up to {MOST_TOKENS:,}")
-    config = pipeline.vae.config
+    config, taken = pipeline.vae.config, pipeline.unet.config.in_channels
+    if taken != config.latent_channels:
+        raise WrongModel(f"its network takes {taken} channels and its latents have {config.latent_channels}")
     if not 0 < abs(config.scaling_factor) < math.inf or not math.isfinite(config.shift_factor or 0.0):
         raise WrongModel("the scale of its latents is no number")
 

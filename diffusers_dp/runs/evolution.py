@@ -2,7 +2,10 @@
 """The generations of Private Evolution: candidates, their children, and where they come from. No private image comes
 near: all of it is public, or follows from noisy votes."""
 
+import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,96 +14,118 @@ import torch.nn.functional as F
 
 from ..data.public_images import PublicImages
 from ..errors import UsageError
+from ..files.canonical import canonical_json
 from ..methods.flag import split_list
 from ..models.font_candidates import FontCandidates, find_fonts
-from ..models.pipeline_candidates import PipelineCandidates
+from ..models.pipeline_candidates import PipelineCandidates, TextToImageCandidates, at_once
 from ..models.variations import CandidateGenerator, PublicImageCandidates
+from ..queries.one_image import one_by_one
 from ..queries.votes import draw_parents, embed_all, hash_tensor
+from ..release.allow_list import read_index
+from ..release.components import UNET, component
+from ..release.hub import fetch_release
+from ..release.latent_base import TEXT_TO_IMAGE, load_base
 from .diffusion_run import build_pipeline
-from .pretrained import load_pretrained, priced_images
+from .pretrained import FLAG, load_pretrained, priced_images
+from .prior_release import cost_of_start
 
 
 if TYPE_CHECKING:
     from ..methods.private_evolution import PrivateEvolutionConfig
-    from ..queries.mean_features import Embedding
+    from ..privacy.sensitive import SensitiveImages
+    from ..queries.mean_features import Embedding, FeatureMap
+    from ..queries.votes import PooledPixels
     from .run import TrainingRun
 
     Run = TrainingRun[PrivateEvolutionConfig]
 
-GENERATOR_INFERENCE_STEPS = 20  # of a public pipeline: enough for candidates, which votes then choose among
-FIRST, LOOKAHEAD, PARENTS, CHILDREN = range(4)  # draws of a generation, each with numbers of its own
+MOST_TOLD = 20  # prompts in a receipt, which has the hash of all
+MADE, LOOKAHEAD, PARENTS = range(3)  # draws of a generation, each with numbers of its own
 
 
 @dataclass(frozen=True)
 class Population:
     """
-    The candidates of one generation. Classes take turns, and have the same public number of candidates.
+    The candidates of one generation. Classes take turns, and have the same public number of candidates. They are kept
+    on disk, in batches that the generator made together, and only some batches are in memory.
 
     Args:
         run (`TrainingRun`): Keeps what is made, for a run that goes on.
-        proposer (`CandidateGenerator`): Who made them.
-        candidates (`torch.Tensor` of shape `[n * classes, ...]`): One of each class, and so on.
-        generation (`int`): From 1 on.
+        proposer (`CandidateGenerator`): Who makes them.
+        number (`int`): Candidates of each class.
         num_classes (`int`): 1 without classes.
-        seed (`int`): Public.
+        generation (`int`): From 1 on.
+        parents (`Population`, *optional*): The generation before.
+        drawn (`torch.Tensor` of int64, shape `[number * num_classes]`, *optional*): Place of the parent of each.
+        strength (`float`): How far they are from their parents.
     """
 
     run: "Run"
     proposer: CandidateGenerator
-    candidates: torch.Tensor
-    generation: int
+    number: int
     num_classes: int
-    seed: int
-
-    @classmethod
-    def first(cls, proposer: CandidateGenerator, run: "Run", number: int, seed: int) -> "Population":
-        """So many candidates of each class, as the generator proposes them."""
-        classes = len(run.facts.class_names or ("",))
-        empty = cls(run, proposer, torch.empty(0), 1, classes, seed)
-        labels = torch.arange(number * classes) % classes
-        made = run.kept(
-            "candidates_1", lambda: proposer.initial(labels, empty._generator(FIRST)), empty._meaning(number)
-        )
-        return replace(empty, candidates=made)
+    generation: int = 1
+    parents: "Population | None" = None
+    drawn: torch.Tensor | None = None
+    strength: float = 0.0
 
     @property
     def labels(self) -> torch.Tensor:
         """Class of each candidate, int64."""
-        return torch.arange(len(self.candidates)) % self.num_classes
+        return torch.arange(self.number * self.num_classes) % self.num_classes
 
-    @property
-    def sha256(self) -> str:
-        """Of the candidates."""
-        return hash_tensor(self.candidates)
+    def parts(self) -> Iterator[tuple[slice, torch.Tensor]]:
+        """Places and candidates of one batch after the other, in the first process alone. Those that no earlier start
+        made are made, and kept."""
+        place, total = 0, len(self.labels)
+        with self.run.processes.bar(total=total, desc=f"Generation {self.generation}", unit="candidate") as bar:
+            while place < total:
+                part = self._kept(place)
+                yield slice(place, place + len(part)), part
+                place += len(part)
+                bar.update(len(part))
 
     def images(self) -> torch.Tensor:
-        """uint8, shape `[n * classes, C, H, W]`."""
-        return self.proposer.images(self.candidates, self.labels)
+        """uint8, shape `[n * classes, C, H, W]`, as they are released."""
+        return self.run.processes.on_first(
+            lambda: torch.cat([self.proposer.images(part, self.labels[places]) for places, part in self.parts()])
+        )
 
     def embedded(
-        self, embed: "Embedding", lookahead: int, strength: float, device: torch.device | str = "cpu"
-    ) -> torch.Tensor:
+        self, embed: "FeatureMap | PooledPixels", lookahead: int, strength: float, device: torch.device | str = "cpu"
+    ) -> tuple[torch.Tensor, str]:
         """
-        What stands for each candidate when images vote.
+        What stands for each candidate when images vote. It is kept, too.
 
         Args:
-            embed (`Embedding`): Images to `[b, D]`.
+            embed (`FeatureMap` or `PooledPixels`): Images to `[b, D]`.
             lookahead (`int`): How many children are embedded, of which it is the mean; 0: the candidate is.
             strength (`float`): Strength of such children.
-            device (`torch.device`): Where it is computed, and stays.
+            device (`torch.device`): Where it is computed.
 
         Returns:
-            `torch.Tensor` of shape `[classes, n, D]`.
+            `torch.Tensor` of shape `[classes, n, D]`, and the hash of the candidates as of one tensor.
         """
-        if not lookahead:
-            rows = embed_all(embed, self.images(), device)
-        else:
-            generator, labels = self._generator(LOOKAHEAD), self.labels
-            rows = torch.zeros(())
-            for _ in range(lookahead):
-                child = self.proposer.vary(self.candidates, labels, strength, generator)
-                rows = embed_all(embed, self.proposer.images(child, labels), device) / lookahead + rows.to(device)
-        return rows.view(-1, self.num_classes, rows.shape[1]).transpose(0, 1)
+        seeds, facts = self._seeds(LOOKAHEAD, lookahead), {"lookahead": lookahead, "lookahead_strength": strength}
+
+        def rows_of(places: slice, part: torch.Tensor) -> torch.Tensor:
+            labels = self.labels[places]
+            children = (self.proposer.vary(part, labels, strength, own[places]) for own in seeds)
+            shown = children if lookahead else [part]
+            rows = (embed_all(embed, self.proposer.images(each, labels), device).cpu() for each in shown)
+            return reduce(torch.add, (each / max(1, lookahead) for each in rows))
+
+        def all_rows() -> tuple[torch.Tensor, str]:
+            rows, digest = [], hashlib.sha256()
+            for places, part in self.parts():
+                digest.update(part.numpy().data)
+                meaning = {**self._meaning, **facts, "embedding": embed.facts, "sha256": hash_tensor(part)}
+                name = f"embedded_{self.generation}/{places.start:08}"
+                rows.append(self.run.kept(name, partial(rows_of, places, part), meaning))
+            return torch.cat(rows), digest.hexdigest()
+
+        rows, sha256 = self.run.processes.on_first(all_rows)
+        return rows.view(-1, self.num_classes, rows.shape[1]).transpose(0, 1).to(device), sha256
 
     def children(self, votes: torch.Tensor, number: int, strength: float) -> "Population":
         """
@@ -111,33 +136,62 @@ class Population:
             number (`int`): Children of each class.
             strength (`float`): How far they go.
         """
+        drawn = draw_parents(votes, number, self._generator(PARENTS))
+        places = (drawn.T * self.num_classes + torch.arange(self.num_classes)).flatten()
+        after = self.generation + 1
+        return replace(self, number=number, generation=after, parents=self, drawn=places, strength=strength)
 
-        def make() -> torch.Tensor:
-            drawn = draw_parents(votes, number, self._generator(PARENTS))
-            places = drawn.T * self.num_classes + torch.arange(self.num_classes)
-            parents, labels = self.candidates[places.flatten()], torch.arange(places.numel()) % self.num_classes
-            return self.proposer.vary(parents, labels, strength, self._generator(CHILDREN))
+    def _kept(self, place: int) -> torch.Tensor:
+        """The batch that begins at this place."""
+        return self.run.kept(f"candidates_{self.generation}/{place:08}", partial(self._made, place), self._meaning)
 
-        made = self.run.kept(f"candidates_{self.generation + 1}", make, self._meaning(number))
-        return replace(self, candidates=made, generation=self.generation + 1)
+    def _made(self, place: int) -> torch.Tensor:
+        places = slice(place, place + (self.proposer.batch_size or len(self.labels)))
+        labels, seeds = self.labels[places], self._seeds(MADE)[0, places]
+        if self.parents is None or self.drawn is None:
+            return self.proposer.initial(labels, seeds)
+        return self.proposer.vary(self.parents._at(self.drawn[places]), labels, self.strength, seeds)
 
-    def _meaning(self, number: int) -> dict[str, Any]:
+    def _at(self, places: torch.Tensor) -> torch.Tensor:
+        """Candidates at these places, int64 `[b]`, of a generation that is there."""
+        folder = self.run.folder.private / f"candidates_{self.generation}"
+        begins = torch.tensor(sorted(int(each.name) for each in folder.glob("[0-9]*")))
+        batches = torch.bucketize(places, begins, right=True) - 1
+        opened = {batch: self._kept(int(begins[batch])) for batch in batches.unique().tolist()}
+        within = (places - begins[batches]).tolist()
+        return torch.stack([opened[batch][place] for batch, place in zip(batches.tolist(), within, strict=True)])
+
+    @property
+    def _meaning(self) -> dict[str, Any]:
         """What so many candidates of a class follow from, besides the candidates and the votes before."""
         inputs = [{key: each[key] for key in each if key != "licence"} for each in self.proposer.public_inputs]
         facts = {**self.run.config.training_facts, **self.proposer.facts}
-        return {"number": number, **facts, "public_inputs": inputs}
+        return {"number": self.number, **facts, "public_inputs": inputs}
+
+    def _seeds(self, draw: int, times: int = 1) -> torch.Tensor:
+        """One for each candidate, int64 `[times, n * classes]`."""
+        return torch.randint(2**62, (times, len(self.labels)), generator=self._generator(draw))
 
     def _generator(self, draw: int) -> torch.Generator:
         """Public numbers of this generation, the same whenever they are drawn."""
-        words = np.random.SeedSequence([self.seed, self.generation, draw]).generate_state(1, np.uint64)
+        words = np.random.SeedSequence([self.run.config.seed, self.generation, draw]).generate_state(1, np.uint64)
         return torch.Generator().manual_seed(int(words[0] >> np.uint64(1)))
+
+
+def embedded_images(run: "Run", network: "FeatureMap") -> "tuple[SensitiveImages, Embedding]":
+    """A door to what a network sees of each image alone, computed once, and what a vote reads of such a row."""
+    door = run.images.map(
+        lambda images: one_by_one(network, images / 2 + 0.5)[:, None, None], shape=(1, 1, network.num_features),
+        cache=run.folder.private / "cache", made_of=[run.made_of, network.facts], alone=True,
+    )  # fmt: skip
+    return door, lambda rows: rows.flatten(1).float()
 
 
 def proposer_of(run: "Run") -> CandidateGenerator:
     """What `--generator` names.
 
     Raises:
-        UsageError: It is not there, or has nothing for one of the classes; or see `load_pretrained` and
+        UsageError: It is not there, or has nothing for one of the classes; or see `load_pretrained`, `load_base` and
             `priced_images`.
     """
     config, facts = run.config, run.facts
@@ -150,12 +204,17 @@ def proposer_of(run: "Run") -> CandidateGenerator:
         return FontCandidates(facts.image_shape, names, fonts, facts={}, public_inputs=[origin])
     if config.proposer == "pipeline":
         name, revision = str(config.pretrained_model_name_or_path), config.pretrained_model_revision
+        folder = fetch_release(name, revision, kind="a saved pipeline", files=("model_index.json",), flag=FLAG)
+        if component(read_index(folder), "unet") != UNET:
+            return _text_to_image(run, name)
+        if config.prompts is not None:
+            raise UsageError(f"--prompts has no effect with {FLAG} {name}, which reads no text; leave it out.")
         model = load_pretrained(name, facts, revision=revision, **config.ledger_options)
         pipeline = build_pipeline(model, facts).to(run.processes.device)
         pipeline.unet.eval()
         return PipelineCandidates(
-            pipeline, facts.image_shape, GENERATOR_INFERENCE_STEPS, public_inputs=[model.origin or {}],
-            facts={"generator_inference_steps": GENERATOR_INFERENCE_STEPS},
+            pipeline, facts.image_shape, config.generator_inference_steps, public_inputs=[model.origin or {}],
+            facts={"num_inference_steps": config.generator_inference_steps}, batch_size=250,
         )  # fmt: skip
     source = config.public_images
     assert source is not None
@@ -164,6 +223,31 @@ def proposer_of(run: "Run") -> CandidateGenerator:
     said = {"variations": list(operations), "public_margin": config.public_margin}
     by_class = images_by_class(public, names, config.public_margin)
     return PublicImageCandidates(by_class, operations, facts=said, public_inputs=[public.origin])
+
+
+def _text_to_image(run: "Run", name: str) -> TextToImageCandidates:
+    """The text-to-image pipeline of this name. Raises `UsageError`, see `load_base`."""
+    config, facts, device = run.config, run.facts, run.processes.device
+    dtype = getattr(torch, config.generator_precision or ("float32" if device.type == "cpu" else "float16"))
+    base = load_base(name, config.pretrained_model_revision, kinds=TEXT_TO_IMAGE, dtype=dtype)
+    cost = cost_of_start(base.folder, f"{FLAG} {name}", facts, **config.ledger_options)
+    pipeline, factor = base.pipeline.to(device), base.pipeline.vae_scale_factor
+    side = config.generator_resolution or factor * np.min(base.network.config.sample_size).item()
+    if side % factor:
+        raise UsageError(f"--expert generator_resolution={side} is no multiple of {factor}, as {name} has it.")
+    prompts = config.read_prompts(facts.class_names)
+    settings = {
+        "num_inference_steps": config.generator_inference_steps, "guidance_scale": config.generator_guidance,
+    }  # fmt: skip
+    said = {
+        **settings, "generator_resolution": side, "num_prompts": len(prompts), "prompts": prompts[:MOST_TOLD],
+        "prompts_sha256": hashlib.sha256(canonical_json(prompts).encode()).hexdigest(),
+    }  # fmt: skip
+    origin = {**base.origin, "kind": "text-to-image pipeline", **cost}
+    return TextToImageCandidates(
+        pipeline, facts.image_shape, facts.class_names or ("",), prompts, side, settings, facts=said,
+        public_inputs=[origin], batch_size=config.generator_batch_size or at_once(side, dtype, device),
+    )  # fmt: skip
 
 
 def images_by_class(public: PublicImages, class_names: Any, margin: int) -> list[torch.Tensor]:

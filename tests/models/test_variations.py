@@ -18,6 +18,10 @@ def seeded(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
+def seeds(seed=0):
+    return torch.full((6,), seed)
+
+
 @pytest.mark.parametrize("name", VARIATIONS)
 def test_a_variation_grows_with_its_strength(name):
     """From the generator alone; each image by draws of its own; in [0, 1]; by nothing at strength 0."""
@@ -40,12 +44,12 @@ def test_candidates_of_a_seed_stay_the_same():
     proposer = PublicImageCandidates(
         by_class, ("affine", "elastic", "stroke", "brightness"), facts={}, public_inputs=[]
     )
-    first = proposer.initial(LABELS, seeded())
-    assert first.dtype == torch.uint8 and torch.equal(first, proposer.initial(LABELS, seeded()))
+    first = proposer.initial(LABELS, seeds())
+    assert first.dtype == torch.uint8 and torch.equal(first, proposer.initial(LABELS, seeds()))
     assert [first[LABELS == label].float().mean().item() < 128 for label in (0, 1)] == [True, False]
-    children = proposer.vary(first, LABELS, 0.2, seeded(1))
+    children = proposer.vary(first, LABELS, 0.2, seeds(1))
     means = [batch[i].float().mean().item() for batch in (first, children) for i in (0, 1)]
-    assert means == pytest.approx([19.36, 246.77, 17.89, 248.10], abs=0.1), "rounding aside"
+    assert means == pytest.approx([10.31, 242.83, 8.94, 244.25], abs=0.1), "rounding aside"
     assert torch.equal(proposer.images(first, LABELS), first)
 
 
@@ -54,13 +58,13 @@ def test_text_is_drawn_and_varied(tmp_path):
     fonts, names = find_fonts(None)
     assert "Pillow's own font" in names and len(fonts) == len(names)
     proposer = FontCandidates((3, 20, 20), ["7", "a long name"], fonts, facts={}, public_inputs=[])
-    first = proposer.initial(LABELS, seeded())
+    first = proposer.initial(LABELS, seeds())
     images = proposer.images(first, LABELS)
     assert images.shape == (6, 3, 20, 20) and images.dtype == torch.uint8 and torch.equal(images[:, 0], images[:, 2])
     assert images.float().mean((1, 2, 3)).min() > 2 and images.float().mean((1, 2, 3)).max() < 150
-    far = [(proposer.vary(first, LABELS, strength, seeded(1)) - first).abs().mean() for strength in (0, 0.2, 1)]
+    far = [(proposer.vary(first, LABELS, strength, seeds(1)) - first).abs().mean() for strength in (0, 0.2, 1)]
     assert far[0] == pytest.approx(0, abs=1e-6) and far[0] < far[1] < far[2]
-    varied = proposer.vary(first, LABELS, 1.0, seeded(1))
+    varied = proposer.vary(first, LABELS, 1.0, seeds(1))
     assert 0 <= varied.min() and varied.max() <= 1
     with pytest.raises(UsageError, match="--font_dir .* holds no fonts"):
         find_fonts(str(tmp_path))

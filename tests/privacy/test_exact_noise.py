@@ -563,6 +563,34 @@ def test_gradients_on_a_gpu_and_latents_are_refused(tmp_path):
     assert ledger.rows == []
 
 
+def test_what_an_encoder_makes_of_each_image_alone_is_asked_about(tmp_path):
+    """On the CPU. The last bits of its rows are tried: those that follow from an image's place are refused."""
+    weights, seen = torch.randn(3, SHAPE[0] * SHAPE[1] * SHAPE[2], generator=torch.Generator().manual_seed(0)), set()
+
+    def alone(x):
+        seen.add(x.device.type)
+        return torch.cat([image.flatten(1) @ weights.T for image in x.clone().split(1)])[:, None, None] / 1000
+
+    images = np.random.default_rng(0).integers(0, 256, (NUM_IMAGES, *SHAPE), dtype=np.uint8)
+    options = {"shape": (1, 1, 3), "made_of": {}, "alone": True}
+    gpu = make_door(images=images, exact=True, device="meta")  # one that holds no numbers
+    gpu.map(alone, cache=tmp_path / "alone", **options)
+    door = make_door(images=images, exact=True)
+    answer = ask(
+        door.map(alone, cache=tmp_path / "alone", **options),
+        generator=Noiseless(exact=True),
+        mechanism=sampled(1.0, 2.0),
+    )
+    rows = np.load(tmp_path / "alone" / "encoded-0" / "images.npy").reshape(NUM_IMAGES, 3)
+    assert seen == {"cpu"} and answer.flatten().tolist() == pytest.approx(rows.sum(0).tolist(), abs=1e-3)
+    with pytest.raises(UsageError, match="last bits of the features of 'encoder'"):
+        door.map(
+            lambda x: alone(x) * (1 + 1e-6 * torch.arange(len(x)).view(-1, 1, 1, 1)),
+            cache=tmp_path / "mixed",
+            **options,
+        )
+
+
 @pytest.mark.parametrize("mechanism", [bands_of(4, rate=0.01), sampled(0.01)], ids=["banded", "poisson"])
 def test_a_rate_is_one_that_coins_have(mechanism):
     exact = mechanism.at(exact=True)

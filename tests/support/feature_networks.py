@@ -2,7 +2,19 @@
 """Tiny vision networks as transformers saves them."""
 
 import torch
-from transformers import ResNetConfig, ResNetForImageClassification, ResNetModel, ViTConfig, ViTModel
+from transformers import (
+    CLIPConfig,
+    CLIPModel,
+    Dinov2Config,
+    Dinov2Model,
+    ResNetConfig,
+    ResNetForImageClassification,
+    ResNetModel,
+    SiglipConfig,
+    SiglipModel,
+    ViTConfig,
+    ViTModel,
+)
 
 
 def save_resnet(folder, seed=0, num_channels=3):
@@ -36,4 +48,26 @@ def save_classifier(folder, num_labels):
         num_labels=num_labels,
     )).save_pretrained(folder)  # fmt: skip
     (folder / "README.md").write_text("---\nlicense: apache-2.0\n---\nA network.\n")
+    return str(folder)
+
+
+def save_clip(folder, kind=CLIPModel, seed=0):
+    """With a tower for texts, too; also SigLIP."""
+    torch.manual_seed(seed)
+    tower = {"hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    vision = {**tower, "image_size": 16, "patch_size": 8}
+    config = CLIPConfig if kind is CLIPModel else SiglipConfig
+    given = {"projection_dim": 6} if kind is CLIPModel else {}
+    kind(config(text_config={**tower, "vocab_size": 20}, vision_config=vision, **given)).save_pretrained(folder)
+    return str(folder)
+
+
+def save_siglip(folder):
+    return save_clip(folder, SiglipModel)
+
+
+def save_dinov2(folder):
+    torch.manual_seed(0)
+    config = Dinov2Config(hidden_size=8, num_hidden_layers=1, num_attention_heads=2, image_size=16, patch_size=8)
+    Dinov2Model(config).save_pretrained(folder)
     return str(folder)

@@ -7,11 +7,13 @@ import string
 import torch
 from diffusers import (
     AutoencoderKL,
+    EulerDiscreteScheduler,
     PNDMScheduler,
     StableDiffusionPipeline,
+    StableDiffusionXLPipeline,
     UNet2DConditionModel,
 )
-from transformers import CLIPTextConfig, CLIPTextModel, CLIPTokenizer
+from transformers import CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProjection, CLIPTokenizer
 
 
 def tiny_vae(channels=1, dropout=0.0, seed=0):
@@ -38,13 +40,13 @@ def tiny_tokenizer(folder):
     return CLIPTokenizer(**files, model_max_length=16), len(words)
 
 
-def text_encoder(words):
+def text_encoder(words, kind=CLIPTextModel):
     config = CLIPTextConfig(
         vocab_size=words, hidden_size=8, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
         max_position_embeddings=16, bos_token_id=words - 2, eos_token_id=words - 1, pad_token_id=words - 1,
         projection_dim=8,
     )  # fmt: skip
-    return CLIPTextModel(config)
+    return kind(config)
 
 
 def stable_diffusion(folder, channels=1, side=8):
@@ -60,6 +62,26 @@ def stable_diffusion(folder, channels=1, side=8):
         vae=tiny_vae(channels), text_encoder=text_encoder(words), tokenizer=tokenizer, unet=unet,
         scheduler=PNDMScheduler(steps_offset=1, skip_prk_steps=True), safety_checker=None, feature_extractor=None,
         requires_safety_checker=False,
+    )  # fmt: skip
+    pipeline.save_pretrained(folder)
+    return folder
+
+
+def stable_diffusion_xl(folder, side=8):
+    """Of colour, with two text encoders, pooled prompts and sizes among the conditions."""
+    torch.manual_seed(0)
+    tokenizer, words = tiny_tokenizer(folder.with_name(f"{folder.name}-tokens"))
+    unet = UNet2DConditionModel(
+        sample_size=side // 2, in_channels=2, out_channels=2, block_out_channels=(4, 8), layers_per_block=1,
+        down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"), up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"),
+        cross_attention_dim=16, attention_head_dim=(2, 4), norm_num_groups=2, use_linear_projection=True,
+        addition_embed_type="text_time", addition_time_embed_dim=4, transformer_layers_per_block=(1, 2),
+        projection_class_embeddings_input_dim=8 + 6 * 4,
+    )  # fmt: skip
+    pipeline = StableDiffusionXLPipeline(
+        vae=tiny_vae(3), text_encoder=text_encoder(words), tokenizer=tokenizer, tokenizer_2=tokenizer, unet=unet,
+        text_encoder_2=text_encoder(words, CLIPTextModelWithProjection),
+        scheduler=EulerDiscreteScheduler(steps_offset=1, timestep_spacing="leading"),
     )  # fmt: skip
     pipeline.save_pretrained(folder)
     return folder

@@ -35,7 +35,7 @@ SHORT = {
     "num_stopping_images": 10, "stopping_steps": 1,
     "num_inference_steps": 1, "max_physical_batch_size": 2, "candidates_per_class": 4, "images_per_class": 2,
     "lookahead": 1, "noise_multiplicity": 2, "steps_per_network": 1, "network_steps": 1,
-    "semantic_classes_per_class": 1, "noise_bands": 1, "num_teachers": 4,
+    "semantic_classes_per_class": 1, "noise_bands": 1, "num_teachers": 4, "generator_inference_steps": 7,
 }  # fmt: skip
 
 
@@ -110,13 +110,15 @@ def test_recipe_starts_on_stand_in_images(folder, name, tmp_path, monkeypatch):
             flags += [f"--{network}", save_resnet(tmp_path / network)]
     if getattr(config, "feature_layers", ""):
         flags += ["--feature_layers", "encoder.stages.0,encoder.stages.1"]
-    if getattr(config, "embedding_layers", ""):
-        flags += ["--expert", "embedding_layers=pooler"]
     if getattr(config, "semantic_query_network", None):
         flags += ["--semantic_query_network", save_classifier(tmp_path / "classifier", len(names))]
     if getattr(config, "generator", None) == "pipeline":
-        model = save_pipeline(tmp_path / "model", in_channels=channels, out_channels=channels, sample_size=side)
-        flags += ["--pretrained_model_name_or_path", model]
+        model = (
+            save_pipeline(tmp_path / "model", in_channels=channels, out_channels=channels, sample_size=side)
+            if config.prompts is None
+            else stable_diffusion(tmp_path / "model", channels)
+        )
+        flags += ["--pretrained_model_name_or_path", str(model)]
     if hasattr(config, "lora_rank"):
         base = stable_diffusion(tmp_path / "base", channels, side)
         flags += ["--pretrained_model_name_or_path", str(base)]

@@ -53,6 +53,13 @@ def stop_before(monkeypatch, script, flags, query):
         script.main(flags)
 
 
+def forget(run, *kinds):
+    """Candidates, or what stands for them in votes."""
+    for kind in kinds:
+        for folder in (run / "private").glob(f"{kind}_*"):
+            shutil.rmtree(folder)
+
+
 def refused(script, flags, words):
     """Neither asked nor released."""
     with pytest.MonkeyPatch.context() as patch, pytest.raises(UsageError, match=words):
@@ -60,7 +67,7 @@ def refused(script, flags, words):
         script.main([*flags, *RESUME])
 
 
-@pytest.mark.parametrize("changed", few(["weights", "normalisation", "resolution", "layers"]))
+@pytest.mark.parametrize("changed", few(["weights", "normalisation", "resolution"]))
 def test_an_evolution_goes_on_with_its_network(changed, tmp_path, monkeypatch):
     """Votes of two networks, and a receipt that names the second one."""
     script = load("pe", monkeypatch)
@@ -68,19 +75,23 @@ def test_an_evolution_goes_on_with_its_network(changed, tmp_path, monkeypatch):
     flags = [
         *EVOLUTION, *write_images(tmp_path / "images"), *write_public(tmp_path / "public", CLASSES)[:2],
         "--generator", "public_images", "--embedding", "network", "--embedding_network", save_resnet(network),
-        "--expert", "embedding_layers=pooler", "--output_dir", str(tmp_path / "run"),
+        "--output_dir", str(tmp_path / "run"),
     ]  # fmt: skip
     stop_before(monkeypatch, script, flags, "votes_2")
     before = shutil.copytree(network, tmp_path / "before")
-    given, words = [], "votes_1 was asked for with embedding = .* resume with the flags of that run"
+    given, words = [], "embedded_1/00000000 was made with other flags"
     if changed == "weights":
         save_resnet(network, seed=1)
     elif changed == "normalisation":
         normalise(network, 0.25)
     else:  # flags, which the run keeps anyway
-        given = ["--expert", "embedding_resolution=16" if changed == "resolution" else "embedding_layers=embedder"]
+        given = ["--expert", "embedding_resolution=16"]
         words = f"--{given[1].partition('=')[0]} is .*, and this run began with"
     refused(script, [*flags, *given], words)
+    if not given:
+        forget(tmp_path / "run", "embedded")
+        refused(script, flags, "votes_1 was asked for with embedding = .* resume with the flags of that run")
+        forget(tmp_path / "run", "embedded")
     shutil.rmtree(network)
     before.rename(network)
     script.main([*flags, *RESUME])
@@ -108,12 +119,11 @@ def test_an_evolution_goes_on_with_its_candidates_origin(generator, kept, tmp_pa
         )
     stop_before(monkeypatch, script, [*flags, *first], "votes_2")
     if not kept:
-        for folder in (tmp_path / "run" / "private").glob("candidates_*"):
-            shutil.rmtree(folder)
-    words = "candidates_1 was made with other flags" if kept else "was asked for with candidates_sha256"
+        forget(tmp_path / "run", "candidates", "embedded")
+    words = "candidates_1/00000000 was made with other flags" if kept else "was asked for with candidates_sha256"
     refused(script, [*flags, *second], words)
-    for folder in [] if kept else (tmp_path / "run" / "private").glob("candidates_*"):
-        shutil.rmtree(folder)
+    if not kept:
+        forget(tmp_path / "run", "candidates", "embedded")
     script.main([*flags, *first, *RESUME])
     assert verify.report(tmp_path / "run" / "release") == 0
 
@@ -126,7 +136,11 @@ def test_a_networks_name_hash_mean_std_and_resolution_are_its_meaning(tmp_path):
     query = SemanticQuery(classifier=classifier, classes_per_class=1, noise_multiplier=50.0)
     for facts, mean in ((features.facts, 0.25), (query.meaning, 0.5)):
         assert facts["mean"] == [mean] * 3 and facts["std"] == [0.125 if mean == 0.25 else 0.5] * 3
-        assert facts["network"] == "local folder" and facts["resolution"] == 16 and len(facts["weights_sha256"]) == 64
+        assert (
+            facts["network"] == "local folder"
+            and facts["resolution"] == [16, 16, "bilinear"]
+            and len(facts["weights_sha256"]) == 64
+        )
     assert json.loads(json.dumps(query.meaning)) == query.meaning
 
 

@@ -3,6 +3,7 @@
 
 import json
 import shutil
+from hashlib import sha256
 
 import datasets
 import numpy as np
@@ -41,6 +42,11 @@ def flags(tmp_path):
 
 def answers(run):
     return [open_sealed(run / "private" / "answers" / f"votes_{t}")[1]["answer"]["answer"] for t in (1, 2)]
+
+
+def candidates(run, generation):
+    """Of a generation that was made at once."""
+    return open_sealed(run / "private" / f"candidates_{generation}" / "00000000")[1]["kept"]["kept"]
 
 
 def receipt_of(release):
@@ -86,8 +92,7 @@ def test_a_stopped_run_goes_on_from_its_answers(script, flags, tmp_path, monkeyp
         patch.setattr(SensitiveImages, "noisy_sum", second_fails)
         script.main(flags)
     run = tmp_path / "run"
-    before = {name: hash_tensor(open_sealed(run / "private" / name)[1]["kept"]["kept"])
-              for name in ("candidates_1", "candidates_2")}  # fmt: skip
+    before = {number: sha256(candidates(run, number).numpy()).hexdigest() for number in (1, 2)}
     again = []
     with monkeypatch.context() as patch:
         patch.setattr(
@@ -95,16 +100,17 @@ def test_a_stopped_run_goes_on_from_its_answers(script, flags, tmp_path, monkeyp
         )
         script.main([*flags, "--resume_from_checkpoint", "latest"])
     assert asked == ["votes_1", "votes_2"] and again == ["votes_2"]
-    for name, digest in before.items():
-        state, _ = open_sealed(run / "private" / "answers" / f"votes_{name[-1]}")
+    for number, digest in before.items():
+        state, _ = open_sealed(run / "private" / "answers" / f"votes_{number}")
         assert state["query"]["candidates_sha256"] == digest
     assert verify.report(run / "release") == 0 and len(read_ledger(run)[1]) == 2
     with pytest.raises(UsageError, match="--vote_threshold is 0.5, and this run began with 2.0: give 2.0"):
         script.main([*flags, "--resume_from_checkpoint", "latest", "--vote_threshold", "0.5"])
     others = [*flags, "--resume_from_checkpoint", "latest", "--public_margin", "0"]
-    with pytest.raises(UsageError, match="candidates_1 was made with other flags"):
+    with pytest.raises(UsageError, match="candidates_1/00000000 was made with other flags"):
         script.main(others)
-    shutil.rmtree(run / "private" / "candidates_1")
+    for kept in ("candidates_1", "embedded_1"):
+        shutil.rmtree(run / "private" / kept)
     with pytest.raises(UsageError, match="candidates_sha256 .* start another --output_dir"):
         script.main(others)
 
@@ -117,7 +123,7 @@ def test_two_runs_of_one_seed_get_other_noise(script, flags, tmp_path):
     given = {"one": [], "two": [], "other": ["--train_data_dir", str(one_class)]}
     for name, images in given.items():
         script.main([*flags, *images, "--output_dir", str(tmp_path / name), "--vote_threshold", "0"])
-    kept = [open_sealed(tmp_path / name / "private" / "candidates_1")[1]["kept"]["kept"] for name in given]
+    kept = [candidates(tmp_path / name, 1) for name in given]
     assert torch.equal(kept[0], kept[1]) and torch.equal(kept[0], kept[2])
     assert not torch.equal(answers(tmp_path / "one")[0], answers(tmp_path / "two")[0])
 
@@ -141,7 +147,7 @@ def test_images_follow_noisy_votes_alone(script, flags, tmp_path, monkeypatch):
         for path in sorted((tmp_path / kind).rglob("*.png")) if kind == "inverted" else ():
             Image.fromarray(255 - np.asarray(Image.open(path))).save(path)
         script.main([*flags, *given, *MODEL, "--output_dir", str(run)])
-        kept = [hash_tensor(open_sealed(run / "private" / f"candidates_{n}")[1]["kept"]["kept"]) for n in (1, 2, 3)]
+        kept = [hash_tensor(candidates(run, number)) for number in (1, 2, 3)]
         drawn = load_verified(run / "release")
         weights = (run / "model" / "release" / "unet" / "diffusion_pytorch_model.safetensors").read_bytes()
         seen.append((kept, [image.tobytes() for image in drawn["image"]], drawn["label"], weights))
@@ -202,9 +208,11 @@ def test_a_public_model_proposes_and_varies(scheduler, script, flags, tmp_path, 
     assert receipt["public_inputs"][0]["licence"] == "apache-2.0" and verify.report(tmp_path / "run" / "release") == 0
     loaded = public_models.load(model, shape=(1, 8, 8))
     pipeline = DPImagePipeline(loaded.unet, loaded.scheduler)
-    proposer = PipelineCandidates(pipeline, (1, 8, 8), 10, 4, facts={}, public_inputs=[])
-    labels, draws = torch.zeros(6, dtype=torch.long), torch.Generator().manual_seed(0)
+    proposer = PipelineCandidates(pipeline, (1, 8, 8), 10, facts={}, public_inputs=[])
+    labels, draws = torch.zeros(6, dtype=torch.long), torch.arange(6)
     first = proposer.initial(labels, draws)
     assert first.dtype == torch.uint8 and first.shape == (6, 1, 8, 8) and not torch.equal(first[0], first[1])
     far = [(proposer.vary(first, labels, strength, draws).float() - first).abs().mean() for strength in (0, 0.1, 0.9)]
-    assert far[0] == 0 < far[1] < far[2]
+    assert far[0] == 0 <= far[1] < far[2], "the noise of the last step may be less than half a level"
+    alone = [proposer.initial(labels[:2], draws[part]) for part in (slice(0, 2), slice(2, 4), slice(4, 6))]
+    assert (torch.cat(alone).float() - first).abs().max() <= 1, "rounding aside, whatever the batch"
