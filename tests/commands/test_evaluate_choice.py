@@ -6,7 +6,7 @@ import torch
 
 from diffusers_dp import verify
 from diffusers_dp.data.sources import load_digits_split
-from diffusers_dp.evaluation import classifier_features, evaluator
+from diffusers_dp.evaluation import classifier_features, judging
 from diffusers_dp.evaluation.inputs import Inputs
 from support.evaluating import NAMES, refused
 from support.images import write_dataset
@@ -15,7 +15,7 @@ from support.images import write_dataset
 @pytest.fixture
 def data(judged_data, monkeypatch):
     monkeypatch.setattr(classifier_features, "STEPS", 2)
-    monkeypatch.setattr(evaluator, "measure_utility", lambda *args, **options: [])
+    monkeypatch.setattr(judging, "measure_utility", lambda *args, **options: [])
     return judged_data
 
 

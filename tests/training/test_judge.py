@@ -429,8 +429,8 @@ def test_the_page_says_what_the_judge_thinks_of_released_images(released):
     opened = Shelf([str(released / "release")], Limits()).open(str(released / "release"))
     pictures, soft = opened.pick([2, 0], 2, 0)
     drawn = load_verified(released / "release")
-    places = [[image.tobytes() for image in drawn["image"]].index(each.tobytes()) for each in pictures]
-    assert [drawn["label"][place] for place in places] == [2, 0]
+    held = [(image.tobytes(), label) for image, label in zip(drawn["image"], drawn["label"], strict=True)]
+    places = [held.index((each.tobytes(), label)) for each, label in zip(pictures, [2, 0], strict=True)]
     assert np.array_equal(soft, np.asarray(drawn[PROBABILITIES], np.float32)[places])
 
 
