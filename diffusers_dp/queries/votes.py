@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 
 STAND_INS = 20  # candidates of the stand-in: how many there are changes nothing of what one image adds
+STAND_IN_SIDE = 32  # about its images' side: nor does what they are compared by
 SIGNIFICAND = 53  # bits of a whole number that float64 holds
 MARGIN = 4  # times as far from the centre as any coordinate of a candidate, the grid ends
 SMALLEST_SPREAD = 1e-12  # of candidates that are all the same
@@ -141,9 +142,10 @@ class Votes(Query):
     def stand_in(self) -> "Features":
         import torch
 
-        number = max(STAND_INS, self.num_votes)
-        candidates = torch.rand(1, number, math.prod(self.image_shape), generator=torch.Generator().manual_seed(0))
-        return NearestCandidates(lambda images: images.flatten(1), candidates, self.num_votes)
+        number, size = max(STAND_INS, self.num_votes), max(1, max(self.image_shape[1:]) // STAND_IN_SIDE)
+        images = torch.rand(number, *self.image_shape, generator=torch.Generator().manual_seed(0))
+        pooled = PooledPixels(size)
+        return NearestCandidates(pooled, pooled(images)[None], self.num_votes)
 
 
 def draw_parents(votes: "torch.Tensor", num_drawn: int, generator: "torch.Generator") -> "torch.Tensor":

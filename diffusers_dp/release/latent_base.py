@@ -137,7 +137,8 @@ def load_base(
     Raises:
         UsageError: The pipeline does not exist, has an unknown kind, or its weights are not safetensors or incomplete.
     """
-    patterns = ["model_index.json", "README.md", RECEIPT_NAME, *(f"*/{pattern}" for pattern in FILES)]
+    used_files = (f"{part}/{pattern}" for part in (*COMPONENTS, *OF_XL) for pattern in FILES)
+    patterns = ["model_index.json", "README.md", RECEIPT_NAME, *used_files]
     folder = fetch_release(name, revision, kind="a latent pipeline", files=patterns, flag=flag)
     part = "model_index.json"
     try:

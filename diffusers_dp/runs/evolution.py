@@ -101,7 +101,7 @@ class Population:
             embed (`FeatureMap` or `PooledPixels`): Images to `[b, D]`.
             lookahead (`int`): How many children are embedded, of which it is the mean; 0: the candidate is.
             strength (`float`): Strength of such children.
-            device (`torch.device`): Where it is computed.
+            device (`torch.device`): Where it is returned.
 
         Returns:
             `torch.Tensor` of shape `[classes, n, D]`, and the hash of the candidates as of one tensor.
@@ -112,7 +112,8 @@ class Population:
             labels = self.labels[places]
             children = (self.proposer.vary(part, labels, strength, own[places]) for own in seeds)
             shown = children if lookahead else [part]
-            rows = (embed_all(embed, self.proposer.images(each, labels), device).cpu() for each in shown)
+            here = self.run.processes.device
+            rows = (embed_all(embed, self.proposer.images(each, labels), here).cpu() for each in shown)
             return reduce(torch.add, (each / max(1, lookahead) for each in rows))
 
         def all_rows() -> tuple[torch.Tensor, str]:

@@ -14,6 +14,7 @@ import torch
 from diffusers_dp.accounting.ledger import PrivacyLedger
 from diffusers_dp.accounting.ledger_row import LedgerRow
 from diffusers_dp.audit import checks as runs_module
+from diffusers_dp.audit import targets
 from diffusers_dp.audit.canaries import FaultyNoise, read_tags, tag_images
 from diffusers_dp.audit.checks import exact_check, stand_in_runs
 from diffusers_dp.audit.probes import noise_checks_at_the_door, sensitivity_checks
@@ -384,6 +385,19 @@ def query_audit(kind, draws=200, **arguments):
 def test_honest_queries_pass(kind, rate):
     found = query_audit(kind, rate=rate)
     assert found.verdict == "VALID", found.reasons
+
+
+@pytest.mark.parametrize("rate", few([0.1, 1.0]))
+def test_long_answers_are_held_a_few_at_a_time(rate, monkeypatch):
+    """Those of DP-NTK have millions of values. Every answer is scored all the same."""
+    target = make_query("frequency", rate=rate)
+    held, answers = [], target.answers
+    monkeypatch.setattr(target, "answers", lambda *asked: held.append(asked) or answers(*asked))
+    monkeypatch.setattr(targets, "MOST_VALUES", 1)
+    found = target_runs(target, delta=1e-5, draws=200)
+    assert max(count for _, _, count in held) == 2 and not found[0].failures
+    assert all(one.noise_noticed for one in found[1:])
+    assert sum(count for noise, _, count in held if noise.noise_scale == 1) == 400
 
 
 @pytest.mark.slow

@@ -108,3 +108,11 @@ def test_what_a_stored_answer_is_about():
     assert hash_tensor(CANDIDATES) != hash_tensor(CANDIDATES + 1) != hash_tensor(CANDIDATES[:1])
     rows = asked.stand_in()(public(4).float() / 255, torch.tensor([0, 1, 2, 0]))
     assert rows.norm(dim=1).tolist() == pytest.approx([1.0] * 4)
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (3, 7, 40), (3, 512, 512)])
+def test_a_stand_in_compares_few_values(shape):
+    """However large the images are: a check before training asks it for 18 generations."""
+    stand_in = replace(query(), image_shape=shape).stand_in()
+    assert stand_in.candidates.shape[2] <= 3 * 64**2
+    assert stand_in(torch.rand(2, *shape), None).norm(dim=1).tolist() == pytest.approx([1.0] * 2)

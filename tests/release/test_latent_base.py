@@ -4,9 +4,11 @@
 import json
 import shutil
 
+import huggingface_hub
 import numpy as np
 import pytest
 import torch
+from huggingface_hub.utils import filter_repo_objects
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import CLIPTextModel
@@ -53,6 +55,25 @@ def release(base, tmp_path_factory):
 @pytest.fixture
 def swapped(base, tmp_path):
     return shutil.copytree(base, tmp_path / "swapped")
+
+
+def test_no_safety_checker_is_fetched(base, tmp_path, monkeypatch):
+    """Of a pipeline on the Hub, only what is used: a checker of Stable Diffusion alone has a gigabyte."""
+    there = shutil.copytree(base, tmp_path / "there")
+    shutil.copytree(there / "unet", there / "safety_checker")
+
+    def snapshot_download(name, *, allow_patterns, **_):
+        found = filter_repo_objects(
+            [str(path.relative_to(there)) for path in there.rglob("*.*")], allow_patterns=allow_patterns
+        )
+        for file in found:
+            (tmp_path / "here" / file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(there / file, tmp_path / "here" / file)
+        return str(tmp_path / "here")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
+    assert load_base("someone/latents").files == load_base(str(base)).files
+    assert not (tmp_path / "here" / "safety_checker").exists()
 
 
 def other_weights(path):
