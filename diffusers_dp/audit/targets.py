@@ -89,13 +89,15 @@ def target_runs(target: AuditTarget, *, delta: float, draws: int, accountant: st
     outcomes = []
     for noise_scale in NOISE_SCALES:
         count = draws if noise_scale == 1 else max(10, draws // 10)
-        first, scores = [], []  # without the unit and with it: the first answers, and the scores of all
+        # Without the unit and with it: the first answers, and the scores of all.
+        first: list[np.ndarray] = []
+        scores: list[np.ndarray] = []
         for present in (False, True):
             parts = answers(noise_scale, present, count)
             first.append(next(parts))
             scores.append(np.concatenate([_scores(first[-1], signal), *(_scores(part, signal) for part in parts)]))
         estimate = gaussian_estimate(scores[1], scores[0], target.sensitivity / 2, delta, ESTIMATE_CONFIDENCE)
-        checks = [*(certain if noise_scale == 1 else ()), *_random_checks(target, *first, signal, scores)]
+        checks = [*(certain if noise_scale == 1 else ()), *_random_checks(target, first[0], first[1], signal, scores)]
         outcomes.append(Outcome(noise_scale, checks, None, estimate, claim))
     return outcomes
 
