@@ -5,7 +5,7 @@ noise: a plain Gaussian test. Whether images move each other is asked of six, wi
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -38,7 +38,8 @@ from .stand_ins import NOISE_SCALES, audited_door, counting_ledger, labels_of
 
 NUM_UNITS = 12  # of the audit
 NUM_TOGETHER = 6  # images that are asked for at once
-MOST_VALUES = 4_000_000  # of answers that are held at once, and of noise, per check
+MOST_VALUES = 4_000_000  # of noise, per check
+MOST_HELD = 64_000_000  # values of answers that are held at once
 
 
 class AuditTarget(ABC):
@@ -69,42 +70,34 @@ class AuditTarget(ABC):
 
 def target_runs(target: AuditTarget, *, delta: float, draws: int, accountant: str = "pld") -> list[Outcome]:
     """The query honest, with the noise off and with the noise halved; `draws` answers with the unit and as many
-    without it, and a tenth of them where the noise is broken. Of long answers, few are held at once."""
-    base = target.answers(FaultyNoise(0.0), False, 2)[-1]
-    few = max(2, MOST_VALUES // base.size)
+    without it, and a tenth of them where the noise is broken. Of long answers, there are only as many as are held at
+    once: noise shows in each of their values."""
 
-    def answers(noise_scale: float, present: bool, count: int) -> Iterator[np.ndarray]:
-        for start in range(0, count, few):
-            yield target.answers(FaultyNoise(noise_scale), present, min(few, count - start)) - base
+    def answers(noise_scale: float, present: bool, count: int) -> np.ndarray:
+        return target.answers(FaultyNoise(noise_scale), present, count)
 
-    # Enough asks that a Poisson sample holds the unit: without noise, an answer is what the unit adds, or nothing.
-    lengths, signal = np.zeros(0), np.zeros_like(base)
-    for part in answers(0.0, True, max(20, int(np.ceil(20 / target.row.sampling_probability)))):
-        own = np.linalg.norm(part.reshape(len(part), -1), axis=1)
-        if own.max() > lengths.max(initial=-1):
-            signal = part[own.argmax()].copy()
+    base = answers(0.0, False, 2)[-1]
+    few = max(2, MOST_HELD // base.size)
+    # Enough asks that a sample holds the unit: without noise, an answer is what the unit adds, or nothing.
+    rate, lengths, signal = target.row.sampling_probability, np.zeros(0), base
+    asks = min(few, 20) if rate == 1 else int(np.ceil(20 / rate))
+    for start in range(0, asks, few):
+        heard = answers(0.0, True, min(few, asks - start)) - base
+        own = np.linalg.norm(heard.reshape(len(heard), -1), axis=1)
+        if own.max() >= lengths.max(initial=0):
+            signal = heard[own.argmax()]
         lengths = np.append(lengths, own)
     certain = [*_exact_checks(target, lengths, signal, base), *target.checks()]
     claim = counting_ledger(NUM_UNITS, delta, accountant).epsilon(extra=[replace(target.row, steps=1)])
     outcomes = []
     for noise_scale in NOISE_SCALES:
-        count = draws if noise_scale == 1 else max(10, draws // 10)
-        # Without the unit and with it: the first answers, and the scores of all.
-        first: list[np.ndarray] = []
-        scores: list[np.ndarray] = []
-        for present in (False, True):
-            parts = answers(noise_scale, present, count)
-            first.append(next(parts))
-            scores.append(np.concatenate([_scores(first[-1], signal), *(_scores(part, signal) for part in parts)]))
+        count = min(few, draws if noise_scale == 1 else max(10, draws // 10))
+        without, within = (answers(noise_scale, present, count) - base for present in (False, True))
+        scores = [np.tensordot(part, signal, 2) / np.linalg.norm(signal) for part in (without, within)]
         estimate = gaussian_estimate(scores[1], scores[0], target.sensitivity / 2, delta, ESTIMATE_CONFIDENCE)
-        checks = [*(certain if noise_scale == 1 else ()), *_random_checks(target, first[0], first[1], signal, scores)]
+        checks = [*(certain if noise_scale == 1 else ()), *_random_checks(target, without, within, signal, scores)]
         outcomes.append(Outcome(noise_scale, checks, None, estimate, claim))
     return outcomes
-
-
-def _scores(answers: np.ndarray, signal: np.ndarray) -> np.ndarray:
-    """Parts of answers along what the unit moves, `[count]`."""
-    return np.tensordot(answers, signal, 2) / np.linalg.norm(signal)
 
 
 def _exact_checks(target: AuditTarget, lengths: np.ndarray, signal: np.ndarray, base: np.ndarray) -> list[Check]:
@@ -127,10 +120,10 @@ def _random_checks(
 ) -> list[Check]:
     """Of answers from which what they are without noise and without the unit is taken away."""
     name, rate, size = target.row.name, target.row.sampling_probability, target.sensitivity
-    std = target.row.noise_multiplier * size
-    checks = worst_checks(name, noise_p_values({"classes and values": without}, std))
+    std, few = target.row.noise_multiplier * size, max(2, MOST_VALUES // without[0].size)
+    checks = worst_checks(name, noise_p_values({"classes and values": without[:few]}, std))
     checks += score_checks(name, scores[1], scores[0], turns=1, rate=rate, size=size, std=std)
-    beside = within - signal if target.place is None else np.delete(within, target.place, axis=1)
+    beside = within[:few] - signal if target.place is None else np.delete(within[:few], target.place, axis=1)
     if beside.size:
         checks.append(std_check(f"{name}: standard deviation of the noise beside the unit", beside, std))
     return checks
