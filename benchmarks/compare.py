@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from diffusers_dp.dossier.evidence import MOST_BYTES, REPORTS
-from diffusers_dp.errors import UsageError
+from diffusers_dp.errors import UsageError, install
 from diffusers_dp.evaluation.analyses import BETTER, HIGHER, LOWER
 from diffusers_dp.files.untrusted_files import read_bounded
 from diffusers_dp.files.untrusted_values import bounded_number, bounded_text, parse_json
-from diffusers_dp.runs.plan_picture import check_picture
 
 
 #: Better directions of what a row holds.
@@ -168,6 +167,18 @@ def sentence(name: str, each: Difference) -> str:
     if each.better:
         words = "better" if (each.mean > 0) == (each.better == HIGHER) else "worse"
     return f"{name}: A is {words} than B by {abs(each.mean):.4g} (s.e. {each.error:.2g})."
+
+
+def check_picture(path: Path) -> None:
+    """Checks the picture's name before anything is compared. Raises `UsageError`, also without matplotlib."""
+    try:
+        import matplotlib.figure  # noqa: F401
+    except ImportError:
+        raise UsageError(f"--picture needs matplotlib: {install('plot')}, or leave it out.") from None
+    if path.suffix.lower() != ".png":
+        raise UsageError(f"--picture {path} is no PNG; give a name that ends in .png.")
+    if path.exists() and not path.is_file() or not path.parent.is_dir():  # to write into a pipe waits
+        raise UsageError(f"--picture {path} is no place for a file; give a name in a folder that exists.")
 
 
 def draw(found: dict[str, Difference], path: Path) -> None:

@@ -121,13 +121,6 @@ class PrivacyLedger:
         self._open: list[int] = []  # reservations of this process that `take_step` may draw on
         self._affordable: Composition = ()  # largest composition known to meet the target
 
-    def without_rows(self) -> "PrivacyLedger":
-        """Returns an empty ledger in memory with the same budget, for computations; no other release counts in it."""
-        return PrivacyLedger(
-            None, target_epsilon=self.target_epsilon, target_delta=self.target_delta, num_images=self.num_images,
-            accountant=self.accountant,
-        )  # fmt: skip
-
     @property
     def rows(self) -> list[dict[str, Any]]:
         """One JSON object per reservation, in order; copies."""

@@ -10,7 +10,6 @@ import gradio as gr
 
 from ..errors import DiffusersDPError, UsageError
 from ..release.loading import AnyRelease
-from ..runs.plan_picture import picture_of
 from . import views
 from .downloads import archive_name, dataset_zip, images_zip
 from .drawing import Drawn, read_order
@@ -94,8 +93,4 @@ def save(kind: str, drawn: Drawn | None) -> str:
 
 @told()
 def plan(*values: Any) -> str:
-    text, found = planned(*values)
-    if found is None:
-        return views.text(text)
-    words = f"Total epsilon {found.epsilon:.4g}; the table has the numbers."
-    return views.text(text) + views.picture(picture_of(found, stacked=True), words)
+    return views.text(planned(*values))

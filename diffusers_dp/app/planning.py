@@ -5,7 +5,6 @@ from typing import Any
 
 from ..methods.advice import read_evidence
 from ..methods.flag import MOST, validate
-from ..runs.plan import Plan
 from ..runs.recommendation import DeclaredFacts, recommendation
 from .limits import LARGEST_SIDE, check_choice, check_typed
 
@@ -14,10 +13,8 @@ COLOURS = {"grey": 1, "colour": 3}  # channels
 MOST_CLASSES = 1_000  # a command that names more is hard to read
 
 
-def planned(
-    num_images: Any, side: Any, colour: Any, num_classes: Any, epsilon: Any, minutes: Any
-) -> tuple[str, Plan | None]:
-    """Returns the ranking of the methods for these facts, with the first one's plan and command, and that plan.
+def planned(num_images: Any, side: Any, colour: Any, num_classes: Any, epsilon: Any, minutes: Any) -> str:
+    """Returns the ranking of the methods for these facts, with the first one's plan and command.
 
     Args:
         num_images, side, num_classes (`int`): Number of images, their side in pixels, and number of classes.
@@ -39,4 +36,4 @@ def planned(
         num_classes=num_classes if num_classes > 1 else None, target_epsilon=float(epsilon), minutes=minutes or None,
     )  # fmt: skip
     validate(facts)
-    return recommendation(facts, read_evidence())
+    return recommendation(facts, read_evidence())[0]

@@ -55,11 +55,6 @@ def text(lines: str) -> str:
     return render("app_text.html", filters={"breakable": breakable}, groups=groups)
 
 
-def picture(content: bytes, words: str, caption: str = "") -> str:
-    """Renders a PNG with a text alternative."""
-    return render("app_picture.html", uri=data_uri(content, "image/png"), words=words, caption=caption)
-
-
 def saved(content: bytes, name: str) -> str:
     """Renders a link that saves a zip; the page follows it by itself."""
     return render("app_saved.html", uri=data_uri(content, "application/zip"), file=name, size=len(content))
@@ -108,7 +103,8 @@ def samples(released: AnyRelease) -> str:
     names = released.class_names or ()
     shown = ", ".join(names[:NAMES_SHOWN]) + (", ..." if len(names) > NAMES_SHOWN else "")
     words = f"{what}. A row for each class, from the top: {shown}." if names else f"{what}."
-    return picture(content, f"Images of {released.name}", words)
+    uri = data_uri(content, "image/png")
+    return render("app_picture.html", uri=uri, words=f"Images of {released.name}", caption=words)
 
 
 def gallery(found: Sequence[AnyRelease | str], chosen: str) -> str:

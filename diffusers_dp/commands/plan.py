@@ -3,12 +3,11 @@
 Where facts of the images are all that is given, it ranks the methods first. `diffusers-dp recommend` is the same.
 
 Flags, recipe and numbers are those of the method's training script: the same `load_config`, the same `plan_run`.
-Nothing is written but the picture that is asked for.
+Nothing is written.
 """
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
 
 from ..accounting.ledger_row import DP_SGD, TEACHERS
 from ..data.images import PublicFacts, public_facts
@@ -21,7 +20,6 @@ from ..methods.flags import TrainingConfig
 from ..release.hub import keep_downloads_in
 from ..runs.launch import announcement, how_long, planned_model
 from ..runs.plan import Plan, plan_run
-from ..runs.plan_picture import check_picture, draw_plan
 from ..runs.plan_table import aligned, hopeless_step
 from ..runs.recommendation import DeclaredFacts, names_facts_alone, recommendation
 
@@ -39,7 +37,7 @@ LEGEND = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = (
         "%(prog)s [--method METHOD] [--config RECIPE] [--ANY_TRAINING_FLAG VALUE ...] [--sweep FLAG=V1,V2,...] "
-        "[--picture FILE] [--details]"
+        "[--details]"
     )
     parser.epilog = (
         "Which method? Declare --num_train_images, --class_names or --num_classes, --resolution, --num_channels, "
@@ -53,15 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sweep",
         metavar="FLAG=V1,V2,...",
-        help="A table with one line per value of a flag. Semicolons separate values that have commas of their own. "
-        "Not with --picture.",
-    )
-    parser.add_argument(
-        "--picture",
-        type=Path,
-        metavar="FILE",
-        help="PNG to draw: the budget by stage, and epsilon against the steps of DP-SGD. Of one plan, so not with "
-        "--sweep.",
+        help="A table with one line per value of a flag. Semicolons separate values that have commas of their own.",
     )
     parser.add_argument(
         "--details",
@@ -78,42 +68,29 @@ def run(args: argparse.Namespace) -> None:
     """Prints the plan, after a ranking of the methods if there is none; or a line for each value of `--sweep`."""
     flags = args.training_flags
     if args.sweep is not None:
-        if args.picture is not None:
-            raise UsageError("--picture draws one plan, but --sweep makes several; leave one of them out.")
         names = plain_flags(CONFIGS[chosen_method(flags, args.method).name])
         print(sweep(flags, *parse_sweep(args.sweep, names), args.method))
-        return
-    if args.picture is not None:
-        check_picture(args.picture)
-    if args.method is None and names_facts_alone(flags):
-        plan = _recommend(flags, args.details)
+    elif args.method is None and names_facts_alone(flags):
+        _recommend(flags, args.details)
     else:
-        plan = _plan(flags, args.method, details=args.details, with_timing=not args.no_timing)
-    if args.picture is not None:
-        if plan is None:
-            raise UsageError("--picture draws a budget, and there is none to draw; leave --picture out.")
-        draw_plan(plan, args.picture)
-        print(f"picture: {args.picture}")
+        _plan(flags, args.method, details=args.details, with_timing=not args.no_timing)
 
 
-def _recommend(flags: list[str], details: bool) -> Plan | None:
+def _recommend(flags: list[str], details: bool) -> None:
     parser = OneSentence(prog="diffusers-dp plan", allow_abbrev=False)
     add_flags(parser, DeclaredFacts, strict=False)
     declared = DeclaredFacts(**vars(parser.parse_args(flags)))
     validate(declared)
-    text, plan = recommendation(declared, read_evidence(), details=details)
-    print(text)
-    return plan
+    print(recommendation(declared, read_evidence(), details=details)[0])
 
 
-def _plan(flags: list[str], method: str | None, *, details: bool, with_timing: bool) -> Plan | None:
-    """Prints and returns the plan; returns `None` without a guarantee, whose budget cannot be drawn."""
+def _plan(flags: list[str], method: str | None, *, details: bool, with_timing: bool) -> None:
     config, facts = read(flags, method)
     plan = plan_run(config, facts)
     asked = plan.table if details else plan.summary
     print(announcement(config, facts, plan, asked), flush=True)  # what follows loads torch
     if not config.has_guarantee:
-        return None
+        return
     if details:
         print(describe_total(plan))
     trained = planned_model(config, facts)
@@ -122,7 +99,6 @@ def _plan(flags: list[str], method: str | None, *, details: bool, with_timing: b
         print(*step, *filter(None, [hopeless_step(plan, trained.num_noisy)]), sep="\n", flush=True)
     if with_timing:
         print(how_long(config, facts, plan, trained))
-    return plan
 
 
 def read(training_flags: list[str], method: str | None = None) -> tuple[TrainingConfig, PublicFacts]:

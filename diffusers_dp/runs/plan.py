@@ -107,17 +107,6 @@ class Plan:
                 totals[name] = None
         return totals
 
-    def epsilon_against_steps(self, steps: Sequence[int], accountant: str) -> list[float]:
-        """The total after each of these numbers of DP-SGD steps (0 or more), with the noise multipliers as planned.
-
-        Raises:
-            UsageError: The accountant cannot count the plan's sampling.
-        """
-        step, empty = self.step, self.ledger.without_rows()
-        assert step is not None
-        asked = [row for name, row in self.rows.items() if name not in (step.name, "restart_slack")]
-        return [empty.epsilon(accountant, extra=asked + ([replace(step, steps=n)] if n else [])) for n in steps]
-
     def signal_to_noise(self, num_parameters: int) -> float:
         """`qN C / (sigma C sqrt(d))`: how much of one noisy gradient sum of DP-SGD can be signal.
 

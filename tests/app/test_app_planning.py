@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""What the page plans for declared facts: words and picture of `diffusers-dp plan`, asked of Gradio's real app."""
+"""What the page plans for declared facts: words of `diffusers-dp plan`, asked of Gradio's real app."""
 
 import html
 import re
@@ -26,7 +26,6 @@ def ask():
     def press(*values):
         taken = [block.preprocess(value) for block, value in zip(pressed.inputs, values, strict=True)]
         shown = pressed.fn(*taken)
-        assert "data:image/png;base64," in shown
         return html.unescape(re.sub(r"<[^>]+>", "", shown)).rstrip()
 
     return press

@@ -1,11 +1,10 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""`diffusers-dp plan`: the numbers of training, published tables, one picture, and refusals in one sentence."""
+"""`diffusers-dp plan`: the numbers of training, published tables, and refusals in one sentence."""
 
 import math
 import re
 
 import pytest
-from PIL import Image
 
 from diffusers_dp import cli
 from diffusers_dp.commands.plan import read
@@ -27,7 +26,7 @@ def empty_folder(tmp_path, monkeypatch):
     """Every test runs in an empty folder, which stays empty but for what the test made."""
     monkeypatch.chdir(tmp_path)
     yield
-    assert {path.name for path in tmp_path.iterdir()} <= {"picture.png", "set"}
+    assert {path.name for path in tmp_path.iterdir()} <= {"set"}
 
 
 def output(capsys, *argv, timing=False):
@@ -155,24 +154,11 @@ def test_a_sweep_has_a_line_for_each_value(capsys):
         (["--sweep", "target_epsilon=-1,1"], ["--target_epsilon", "-1"]),
         (["stray"], ["stray"]),
         (["--target_delta", "0.5"], ["--target_delta 0.5", "1 / 1,437 images", "--allow_large_delta"]),
-        (["--picture", "a.pdf"], ["--picture a.pdf", ".png"]),
-        (["--target_epsilon", "inf", "--picture", "a.png"], ["--picture draws a budget"]),
     ],
 )
 def test_refusals_name_the_flag(argv, words, capsys):
     text = refusal(capsys, *argv)
     assert all(word in text for word in words), text
-
-
-# The picture.
-
-
-def test_the_picture_is_drawn(capsys):
-    text = output(capsys, *SMALL, "--picture", "picture.png")
-    assert text.endswith("picture: picture.png\n")
-    with Image.open("picture.png") as picture:
-        assert picture.format == "PNG" and picture.size == (1500, 600)
-        assert len(picture.convert("RGB").getcolors(10**6)) > 20
 
 
 # Weight.

@@ -83,7 +83,6 @@ plan --num_train_images many                      | --num_train_images: 'many' i
 plan --num_train_images 1000 --num_classes 0      | --num_classes is 0; give
 plan --sweep target_epsilon                       | lacks a value; write it like --sweep target_epsilon=V1,V2
 plan --sweep seed=1,x                             | --seed: 'x' is no whole number
-plan --picture nowhere/a.png                      | --picture nowhere/a.png is no place for a file; give a name
 plan --method nothing                             | --method: invalid choice: 'nothing'
 data nowhere                                      | --train_data_dir nowhere is not a folder; give one
 data empty                                        | empty holds no folder; give one

@@ -68,8 +68,6 @@ def test_the_plan_meets_its_target_by_every_accountant(accountant):
     event = dp.PoissonSampledDpEvent(rows[0].sampling_probability, dp.GaussianDpEvent(rows[0].noise_multiplier))
     counted.compose(event, math.ceil(607 / 4))
     assert result.ledger.epsilon("rdp") == pytest.approx(counted.get_epsilon(result.ledger.target_delta), rel=0.01)
-    at = result.epsilon_against_steps([0, 1, 4, 5, 600], "rdp")
-    assert at[0] == 0 and at[1] == at[2] < at[3] and at[4] <= result.ledger.epsilon("rdp")
 
 
 @pytest.mark.parametrize("bands", ["1", "8"])

@@ -259,4 +259,3 @@ def test_slack_for_restarts_is_counted_before_and_spent_only_when_lost():
     untouched = filled(config, queries)
     untouched.reserve(replace(row, steps=60))
     assert untouched.epsilon() < result.epsilon - 0.05
-    assert result.epsilon_against_steps([80], "rdp") == [pytest.approx(result.epsilon)]

@@ -307,7 +307,6 @@ WRONG_LINES = [
     *(f"{command} /etc/passwd" for command in ("evaluate --images", "verify", "data")),
     "verify release --base /no",
     "plan --num_train_images 99999999999999999999 --class_names a,b", f"plan --method {LONG}",
-    "plan --num_train_images 1000 --class_names a,b --picture /no/such/picture.png",
     *(f"train dp_mepf --feature_network {value}" for value in ("/nonexistent", "no/such", "/etc/passwd", LONG, "..")),
     *(f"train dp_lora --pretrained_model_name_or_path {value}" for value in ("/nonexistent", "release", LONG)),
     *(f"train dp_diffusion --pretrained_model_name_or_path {value}" for value in ("/nonexistent", "/etc", LONG)),
