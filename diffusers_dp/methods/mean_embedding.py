@@ -13,7 +13,7 @@ from ..queries.hermite import HermiteFeatures
 from ..queries.mean_features import FeatureMap, MeanFeatures, SecondMoments, StoppingFeatures1, StoppingFeatures2
 from ..queries.perceptual import PerceptualFeatures
 from ..queries.query import Query
-from ..queries.tangent import TangentFeatures
+from ..queries.tangent import MeanTangents, TangentFeatures
 from .flag import expert, flag, numbers, split_list
 from .flag_groups import ScatteringFlags, length_scale_of, refuse_odd
 from .flags import CountsClasses, OrdinaryTraining
@@ -165,8 +165,12 @@ class DPNTKConfig(MeanEmbeddingConfig):
     features: str = "ntk"
 
     @property
-    def feature_map(self) -> FeatureMap:
+    def feature_map(self) -> TangentFeatures:
         return TangentFeatures(self.image_shape, self.tangent_width, self.seed)
+
+    @property
+    def matched(self) -> tuple[MeanFeatures, ...]:
+        return (MeanTangents(feature_map=self.feature_map, **self.asked("mean_features")),)
 
 
 @dataclass

@@ -5,16 +5,21 @@ Nothing here loads torch before it is used.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from .mean_features import Untrained, unit
+from .mean_features import MeanFeatures, Untrained, unit
 from .one_image import one_by_one
 
 
 if TYPE_CHECKING:
     import torch
+
+    from ..privacy.separate_records import Features
+
+
+STAND_IN_WIDTH = 50  # of published networks, whose gradients have millions of values
 
 
 @dataclass(frozen=True)
@@ -69,3 +74,18 @@ class TangentFeatures(Untrained):
             return unit(torch.cat([gradient.flatten() for gradient in gradients])[None])
 
         return one_by_one(features, images)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeanTangents(MeanFeatures):
+    """Mean of tangent features. A stand-in's network is narrow: how many values a gradient has changes nothing of what
+    one image adds."""
+
+    feature_map: TangentFeatures
+
+    def stand_in(self) -> "Features":
+        narrow = replace(self.feature_map, width=min(STAND_IN_WIDTH, self.feature_map.width))
+        return replace(self, feature_map=narrow).features
+
+    def timed(self) -> "Features":
+        return self.features

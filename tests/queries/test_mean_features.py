@@ -23,7 +23,7 @@ from diffusers_dp.queries.mean_features import (
 )
 from diffusers_dp.queries.perceptual import PerceptualFeatures
 from diffusers_dp.queries.scattering import ScatteringFeatures
-from diffusers_dp.queries.tangent import TangentFeatures
+from diffusers_dp.queries.tangent import MeanTangents, TangentFeatures
 from support.feature_networks import save_resnet, save_vit
 
 
@@ -86,6 +86,14 @@ def test_hermite_polynomials_make_a_gaussian_kernel():
     polynomials = features._polynomials(pixels, 60)[:, 0]
     difference = pixels[:, :1] - pixels[:, 0]
     assert torch.allclose(polynomials @ polynomials.T, torch.exp(-0.5 / 0.75 * difference**2), atol=1e-5)
+
+
+def test_a_stand_in_of_tangents_is_narrow():
+    """A check before training asks it some twenty times, and CIFAR-10's published network has 9.2 million weights."""
+    asked = MeanTangents(feature_map=TangentFeatures((3, 32, 32), 3000, seed=0))
+    rows = asked.stand_in()(torch.rand(2, 3, 32, 32), None)
+    assert rows.shape[1] < 200_000 and rows.norm(dim=1).tolist() == pytest.approx([1.0, 1.0], abs=1e-4)
+    assert asked.timed() == asked.features and asked.num_values == 3000 * 3074, "of the run itself"
 
 
 def test_tangent_features_are_the_gradient_of_the_network():

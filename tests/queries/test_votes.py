@@ -115,4 +115,4 @@ def test_a_stand_in_compares_few_values(shape):
     """However large the images are: a check before training asks it for 18 generations."""
     stand_in = replace(query(), image_shape=shape).stand_in()
     assert stand_in.candidates.shape[2] <= 3 * 64**2
-    assert stand_in(torch.rand(2, *shape), None).norm(dim=1).tolist() == pytest.approx([1.0] * 2)
+    assert stand_in(torch.rand(2, *shape), None).norm(dim=1).tolist() == pytest.approx([1.0] * 2, abs=1e-4)
