@@ -71,7 +71,7 @@ def map_images(
     """
     kept = open_cache(folder, made_of)
     if kept is None:
-        begun, num_bytes = folder.with_name(f".{folder.name}.begun"), len(images) * (2 * math.prod(shape) + 1)
+        begun, num_bytes = folder.with_name(f".{folder.name}.begun"), at_most * (2 * math.prod(shape) + 1)
         what = f"encoded images, {num_bytes / 1e9:.3g} GB"
         with full_disk_is_said(folder.parent, what, "and start again: what is encoded stays"):
             done = _done(begun, made_of)

@@ -87,6 +87,8 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
     #: Names of queries in `--noise_multiplier` and `--budget`, and what each has by default: a noise multiplier, a
     #: share, or nothing. Each group of flags adds its own.
     query_defaults: ClassVar[dict[str, dict[str, float]]] = {}
+    #: Settings of experts that may change when a run goes on.
+    changeable: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         self.output_dir = self.output_dir or f"runs/{self.method}"

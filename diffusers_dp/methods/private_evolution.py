@@ -23,6 +23,7 @@ from .public_flags import PretrainedFlags, PublicDataFlags
 #: Classes of the embedded digits, and the letters of a class that is written where no `--generator` is given.
 DIGITS, LETTERS = "0123456789", 2
 MOST_PROMPTS, MOST_BYTES = 10_000, 1_000_000  # of `--prompts`
+GENERATORS = ("text", "public_images", "pipeline")
 #: What `--variations` may name; `models.variations` has them.
 VARIATION_NAMES = ("affine", "elastic", "stroke", "contrast", "brightness", "flip")
 
@@ -41,7 +42,7 @@ class PrivateEvolutionConfig(PretrainedFlags, ResultFlags, PublicDataFlags):
     generator: str | None = flag(
         None, "Who proposes candidates: names of classes in fonts (text), changes of public images (public_images), "
         "or a public pipeline, by its Hub id or folder; unset: text, of letters and digits alone.",
-        choices=("text", "public_images", "pipeline"),
+        choices=GENERATORS,
         range="text, public_images, or the Hub id (OWNER/NAME) or folder of a public pipeline",
     )  # fmt: skip
     prompts: str | None = flag(
@@ -68,6 +69,7 @@ class PrivateEvolutionConfig(PretrainedFlags, ResultFlags, PublicDataFlags):
         "pixels", "'pixels': averaged over squares; 'network': what a public network sees.",
         choices=("pixels", "network"),
     )  # fmt: skip
+    changeable: ClassVar[tuple[str, ...]] = ("generator_batch_size", "generator_precision")
     embedding_pool: ClassVar[int] = 2  # side length of such a square in pixels
     embedding_network: str | None = flag(
         None, "Folder or Hub id of a public vision network (safetensors): CLIP, DINOv2 ..., or efficientnet_lite0.",
@@ -88,7 +90,8 @@ class PrivateEvolutionConfig(PretrainedFlags, ResultFlags, PublicDataFlags):
     def __post_init__(self) -> None:
         super().__post_init__()
         place = self.generator or ""
-        if self.pretrained_model_name_or_path is None and ("/" in place or os.path.isdir(place)):
+        known = place in GENERATORS or self.pretrained_model_name_or_path is not None
+        if not known and ("/" in place or os.path.isdir(place)):
             self.generator, self.pretrained_model_name_or_path = "pipeline", place
 
     @property
@@ -99,14 +102,16 @@ class PrivateEvolutionConfig(PretrainedFlags, ResultFlags, PublicDataFlags):
     def read_prompts(self, class_names: tuple[str, ...] | None) -> list[str]:
         """`--prompts`, one by one. Raises `UsageError` where the file is not there, too large or empty."""
         text = self.prompts or ("a photo of a {class}" if class_names else "a photo")
-        if not os.path.isfile(place := os.path.expanduser(text)):
-            if " " in text or "{class}" in text:
-                return [text]
-            raise UsageError(f"--prompts {text} is no file here, and no prompt, which has blanks; correct it.")
         try:
-            lines = read_bounded(place, MOST_BYTES).decode("utf-8-sig").splitlines()
+            text.encode()  # arguments that are no UTF-8 have surrogates
+            if os.path.isfile(place := os.path.expanduser(text)):
+                lines = read_bounded(place, MOST_BYTES).decode("utf-8-sig").splitlines()
+            elif " " in text or "{class}" in text:
+                lines = [text]
+            else:
+                raise UsageError(f"--prompts {text} is no file here, and no prompt, which has blanks; correct it.")
         except (OSError, ValueError) as error:
-            raise UsageError(f"--prompts {text} is not taken ({first_line(error)}); give UTF-8 text.") from None
+            raise UsageError(f"--prompts is not taken ({first_line(error)}); give UTF-8 text.") from None
         prompts = [line.strip() for line in lines if line.strip()]
         if not 0 < len(prompts) <= MOST_PROMPTS:
             raise UsageError(f"--prompts {text} holds {len(prompts):,} lines; give 1 to {MOST_PROMPTS:,}.")

@@ -15,8 +15,9 @@ from diffusers import AutoPipelineForImage2Image
 from PIL import Image
 
 from ..data.decoding import decode_image
+from ..distributed.interruption import is_memory_error
 from ..distributed.memory import free_bytes
-from ..errors import UsageError
+from ..errors import UsageError, first_line
 from ..pipelines import DPImagePipeline
 from .variations import CandidateGenerator, seeded
 
@@ -137,7 +138,13 @@ class TextToImageCandidates(CandidateGenerator):
             for number, label in zip(numbers.tolist(), labels.tolist(), strict=True)
         ]
         generators = [seeded(seed) for seed in seeds]
-        found = pipeline(prompts, generator=generators, output_type="np", **self.settings, **given).images
+        try:
+            found = pipeline(prompts, generator=generators, output_type="np", **self.settings, **given).images
+        except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+            if is_memory_error(error):
+                raise
+            reason = f"The pipeline of --pretrained_model_name_or_path draws nothing ({first_line(error)})"
+            raise UsageError(f"{reason}; choose another.") from None
         if not np.isfinite(found).all():
             raise UsageError("A pixel is no number in this precision: give --expert generator_precision=float32.")
         pixels = torch.from_numpy((found * 255).round().astype(np.uint8))

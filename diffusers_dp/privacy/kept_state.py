@@ -26,8 +26,8 @@ class KeptState:
 
     Contents of parameters and buffers are compared, however they were written, and attributes of modules that are
     plain values or tensors. So are those of a loss, an encoder or features that are no module, and of the modules and
-    bound methods that are its attributes, or arguments of a partial. A function's closure, containers, hooks, globals
-    and files are not compared: that nothing is kept there is the author's word.
+    bound methods that are its attributes, in a tuple of them, or arguments of a partial. A function's closure, other
+    containers, hooks, globals and files are not compared: that nothing is kept there is the author's word.
 
     Args:
         *roots (`Any`): A module, a function or any other object.
@@ -109,8 +109,9 @@ def _holders(root: Any) -> Iterator[Any]:
         yield root
         if not isinstance(root, nn.Module):
             for value in getattr(root, "__dict__", {}).values():
-                if isinstance(value, (nn.Module, types.MethodType, functools.partial)):
-                    yield from _holders(value)
+                for part in value if isinstance(value, tuple) else (value,):
+                    if isinstance(part, (nn.Module, types.MethodType, functools.partial)):
+                        yield from _holders(part)
 
 
 def _state(holder: Any) -> Iterator[tuple[str, Any]]:

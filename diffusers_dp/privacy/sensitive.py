@@ -162,7 +162,9 @@ class SensitiveImages:
             raise UsageError(NO_EXACT_LATENTS)
         device, encoded = torch.device("cpu") if self._exact else self.device, functools.partial(_encoded, encode)
         at_most = records.capacity if records.units is not None else self.processes.share_size(records.capacity)
-        key = fingerprint([made_of, list(shape), self._exact, self.processes.index, self.processes.count])
+        # What decides last bits. Which of two ways made a row would follow from how many records come before it.
+        ways = [torch.__version__, torch.get_num_threads(), torch.backends.cpu.get_cpu_capability()] * self._exact
+        key = fingerprint([made_of, list(shape), self._exact, self.processes.index, self.processes.count, ways])
         with torch.no_grad(), _secret_torch_draws(self.device):
             row = features_of_zeros(encoded, self.image_shape, None, device=device, clip_norm=1.0, name="encoder")
             if self._exact and batch_invariant(

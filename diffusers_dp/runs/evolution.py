@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+import transformers
 
 from ..data.public_images import PublicImages
 from ..errors import UsageError
@@ -114,7 +115,10 @@ class Population:
             shown = children if lookahead else [part]
             here = self.run.processes.device
             rows = (embed_all(embed, self.proposer.images(each, labels), here).cpu() for each in shown)
-            return reduce(torch.add, (each / max(1, lookahead) for each in rows))
+            mean = reduce(torch.add, (each / max(1, lookahead) for each in rows))
+            if not mean.isfinite().all():
+                raise UsageError("--embedding_network makes no numbers of a candidate; choose another network.")
+            return mean
 
         def all_rows() -> tuple[torch.Tensor, str]:
             rows, digest = [], hashlib.sha256()
@@ -182,10 +186,16 @@ class Population:
 def embedded_images(run: "Run", network: "FeatureMap") -> "tuple[SensitiveImages, Embedding]":
     """A door to what a network sees of each image alone, computed once, and what a vote reads of such a row."""
     door = run.images.map(
-        lambda images: one_by_one(network, images / 2 + 0.5)[:, None, None], shape=(1, 1, network.num_features),
-        cache=run.folder.private / "cache", made_of=[run.made_of, network.facts], alone=True,
+        partial(_seen_alone, network), shape=(1, 1, network.num_features), cache=run.folder.private / "cache",
+        made_of=[run.made_of, network.facts, transformers.__version__], alone=True,
     )  # fmt: skip
     return door, lambda rows: rows.flatten(1).float()
+
+
+def _seen_alone(network: "FeatureMap", images: torch.Tensor) -> torch.Tensor:
+    """What a network makes of images `[b, C, H, W]` in [-1, 1]: `[b, 1, 1, D]`. A partial of it shows the door the
+    network's state."""
+    return one_by_one(network, images / 2 + 0.5)[:, None, None]
 
 
 def proposer_of(run: "Run") -> CandidateGenerator:
@@ -233,7 +243,10 @@ def _text_to_image(run: "Run", name: str) -> TextToImageCandidates:
     base = load_base(name, config.pretrained_model_revision, kinds=TEXT_TO_IMAGE, dtype=dtype)
     cost = cost_of_start(base.folder, f"{FLAG} {name}", facts, **config.ledger_options)
     pipeline, factor = base.pipeline.to(device), base.pipeline.vae_scale_factor
-    side = config.generator_resolution or factor * np.min(base.network.config.sample_size).item()
+    size = base.network.config.sample_size
+    if not isinstance(size, int):  # diffusers itself would fail
+        raise UsageError(f"{FLAG} {name} is not taken (the sample_size of its unet is no whole number); give another.")
+    side = config.generator_resolution or factor * size
     if side % factor:
         raise UsageError(f"--expert generator_resolution={side} is no multiple of {factor}, as {name} has it.")
     prompts = config.read_prompts(facts.class_names)

@@ -117,7 +117,7 @@ class TrainingRun(Generic[Config]):
         self.made_of = arrays.made_of
         if config.dp_sgd is not None:
             self._keep_groups(config.dp_sgd)
-        expert = {f"expert {name}": value for name, value in config.expert_settings.items()}
+        expert = {f"expert {name}": v for name, v in config.expert_settings.items() if name not in config.changeable}
         self.identity.keep_training_facts(config.training_facts | expert, began=bool(self.ledger.rows))
         if self.ledger.rows:
             self.identity.resumes.append(self._step_of_checkpoint or 0)

@@ -591,6 +591,29 @@ def test_what_an_encoder_makes_of_each_image_alone_is_asked_about(tmp_path):
         )
 
 
+@pytest.mark.usefixtures("watching")
+def test_rows_that_were_made_in_another_way_are_made_again(tmp_path, monkeypatch):
+    """Else which of two ways made a row would follow from its place, and so from whether others are missing."""
+    images, calls = np.random.default_rng(0).integers(0, 256, (NUM_IMAGES, *SHAPE), dtype=np.uint8), []
+
+    def encode(x):
+        calls.append(len(x))
+        return x[:, :, :1, :1]
+
+    def new_calls(exact):
+        before = len(calls)
+        door = make_door(images=images, exact=exact)
+        door.map(encode, shape=(1, 1, 1), cache=tmp_path / str(exact), made_of={}, batch_size=4, alone=True)
+        return len(calls) - before
+
+    first, again = [[new_calls(exact) for exact in (True, False)] for _ in range(2)]
+    torch.set_num_threads(torch.get_num_threads() + 1)
+    threads = [new_calls(exact) for exact in (True, False)]
+    monkeypatch.setattr(torch, "__version__", "another")
+    assert (first[0] - again[0], first[1] - again[1]) == (3, 3), "batches of images, beside the trials"
+    assert (threads, new_calls(True)) == ([first[0], again[1]], first[0])
+
+
 @pytest.mark.parametrize("mechanism", [bands_of(4, rate=0.01), sampled(0.01)], ids=["banded", "poisson"])
 def test_a_rate_is_one_that_coins_have(mechanism):
     exact = mechanism.at(exact=True)

@@ -199,6 +199,18 @@ def test_rows_are_not_mapped_again(tmp_path):
         door.map(Marked(), shape=ROW, cache=tmp_path / "twice", made_of="rows")
 
 
+def test_room_on_disk_is_that_of_the_declared_number(tmp_path, monkeypatch):
+    """Else whether a run ends in a sentence, and which, would tell how many images there are."""
+    said = []
+    monkeypatch.setattr(mapped.shutil, "disk_usage", lambda folder: mapped.shutil._ntuple_diskusage(0, 0, 11 * 65 + 1))
+    for count in (11, 12):
+        door = make_door(images=images_of(count), num_images=12)
+        with pytest.raises(UsageError) as refusal:
+            encoded(door, LatentEncoder(tiny_vae()), tmp_path)
+        said.append(str(refusal.value))
+    assert said[0] == said[1]
+
+
 def test_classes_without_labels_are_refused():
     with pytest.raises(ValueError, match="there are no `labels`"):
         SensitiveImages(

@@ -128,6 +128,21 @@ def test_an_evolution_goes_on_with_its_candidates_origin(generator, kept, tmp_pa
     assert verify.report(tmp_path / "run" / "release") == 0
 
 
+def test_an_evolution_goes_on_with_smaller_batches_in_another_precision(tmp_path, monkeypatch):
+    """As the sentences say where memory ran out, or a pixel is no number."""
+    script, place = load("pe", monkeypatch), stable_diffusion(tmp_path / "pipeline", 3)
+    flags = [*EVOLUTION, *write_images(tmp_path / "images"), "--generator", str(place)]
+    flags += ["--output_dir", str(tmp_path / "run"), "--expert", "generator_inference_steps=5"]
+    stop_before(monkeypatch, script, flags, "votes_2")
+    script.main([*flags, "--expert", "generator_batch_size=2,generator_precision=bfloat16", *RESUME])
+    receipt, problems = verify.verify(tmp_path / "run" / "release")
+    assert problems == [] and receipt["curriculum"]["expert"] == {
+        "generator_inference_steps": 5, "generator_precision": "bfloat16", "generator_batch_size": 2,
+    }  # fmt: skip
+    assert len(list((tmp_path / "run" / "private" / "candidates_2").iterdir())) > 1
+    refused(script, [*flags, "--expert", "generator_guidance=2"], "guidance is 2.0, and this run began with None")
+
+
 def test_a_networks_name_hash_mean_std_and_resolution_are_its_meaning(tmp_path):
     save_resnet(tmp_path / "network")
     normalise(tmp_path / "network", 0.25, 0.125)

@@ -10,6 +10,7 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
+from transformers import CLIPModel
 
 from diffusers_dp import SensitiveImages, load_verified, verify
 from diffusers_dp.errors import UsageError
@@ -188,6 +189,30 @@ def test_a_network_sees_each_image_once_and_alone(noise, script, flags, clip, tm
     assert receipt_of(tmp_path / "run")["status"] == ("proven" if noise == "exact" else "proven_with_assumptions")
 
 
+def test_a_network_that_keeps_something_of_images_is_refused(script, flags, clip, monkeypatch):
+    """What it made of one image would follow from those before."""
+    see = CLIPModel.get_image_features
+
+    def keeping(network, pixel_values):
+        network.logit_scale.add_(pixel_values.mean())
+        return see(network, pixel_values=pixel_values)
+
+    monkeypatch.setattr(CLIPModel, "get_image_features", keeping)
+    monkeypatch.setattr(SensitiveImages, "noisy_sum", lambda *_, **__: pytest.fail("the images were asked"))
+    with pytest.raises(UsageError, match="must keep nothing, but 'logit_scale of CLIPModel .* nothing was asked"):
+        script.main([*flags, "--embedding", "network", "--embedding_network", clip])
+
+
+def test_a_network_that_sees_no_numbers_is_refused(script, flags, clip, tmp_path, monkeypatch):
+    """One candidate of them would take the votes of all others."""
+    monkeypatch.setattr(SensitiveImages, "noisy_sum", lambda *_, **__: pytest.fail("the images were asked"))
+    shutil.copytree(clip, tmp_path / "network")
+    weights = load_file(path := tmp_path / "network" / "model.safetensors")
+    save_file({**weights, "visual_projection.weight": weights["visual_projection.weight"] * torch.inf}, path)
+    with pytest.raises(UsageError, match="--embedding_network .* no numbers of a candidate"):
+        script.main([*flags, "--embedding", "network", "--embedding_network", str(tmp_path / "network")])
+
+
 @pytest.mark.slow
 def test_two_processes(tmp_path, pipelines, clip):
     """The first one draws; both vote."""
@@ -233,6 +258,9 @@ WRONG = {
     "an inpainting network": (nine_channels, "network takes 9 channels and its latents have 2"),
     "pickles": (pickled, "no safetensors, and pickles are not loaded"),
     "no index": (lambda folder: (folder / "model_index.json").unlink(), "no model_index.json that can be read"),
+    "no side": (in_json("unet/config.json", sample_size=None), "the sample_size of its unet is no whole number"),
+    "two sides": (in_json("unet/config.json", sample_size=[4, 8]), "is not taken .the sample_size of its unet"),
+    "unknown steps": (in_json("scheduler/scheduler_config.json", prediction_type="x"), "draws nothing .*given as x"),
     "its own code": (in_json("model_index.json", unet=["pipeline", "MyUNet"]), "its unet is none of UNet2DCondition"),
 }  # fmt: skip
 
@@ -265,11 +293,21 @@ def test_flags_that_cannot_be(script, flags, pipelines, tmp_path, monkeypatch):
         (["--prompts", str(tmp_path / "latin")], "is not taken .*; give UTF-8 text"),
         (["--generator", "text", "--prompts", "a {class}"], "--prompts needs --pretrained_model_name_or_path"),
         (["--generator", unet, "--prompts", "a {class}"], "--prompts has no effect"),
+        (["--prompts", "a caf\udce9"], "is not taken .*; give UTF-8 text"),
         (["--generator", "pipeline"], "need each other"),
     ):
         with pytest.raises(UsageError, match=said) as refusal:
             script.main([*flags, *given])
         assert "\n" not in str(refusal.value) and not (tmp_path / "run").exists(), given
+
+
+def test_a_folder_of_a_choice_s_name_is_not_the_choice(flags, tmp_path, monkeypatch):
+    for name in ("text", "public_images", "pipeline", "mine"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path)
+    for given, wanted in (("text", ("text", None)), ("mine", ("pipeline", "mine")), ("./a", ("pipeline", "./a"))):
+        config = METHODS[METHOD].config(generator=given)
+        assert (config.generator, config.pretrained_model_name_or_path) == wanted
 
 
 def test_prompts_of_a_file(script, flags, tmp_path):
