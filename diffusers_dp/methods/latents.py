@@ -31,8 +31,8 @@ class LatentFlags(TimesOfRows):
 
     pretrained_model_name_or_path: str | None = flag(
         None,
-        "Hub id or folder of a public StableDiffusionPipeline (safetensors) to begin with. With public images its "
-        "network is a new one.",
+        "Hub id or folder of a public pipeline of Stable Diffusion, or XL (safetensors), to begin with. With public "
+        "images its network is a new one.",
         place=True,
     )  # fmt: skip
     pretrained_model_revision: str | None = flag(None, "Branch, tag or commit of it on the Hub.", rare=True)

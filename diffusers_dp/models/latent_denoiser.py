@@ -2,7 +2,8 @@
 """Denoising networks of latents, for training and sampling: unconditional, or conditioned on a class by fixed public
 prompts."""
 
-from types import SimpleNamespace
+from collections.abc import Mapping
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from .denoiser import DDPMLoss, mixed_precision
 
 class LatentDenoiser(nn.Module):
     """
-    Maps noisy latents, steps and classes to a prediction. It contains the network and a buffer only.
+    Maps noisy latents, steps and classes to a prediction. It contains the network and buffers only.
 
     Args:
         network (`UNet2DConditionModel`): Network, put into evaluation mode.
@@ -23,6 +24,8 @@ class LatentDenoiser(nn.Module):
         tokens (`torch.Tensor` of shape `[rows, length, d]`): Embeddings of a text encoder: one row per class and,
             last, one for no class; a single row without classes.
         autocast_dtype (`torch.dtype`, *optional*): `torch.bfloat16` runs the network in mixed precision.
+        added (`dict[str, torch.Tensor]`): Further conditions of shape `[rows, d]`, for the network's
+            `added_cond_kwargs`.
     """
 
     def __init__(
@@ -32,6 +35,7 @@ class LatentDenoiser(nn.Module):
         num_classes: int | None,
         tokens: torch.Tensor,
         autocast_dtype: torch.dtype | None = None,
+        added: Mapping[str, torch.Tensor] = MappingProxyType({}),
     ):
         super().__init__()
         self.network = network.eval()
@@ -39,7 +43,9 @@ class LatentDenoiser(nn.Module):
         self.num_classes = num_classes
         self.autocast_dtype = autocast_dtype
         self.tokens: torch.Tensor
-        self.register_buffer("tokens", tokens, persistent=False)
+        self.added = tuple(added)
+        for name, values in {"tokens": tokens, **added}.items():
+            self.register_buffer(name, values, persistent=False)
 
     @property
     def is_conditional(self) -> bool:
@@ -78,8 +84,9 @@ class LatentDenoiser(nn.Module):
             torch.zeros(len(sample), dtype=torch.long, device=sample.device) if class_labels is None else class_labels
         )
         times = torch.as_tensor(timesteps, device=sample.device).expand(len(sample))
+        added = {name: self.get_buffer(name)[rows] for name in self.added} or None
         with mixed_precision(sample.device, self.autocast_dtype):
-            output = self.network(sample, times, encoder_hidden_states=self.tokens[rows]).sample
+            output = self.network(sample, times, self.tokens[rows], added_cond_kwargs=added).sample
         return SimpleNamespace(sample=output.to(sample.dtype))
 
 

@@ -62,11 +62,11 @@ def dataset_index(release: str | Path) -> dict[str, Any] | None:
 LORA_FILE = "pytorch_lora_weights.safetensors"
 ADAPTER_FILES = ("model_index.json", "samples.png", LORA_FILE)
 #: Pipelines that can be released whole: the used components as Diffusers saves them, and nothing executable.
-LATENT_PIPELINES = ("StableDiffusionPipeline",)
+LATENT_PIPELINES = ("StableDiffusionPipeline", "StableDiffusionXLPipeline")
 MERGED = re.compile(
     r"model_index\.json|samples\.png|scheduler/scheduler_config\.json|(unet|vae)/(config\.json|"
-    r"diffusion_pytorch_model\.safetensors)|text_encoder/(config\.json|model\.safetensors)|"
-    r"tokenizer/(tokenizer\.json|tokenizer_config\.json|vocab\.json|merges\.txt|special_tokens_map\.json|"
+    r"diffusion_pytorch_model\.safetensors)|text_encoder(?:_2)?/(config\.json|model\.safetensors)|"
+    r"tokenizer(?:_2)?/(tokenizer\.json|tokenizer_config\.json|vocab\.json|merges\.txt|special_tokens_map\.json|"
     r"spiece\.model)"
 )
 

@@ -6,11 +6,10 @@ No code of theirs is run: components are known classes of Diffusers and transfor
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import diffusers
@@ -39,9 +38,11 @@ DDPM_STEPS = (
     "DDIMScheduler", "DDPMScheduler", "DPMSolverMultistepScheduler", "EulerAncestralDiscreteScheduler",
     "EulerDiscreteScheduler", "LMSDiscreteScheduler", "PNDMScheduler", "UniPCMultistepScheduler",
 )  # fmt: skip
-#: Known pipelines: what is fine-tuned, and what draws candidates.
-KINDS: dict[str, type[DiffusionPipeline]] = {"StableDiffusionPipeline": StableDiffusionPipeline}
-TEXT_TO_IMAGE = {**KINDS, "StableDiffusionXLPipeline": StableDiffusionXLPipeline}
+#: Known pipelines, which are fine-tuned and draw candidates.
+XL = "StableDiffusionXLPipeline"
+KINDS: dict[str, type[DiffusionPipeline]] = {
+    "StableDiffusionPipeline": StableDiffusionPipeline, XL: StableDiffusionXLPipeline,
+}  # fmt: skip
 #: The classes of their used components.
 COMPONENTS = {
     "unet": ("UNet2DConditionModel",), "vae": ("AutoencoderKL",), "scheduler": DDPM_STEPS,
@@ -54,7 +55,7 @@ OF_XL = {"text_encoder_2": TEXT_ENCODERS, "tokenizer_2": TOKENIZERS}
 class LatentBase:
     """
     Args:
-        kind (`str`): Key of `TEXT_TO_IMAGE`.
+        kind (`str`): Key of `KINDS`.
         pipeline (`DiffusionPipeline`): Pipeline on the CPU.
         name (`str`): Hub id, or "local folder".
         revision (`str`, *optional*): Commit; `None` for a local folder.
@@ -74,6 +75,13 @@ class LatentBase:
     @property
     def network(self) -> Any:
         return self.pipeline.unet
+
+    @property
+    def sides(self) -> tuple[int, int]:
+        """Height and width of its images in pixels."""
+        size, factor = self.network.config.sample_size, self.pipeline.vae_scale_factor
+        height, width = size if isinstance(size, list | tuple) else (size, size)
+        return factor * height, factor * width
 
     @property
     def reference(self) -> dict[str, Any]:
@@ -109,9 +117,18 @@ class LatentBase:
             raise UsageError(f"--class_prompts are {len(texts)}, and there are {num_classes or 1}; give one for each.")
         texts += [] if num_classes is None else [""]
         with torch.no_grad():
-            tokens = self.pipeline.encode_prompt(texts, "cpu", 1, False)[0].float()
-        scheduler = training_scheduler(self.pipeline.scheduler)
-        return LatentDenoiser(self.network, scheduler, num_classes, tokens, torch.bfloat16 if bf16 else None)
+            tokens, _, *pooled = self.pipeline.encode_prompt(
+                texts, device="cpu", num_images_per_prompt=1, do_classifier_free_guidance=False
+            )
+        added = {}
+        if self.kind == XL:  # Podell et al. 2023, Section 2.2: sizes of the file, of what was cut off, of the image
+            sizes = torch.tensor([*self.sides, 0, 0, *self.sides], dtype=torch.float32)
+            said = torch.tensor([text != "" for text in texts])
+            if self.pipeline.config.force_zeros_for_empty_prompt:  # as the network learned
+                tokens, pooled[0] = tokens * said[:, None, None], pooled[0] * said[:, None]
+            added = {"text_embeds": pooled[0].float(), "time_ids": sizes.repeat(len(texts), 1)}
+        scheduler, dtype = training_scheduler(self.pipeline.scheduler), torch.bfloat16 if bf16 else None
+        return LatentDenoiser(self.network, scheduler, num_classes, tokens.float(), dtype, added)
 
 
 def load_base(
@@ -120,7 +137,6 @@ def load_base(
     *,
     flag: str = "--pretrained_model_name_or_path",
     stated: Sequence[str] | None = None,
-    kinds: Mapping[str, type[DiffusionPipeline]] = MappingProxyType(KINDS),
     dtype: torch.dtype = torch.float32,
 ) -> LatentBase:
     """Fetches a latent pipeline and loads its used components: the files whose hashes `LatentBase.files` has, and no
@@ -131,7 +147,6 @@ def load_base(
         revision (`str`, *optional*): Branch, tag or commit on the Hub; the reference always names the commit.
         flag (`str`): Flag that named it, for messages.
         stated (sequence of `str`, *optional*): Names of the files to load; defaults to all used files.
-        kinds (`dict`): Classes of pipelines that are taken, by name.
         dtype (`torch.dtype`): Type of the weights.
 
     Raises:
@@ -143,7 +158,7 @@ def load_base(
     part = "model_index.json"
     try:
         index = read_json(folder / part)
-        kind, known = _checked_kind(index, kinds)
+        kind, known = _checked_kind(index)
         used = [file for file in _used_files(folder, known) if stated is None or file in stated]
         listed = {key for key, entry in index.items() if isinstance(entry, list) and key[0] != "_"}
         parts: dict[str, Any] = dict.fromkeys(listed - set(known))  # which are not used
@@ -153,14 +168,14 @@ def load_base(
             for part in ("unet", "vae"):
                 parts[part] = load_whole(getattr(diffusers, index[part][1]), place / part).to(dtype)
             part = "all"
-            pipeline: Any = kinds[kind].from_pretrained(place, use_safetensors=True, **parts)
+            pipeline: Any = KINDS[kind].from_pretrained(place, use_safetensors=True, **parts)
             for component in pipeline.components.values():
                 if isinstance(component, torch.nn.Module):
                     component.to(dtype).eval().requires_grad_(False)
         check_loaded(pipeline)
     except (*WRONG, WrongModel, StrictDataclassError) as error:
         reason = f"{flag} {name} is not taken ({part}: {first_line(error)})"
-        raise UsageError(f"{reason}; choose a pipeline of {', '.join(kinds)}.") from None
+        raise UsageError(f"{reason}; choose a pipeline of {', '.join(KINDS)}.") from None
     pipeline.set_progress_bar_config(disable=True)
     files = [{"name": file, "sha256": file_digest(folder / file)} for file in used]
     return LatentBase(kind, pipeline, **origin_of_model(name, folder), files=files, folder=folder)
@@ -202,13 +217,13 @@ def drawing_pipeline(
     return pipeline.to(denoiser.device)  # a resumed run, whose latents are there, has not moved the autoencoder
 
 
-def _checked_kind(index: dict[str, Any], kinds: Mapping[str, Any]) -> tuple[str, dict[str, tuple[str, ...]]]:
+def _checked_kind(index: dict[str, Any]) -> tuple[str, dict[str, tuple[str, ...]]]:
     """Returns the kind of a pipeline, and the classes of its used components, if its own are among them. Raises
     `WrongModel`."""
     kind = index.get("_class_name")
-    if kind not in kinds:
+    if kind not in KINDS:
         raise WrongModel(f"it is a {kind!r}")
-    known = COMPONENTS if kind in KINDS else COMPONENTS | OF_XL
+    known = COMPONENTS | OF_XL if kind == XL else COMPONENTS
     for name, classes in known.items():
         library = "transformers" if classes in (TEXT_ENCODERS, TOKENIZERS) else "diffusers"
         if index.get(name) not in [[library, each] for each in classes]:

@@ -25,7 +25,7 @@ from ..queries.votes import draw_parents, embed_all, hash_tensor
 from ..release.allow_list import read_index
 from ..release.components import UNET, component
 from ..release.hub import fetch_release
-from ..release.latent_base import TEXT_TO_IMAGE, load_base
+from ..release.latent_base import load_base
 from .diffusion_run import build_pipeline
 from .pretrained import FLAG, load_pretrained, priced_images
 from .prior_release import cost_of_start
@@ -240,13 +240,13 @@ def _text_to_image(run: "Run", name: str) -> TextToImageCandidates:
     """The text-to-image pipeline of this name. Raises `UsageError`, see `load_base`."""
     config, facts, device = run.config, run.facts, run.processes.device
     dtype = getattr(torch, config.generator_precision or ("float32" if device.type == "cpu" else "float16"))
-    base = load_base(name, config.pretrained_model_revision, kinds=TEXT_TO_IMAGE, dtype=dtype)
+    base = load_base(name, config.pretrained_model_revision, dtype=dtype)
     cost = cost_of_start(base.folder, f"{FLAG} {name}", facts, **config.ledger_options)
     pipeline, factor = base.pipeline.to(device), base.pipeline.vae_scale_factor
     size = base.network.config.sample_size
     if not isinstance(size, int):  # diffusers itself would fail
         raise UsageError(f"{FLAG} {name} is not taken (the sample_size of its unet is no whole number); give another.")
-    side = config.generator_resolution or factor * size
+    side = config.generator_resolution or min(base.sides)
     if side % factor:
         raise UsageError(f"--expert generator_resolution={side} is no multiple of {factor}, as {name} has it.")
     prompts = config.read_prompts(facts.class_names)

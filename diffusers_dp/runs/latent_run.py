@@ -84,18 +84,15 @@ def open_base(facts: PublicFacts, config: LatentConfig) -> Opened:
     if not name:
         raise UsageError(f"{FLAG} is needed: the Hub id or folder of a public latent pipeline.")
     base = load_base(name, config.pretrained_model_revision)
-    encoder = LatentEncoder(base.pipeline.vae)
-    size = base.network.config.sample_size
-    sides = tuple(size) if isinstance(size, (list, tuple)) else (size, size)
-    factor = 2 ** (len(encoder.vae.config.block_out_channels) - 1)
+    encoder, (height, width) = LatentEncoder(base.pipeline.vae), base.sides
     try:
-        taken = encoder.shape(facts.image_shape)[1:]
+        encoder.shape(facts.image_shape)
     except ValueError as error:
         raise UsageError(f"{FLAG} {name} takes {error}; change --resolution or --num_channels.") from None
-    if taken != sides:
+    if facts.image_shape[1:] != (height, width):
         raise UsageError(
-            f"{FLAG} {name} makes images of {sides[0] * factor} pixels a side, and yours have {facts.image_shape[1]}; "
-            f"give --resolution {sides[0] * factor}."
+            f"{FLAG} {name} makes images of {height} pixels a side, and yours have {facts.image_shape[1]}; give "
+            f"--resolution {height}."
         )
     denoiser = base.denoiser(facts.id2label, config.prompts, bf16=config.precision == "bf16")
     denoiser.requires_grad_(False)

@@ -13,7 +13,7 @@ from diffusers_dp.randomness.private_generator import PrivateGenerator
 from diffusers_dp.release.latent_base import load_base
 from support.doors import KEY
 from support.exactness import check
-from support.latents import stable_diffusion
+from support.latents import stable_diffusion, stable_diffusion_xl
 
 
 NAMES = {0: "left", 1: "right"}
@@ -44,15 +44,53 @@ def rows(number):
     return torch.randn(number, 2, 4, 4), torch.arange(number) % 3, torch.randn(number, 2, 4, 4), torch.rand(number)
 
 
+@pytest.fixture(scope="module")
+def xl(tmp_path_factory):
+    return str(stable_diffusion_xl(tmp_path_factory.mktemp("bases") / "xl"))
+
+
+def losses_of(denoiser):
+    latents, labels, noise, times = rows(6)
+    return lambda at: LatentLoss().at(denoiser, latents[at], labels[at], noise[at], times[at])
+
+
+@pytest.mark.parametrize("trained", ["all", "attention", "lora"])
+def test_gradients_through_pooled_prompts_and_sizes(trained, xl):
+    """Of XL, whose network has conditions of each row beside the prompt's tokens."""
+    denoiser = denoiser_of(xl, trained)
+    check(denoiser, losses_of(denoiser), 3, 2, tolerance=5e-5)
+    torch.testing.assert_close(denoiser.time_ids, torch.tensor([[8.0, 8, 0, 0, 8, 8]] * 3))
+    assert (denoiser.text_embeds[2] == 0).all() and (denoiser.tokens[2] == 0).all(), "no class"
+    assert (denoiser.text_embeds[:2] != 0).all() and not torch.equal(*denoiser.text_embeds[:2])
+
+
+@pytest.mark.parametrize("order", ["before", "after"])
+@pytest.mark.parametrize("layout", ["base", "xl"])
+def test_nothing_stays_behind_when_a_model_with_adapters_moves(layout, order, request):
+    """Moved to float64, before adapters are attached or after: no layer takes both."""
+    place = request.getfixturevalue(layout)
+    denoiser = load_base(place).denoiser(NAMES, None).requires_grad_(False)
+    for step in ("move", "attach") if order == "before" else ("attach", "move"):
+        if step == "move":
+            denoiser.to(torch.float64)
+        else:
+            choose_trained(denoiser.network, "lora", rank=2)
+    tensors = [*denoiser.parameters(), *denoiser.buffers()]
+    assert {each.dtype for each in tensors} == {torch.float64}
+    latents, labels, noise, times = rows(4)
+    with per_example_gradients(denoiser, group_size=2) as gradients:
+        losses = LatentLoss().at(denoiser, latents.double(), labels, noise.double(), times)
+        losses.sum().backward()
+    assert {each.dtype for each in gradients.per_example.values()} == {torch.float64}
+    assert set(gradients.per_example) == {name.replace("/", ".") for name in trained_parameters(denoiser)}
+    merge_lora(denoiser.network)
+    assert {each.dtype for each in denoiser.network.parameters()} == {torch.float64}
+
+
 @pytest.mark.parametrize("trained", ["all", "attention", "lora"])
 def test_gradients_are_those_of_autograd(trained, base):
     denoiser = denoiser_of(base, trained)
-    latents, labels, noise, times = rows(6)
-
-    def losses(at):
-        return LatentLoss().at(denoiser, latents[at], labels[at], noise[at], times[at])
-
-    check(denoiser, losses, 3, 2, tolerance=2e-5)  # behind attention rounding is that of the processor
+    check(denoiser, losses_of(denoiser), 3, 2, tolerance=2e-5)  # behind attention rounding is that of the processor
 
 
 def test_checkpointed_gradients_are_the_same(base):

@@ -19,7 +19,7 @@ from diffusers_dp.methods.config import load_config
 from diffusers_dp.methods.registry import METHODS
 from diffusers_dp.models.pipeline_candidates import TextToImageCandidates, at_once
 from diffusers_dp.queries.pooled import PooledFeatures
-from diffusers_dp.release.latent_base import TEXT_TO_IMAGE, load_base
+from diffusers_dp.release.latent_base import KINDS, load_base
 from support.feature_networks import save_clip
 from support.few import few
 from support.flags import RESUME
@@ -45,7 +45,7 @@ def pipelines(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pipelines")
     made = stable_diffusion(folder / "1", 3), stable_diffusion_xl(folder / "xl")
     (made[1] / "README.md").write_text("---\nlicense: openrail++\n---\n")
-    return dict(zip(TEXT_TO_IMAGE, made, strict=True))
+    return dict(zip(KINDS, made, strict=True))
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def flags(tmp_path, pipelines):
 
 
 def proposer(folder, side=8, shape=(3, 8, 8), prompts=("a {class}", "one {class}", "it")):
-    base, settings = load_base(str(folder), kinds=TEXT_TO_IMAGE), {"num_inference_steps": 4, "guidance_scale": 2.0}
+    base, settings = load_base(str(folder)), {"num_inference_steps": 4, "guidance_scale": 2.0}
     return TextToImageCandidates(
         base.pipeline, shape, ("cat", "dog"), prompts, side, settings, facts={}, public_inputs=[]
     )
@@ -82,7 +82,7 @@ def candidates(run, generation):
     return torch.cat([open_sealed(folder)[1]["kept"]["kept"] for folder in folders])
 
 
-@pytest.mark.parametrize("kind", TEXT_TO_IMAGE)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_pipeline_and_a_vision_network_make_a_release(kind, script, flags, pipelines, clip, tmp_path):
     """In colour, of all classes alike; the receipt names both, and the prompts."""
     seen = ["--embedding", "network", "--embedding_network", clip, "--lookahead", "2"]
@@ -105,7 +105,7 @@ def test_a_pipeline_and_a_vision_network_make_a_release(kind, script, flags, pip
     assert str(tmp_path) not in json.dumps(receipt) and str(pipelines[kind]) not in json.dumps(receipt)
 
 
-@pytest.mark.parametrize("kind", TEXT_TO_IMAGE)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_candidate_follows_from_its_seed_and_keeps_its_prompt(kind, pipelines):
     """Whatever the batch, but for rounding; children are as far as the strength, and shown as files are read."""
     made = proposer(pipelines[kind])

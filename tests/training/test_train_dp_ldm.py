@@ -9,7 +9,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from diffusers import AutoencoderKL, StableDiffusionPipeline, UNet2DConditionModel
+from diffusers import AutoencoderKL, StableDiffusionPipeline, StableDiffusionXLPipeline, UNet2DConditionModel
 from peft.tuners.lora import LoraLayer
 from safetensors.torch import load_file, save_file
 from transformers import CLIPTextModel
@@ -22,7 +22,7 @@ from diffusers_dp.release.latent_base import load_base
 from diffusers_dp.release.push import files_to_push
 from support.few import few
 from support.flags import NUM_IMAGES
-from support.latents import stable_diffusion
+from support.latents import stable_diffusion, stable_diffusion_xl
 from support.runs import files, independent_epsilon, load, read_ledger, status, write_images
 
 
@@ -107,6 +107,36 @@ def test_a_merged_release_is_a_pipeline_of_diffusers(trained, base, script, flag
     changed = {name for name in weights[0] if weights[1][name].shape != weights[0][name].shape
                or not torch.equal(weights[0][name], weights[1][name])}  # fmt: skip
     assert changed and (trained == "all" or trained == "lora" or all("attn" in name for name in changed))
+
+
+@pytest.mark.parametrize("trained", ["lora", *few(["salient", "attention", "merged"], 9)])
+def test_the_layout_of_xl(trained, script, flags, tmp_path, monkeypatch):
+    """Two text encoders, pooled prompts and sizes: what is released is drawn from as in the run, and by Diffusers."""
+    base = str(stable_diffusion_xl(tmp_path / "xl"))
+    given = ["--train", "lora", "--merge"] if trained == "merged" else ["--train", trained]
+    load({"salient": "dp_sapf", "attention": "dp_ldm"}.get(trained, METHOD), monkeypatch).main(
+        [*flags, *base_flag(base), *given, "--num_channels", "3", *(["--num_salient", "2"] * (trained == "salient"))]
+    )
+    release = tmp_path / "run" / "release"
+    assert verify.report(release) == 0 and set(files_to_push(release)) == files(release)
+    stranger = StableDiffusionXLPipeline.from_pretrained(release if trained in ("attention", "merged") else base)
+    if trained in ("lora", "salient"):
+        stranger.load_lora_weights(release)
+        assert "StableDiffusionXLPipeline" in (release / "README.md").read_text()
+    else:
+        assert {"text_encoder_2/model.safetensors", "tokenizer_2/tokenizer.json"} <= files(release)
+    ours = load_verified(release, base=None if trained in ("attention", "merged") else base)
+    assert drawn(ours, guidance_scale=2.0).images.shape == (2, 8, 8, 3)
+    latents, times = torch.randn(2, 2, 4, 4), torch.tensor([300, 700])
+    tokens, _, pooled, _ = stranger.encode_prompt(["left", "right"], device="cpu", do_classifier_free_guidance=False)
+    sizes = torch.tensor([[8.0, 8, 0, 0, 8, 8]] * 2)
+    added = {"text_embeds": pooled, "time_ids": sizes}
+    with torch.no_grad():
+        expected = stranger.unet(latents, times, tokens, added_cond_kwargs=added).sample
+        found = ours.unet(latents, times, torch.tensor([0, 2])).sample
+        of_others = ours.unet(latents, times, torch.tensor([2, 0])).sample
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    assert not torch.allclose(of_others, expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.fixture
