@@ -583,6 +583,10 @@ def test_what_an_encoder_makes_of_each_image_alone_is_asked_about(tmp_path):
     )
     rows = np.load(tmp_path / "alone" / "encoded-0" / "images.npy").reshape(NUM_IMAGES, 3)
     assert seen == {"cpu"} and answer.flatten().tolist() == pytest.approx(rows.sum(0).tolist(), abs=1e-3)
+    ledger = make_ledger(NUM_IMAGES)
+    own = make_door(images=images, exact=True, ledger=ledger).map(alone, cache=tmp_path / "alone", **options)
+    own.noisy_sum(pixels, QUERY, clip_norm=1.0, name="query")
+    assert ledger.rows[0]["query"]["grid"] == STEPS
     with pytest.raises(UsageError, match="last bits of the features of 'encoder'"):
         door.map(
             lambda x: alone(x) * (1 + 1e-6 * torch.arange(len(x)).view(-1, 1, 1, 1)),

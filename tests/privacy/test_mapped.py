@@ -14,6 +14,7 @@ from diffusers_dp.errors import IntegrityError, UsageError
 from diffusers_dp.mechanisms import sampled
 from diffusers_dp.models.latents import LatentEncoder
 from diffusers_dp.privacy.sensitive import SensitiveImages
+from diffusers_dp.randomness.keyed_hash import digests_of
 from support.doors import KEY, SHAPE, Noiseless, gradient, make_door, make_ledger, put, squares
 from support.latents import tiny_vae
 
@@ -197,6 +198,14 @@ def test_rows_are_not_mapped_again(tmp_path):
     door = encoded(make_door(images=images_of()), Marked(), tmp_path)
     with pytest.raises(ValueError, match="not mapped again"):
         door.map(Marked(), shape=ROW, cache=tmp_path / "twice", made_of="rows")
+
+
+def test_groups_follow_from_ids_as_those_of_images_do(tmp_path):
+    """By row numbers, a missing record would move others to another group."""
+    door = make_door(images=images_of(), ids=digests_of(range(100, 112)))
+    mapped_door = encoded(door, LatentEncoder(tiny_vae()), tmp_path)
+    wanted = [group.tolist() for group in door._records.groups(3, "ab" * 16)]
+    assert [group.tolist() for group in mapped_door._records.groups(3, "ab" * 16)] == wanted != [[], [], []]
 
 
 def test_room_on_disk_is_that_of_the_declared_number(tmp_path, monkeypatch):
