@@ -43,7 +43,6 @@ from .flags import ON_HARD_LABELS, EvaluationFlags
 from .images import ImageSet, hash_images, with_classes_of
 from .inputs import Inputs, judged_facts
 from .measurement import Measurement
-from .pictures import check_plotting
 from .report import PAGE_NAME, REPORT_NAME, Evaluation, library_versions
 from .report_page import report_page, verdict
 from .utility import measure_utility
@@ -225,7 +224,6 @@ def judge_images(flags: EvaluationFlags, drawing: Drawing, pool: WorkerPool, *, 
     Raises:
         UsageError, IntegrityError: Something cannot be evaluated; then nothing is written or counted.
     """
-    check_plotting()
     release = None if flags.model is None else _open_release(flags.model, drawing, device, base)
     facts = judged_facts(flags, release)
     if device == "auto":

@@ -4,11 +4,15 @@
 from collections.abc import Sequence
 from typing import Any
 
-from ..files.templates import render
+import torch
+
+from ..files.templates import data_uri, render
 from ..methods.advice import word_of
+from ..release.artefacts import DatasetArtefact
+from ..release.image_tables import to_png
 from .analyses import ANALYSES, BETTER
+from .images import ImageSet
 from .measurement import OF_HALVES, Measurement, number, protocol_words
-from .pictures import build_charts, sample_picture
 from .report import Evaluation, class_rates
 
 
@@ -18,18 +22,24 @@ LEFT_TO_JSON = {"weights_sha256", "num_train", "num_validation", "trained_on"}
 
 
 def report_page(evaluation: Evaluation) -> str:
-    """Builds the page. Everything but the charts is escaped because names of classes and data sets are external."""
+    """Builds the page. Everything is escaped because names of classes and data sets are external."""
     paid_for = [Measurement(**each) for each in (evaluation.release or {}).get("paid_for", [])]
     groups: dict[str, list[Measurement]] = {PAID_FOR: paid_for} if paid_for else {}
     for each in evaluation.measurements:
         groups.setdefault(ANALYSES[each.analysis].heading.format(**each.protocol), []).append(each)
     return render(
         "report.html", filters={"number": number, "name": _name}, evaluation=evaluation, facts=evaluation.as_json(),
-        summary=summary(evaluation), charts=build_charts(evaluation),
-        samples=sample_picture(evaluation.image_sets["synthetic"]),
+        summary=summary(evaluation), samples=sample_picture(evaluation.image_sets["synthetic"]),
         groups=[(title, *_rows(found)) for title, found in groups.items()],
         origins={name: _words(images.origin) for name, images in evaluation.image_sets.items()},
     )  # fmt: skip
+
+
+def sample_picture(synthetic: ImageSet) -> str:
+    """Draws the first images of each class, or of all without labels, as the `data:` URI of a PNG."""
+    labels = None if synthetic.labels is None else torch.from_numpy(synthetic.labels)
+    grid = DatasetArtefact(torch.from_numpy(synthetic.images), labels, synthetic.class_names).sample_grid()
+    return data_uri(to_png(grid), "image/png")
 
 
 def _rows(measurements: Sequence[Measurement]) -> tuple[str, list[tuple[Measurement, str]]]:

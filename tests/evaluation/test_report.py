@@ -3,6 +3,8 @@
 markup."""
 
 import json
+import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -62,9 +64,18 @@ def page(evaluation):
 def test_the_page_needs_nothing_else(page):
     reader = Page(page)
     assert not {"script", "link", "iframe", "object", "form", "base"} & set(reader.tags)
-    assert reader.tags.count("svg") == 2 and reader.tags.count("img") == 1
+    assert reader.tags.count("img") == 1 and "svg" not in reader.tags
     assert all(address.startswith(("data:image/png;base64,", "#")) for address in reader.links)
     assert all(reader.images) and "default-src 'none'" in page and "url(http" not in page and "@import" not in page
+
+
+def test_the_confusion_is_a_table_of_shares(evaluation, page):
+    assert re.findall(r"--share: (\d+)%", page) == ["80", "20", "0", "10", "90", "0", "0", "0", "0"]
+    assert page.count(">80%<") == page.count(">10%<") == 1 and ">0%<" not in page
+    names = tuple(f"c{i}" for i in range(101))
+    evaluation.image_sets = {"synthetic": replace(evaluation.image_sets["synthetic"], class_names=names)}
+    evaluation.confusion = {"cnn": np.eye(101, dtype=int).tolist()}
+    assert "--share:" not in report_page(evaluation), "larger ones are in the JSON alone"
 
 
 def test_names_from_outside_are_words(page):
