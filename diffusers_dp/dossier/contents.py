@@ -6,8 +6,7 @@ from typing import Any
 from .. import __version__
 from ..accounting.attack_bounds import AttackBounds, attack_bounds_of
 from ..release.plain_words import claimed, found_in_words, has_earlier, plain_guarantee, queries
-from ..verify import about_delta, known_faults, settled_digest
-from ..words import FORMAT
+from ..verify import FORMAT, about_delta, known_faults, settled_digest
 from .texts import hazards, texts
 
 
