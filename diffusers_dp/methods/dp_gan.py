@@ -10,7 +10,7 @@ from .flag import expert, flag
 from .flags import DPSGDConfig, OrdinaryTraining
 from .generator_flags import GeneratorFlags
 from .judge import HasJudge
-from .method import DP_SGD, SUM, Method
+from .method import built
 
 
 @dataclass
@@ -73,12 +73,7 @@ class DPGANConfig(HasJudge, GeneratorFlags, DPSGDConfig):
 
 
 METHODS = (
-    Method(
-        "dp_gan", "DP-GAN", "Xie et al. 2018; Bie et al. 2023, Private GANs, Revisited", "proven_with_assumptions",
-        "DP-SGD on the discriminator's real rows, after noisy sums of moments where a warm-up is asked for; generated "
-        "rows and the generator are post-processing, and the discriminator's scores of real images leave the door "
-        "nowhere.",
-        mechanisms=(SUM, DP_SGD), config=DPGANConfig, train="diffusers_dp.training.train_dp_gan:train",
-        build="diffusers_dp.training.train_dp_gan:build",
+    built(
+        DPGANConfig, train="diffusers_dp.training.train_dp_gan:train", build="diffusers_dp.training.train_dp_gan:build"
     ),
-)  # fmt: skip
+)

@@ -13,7 +13,7 @@ from .flag import by_name, expert, flag
 from .flag_groups import ScatteringFlags, length_scale_of, refuse_odd
 from .flags import CountsClasses, OrdinaryTraining
 from .judge import HasJudge
-from .method import DIFFUSION, DP_SGD, SAMPLED_SUM, SUM, Method
+from .method import DIFFUSION, built
 from .method_flags import SemanticConfig, SpatialFlags
 from .moments import SHARES, MomentFlags
 
@@ -145,17 +145,11 @@ class FETAProConfig(HasJudge, SpatialFlags, ScatteringFlags, MomentFlags, Counts
     def frequency_query(self) -> MeanFeatures:
         """Equations 5 and 6, or the same of scattering features."""
         shape, number = self.image_shape, self.num_frequency_features
-        asked = self.asked("frequency_features")
+        asked, scale = self.asked("frequency_features"), self.frequency_length_scale
         if self.auxiliary_features == "scattering":
-            return MeanFeatures(
-                feature_map=self.scattering(shape, number, self.frequency_length_scale, self.seed), **asked
-            )
-        return FrequencyFeatures(
-            feature_map=RandomFourierFeatures(
-                shape, number, self.frequency_length_scale or length_scale_of(shape), self.seed
-            ),
-            **asked,
-        )
+            return MeanFeatures(feature_map=self.scattering(shape, number, scale, self.seed), **asked)
+        phi = RandomFourierFeatures(shape, number, scale or length_scale_of(shape), self.seed)
+        return FrequencyFeatures(feature_map=phi, **asked)
 
     @property
     def drawn_by_class(self) -> tuple[str, ...]:
@@ -164,9 +158,9 @@ class FETAProConfig(HasJudge, SpatialFlags, ScatteringFlags, MomentFlags, Counts
             return ()
         if self.asks_moments:
             return ("num_auxiliary_images",)
-        return (
-            ("frequency_batch_size",) if self.auxiliary == "none" else ("generator_batch_size", "num_auxiliary_images")
-        )
+        if self.auxiliary == "none":
+            return ("frequency_batch_size",)
+        return ("generator_batch_size", "num_auxiliary_images")
 
     def check_facts(self, class_names: tuple[str, ...] | None) -> None:
         super().check_facts(class_names)
@@ -179,8 +173,7 @@ class FETAProConfig(HasJudge, SpatialFlags, ScatteringFlags, MomentFlags, Counts
             if self.auxiliary != "generator":
                 raise UsageError(
                     f"--expert auxiliary={self.auxiliary} fits a model to features, and --auxiliary_features moments "
-                    "draws "
-                    "images without one; leave --expert auxiliary out."
+                    "draws images without one; leave --expert auxiliary out."
                 )
             if "moments" in by_name(self.noise_multiplier):
                 raise UsageError(
@@ -192,21 +185,17 @@ class FETAProConfig(HasJudge, SpatialFlags, ScatteringFlags, MomentFlags, Counts
         elif self.distillation_steps:
             raise UsageError(
                 "--expert distillation_steps teaches what moments tell, and none are asked for; give "
-                "--auxiliary_features "
-                "moments, or leave it out."
+                "--auxiliary_features moments, or leave it out."
             )
-        if (self.objective or self.default_objective) != "edm":
-            if self.auxiliary != "generator":
-                raise UsageError(
-                    f"--expert auxiliary={self.auxiliary} draws by DDIM on EDM's noise levels; give --objective edm, "
-                    "or "
-                    "--expert auxiliary=generator."
-                )
+        if self.auxiliary != "generator" and (self.objective or self.default_objective) != "edm":
+            raise UsageError(
+                f"--expert auxiliary={self.auxiliary} draws by DDIM on EDM's noise levels; give --objective edm, or "
+                "--expert auxiliary=generator."
+            )
         if self.curriculum == "mix" and self.auxiliary == "none":
             raise UsageError(
                 "--expert auxiliary=none draws no images that --curriculum mix could mix; give another --curriculum, "
-                "or "
-                "--expert auxiliary=generator."
+                "or --expert auxiliary=generator."
             )
         if self.auxiliary_features == "scattering":
             self.check_levels(self.image_shape)
@@ -214,11 +203,4 @@ class FETAProConfig(HasJudge, SpatialFlags, ScatteringFlags, MomentFlags, Counts
         refuse_odd("num_frequency_features", self.num_frequency_features, kernels)
 
 
-METHODS = (
-    Method(
-        "feta_pro", "FETA-Pro", "From Easy to Hard++ (arXiv 2601.06368), Algorithm 2", "proven_with_assumptions",
-        "Two clipped sums and DP-SGD, composed; its warm-up reads noisy answers only.",
-        mechanisms=(SUM, SAMPLED_SUM, DP_SGD),
-        config=FETAProConfig, train="diffusers_dp.training.train_feta_pro:train", **DIFFUSION,
-    ),
-)  # fmt: skip
+METHODS = (built(FETAProConfig, train="diffusers_dp.training.train_feta_pro:train", **DIFFUSION),)

@@ -4,7 +4,6 @@ low-rank matrices beside layers that a noisy answer names (DP-SAPF). No torch.""
 
 import importlib.util
 from dataclasses import dataclass, fields
-from functools import partial
 from typing import Any, ClassVar
 
 from ..errors import UsageError, install
@@ -14,7 +13,7 @@ from ..queries.saliency import MatrixSaliency
 from .flag import expert, flag, split_list
 from .flag_groups import TimesOfRows
 from .flags import DPSGDConfig
-from .method import DP_SGD, SUM, Method
+from .method import built
 
 
 #: What `--train` may be, and whose it is.
@@ -151,25 +150,10 @@ class DPSAPFConfig(LatentConfig):
         return super().training_facts | {"num_salient": self.num_salient, "saliency_times": list(SALIENCY_TIMES)}
 
 
-_method = partial(
-    Method, status="proven_with_assumptions", train="diffusers_dp.training.train_dp_ldm:train",
-    run_class="diffusers_dp.runs.latent_run:LatentRun", build="diffusers_dp.runs.latent_run:build",
-)  # fmt: skip
-METHODS = (
-    _method(
-        "dp_ldm", "DP-LDM", "Liu et al. 2024, Differentially Private Latent Diffusion Models",
-        note="DP-SGD on some of the weights; autoencoder and pre-training data must be public.",
-        mechanisms=(DP_SGD,), config=DPLDMConfig,
-    ),
-    _method(
-        "dp_lora", "DP-LoRA", "Tsai et al. 2024, Differentially Private Fine-Tuning of Diffusion Models",
-        note="DP-SGD on low-rank matrices; autoencoder, pre-training data and prompts must be public.",
-        mechanisms=(DP_SGD,), config=DPLoRAConfig,
-    ),
-    _method(
-        "dp_sapf", "DP-SAPF", "arXiv 2605.30312, with shares of squared gradient norms",
-        note="One noisy sum of shares, of norm 1 at most, chooses layers; then DP-SGD on low-rank matrices beside "
-        "them.",
-        mechanisms=(SUM, DP_SGD), config=DPSAPFConfig,
-    ),
+METHODS = tuple(
+    built(
+        config, train="diffusers_dp.training.train_dp_ldm:train", run_class="diffusers_dp.runs.latent_run:LatentRun",
+        build="diffusers_dp.runs.latent_run:build",
+    )
+    for config in (DPLDMConfig, DPLoRAConfig, DPSAPFConfig)
 )  # fmt: skip

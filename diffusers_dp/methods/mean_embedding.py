@@ -3,7 +3,7 @@
 features make the method. No torch."""
 
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import ClassVar
 
 from ..errors import UsageError
@@ -19,7 +19,7 @@ from .flag_groups import ScatteringFlags, length_scale_of, refuse_odd
 from .flags import CountsClasses, OrdinaryTraining
 from .generator_flags import GeneratorFlags
 from .judge import HasJudge
-from .method import DP_SGD, SUM, Method
+from .method import built
 
 
 #: What `--features` may be, and whose they are.
@@ -269,38 +269,7 @@ class DPScatteringConfig(ScatteringFlags, LengthScaleFlags, FourierFlags, MeanEm
         self.check_levels(self.image_shape)
 
 
-_method = partial(
-    Method, status="proven_with_assumptions", mechanisms=(SUM, DP_SGD),
-    train="diffusers_dp.training.train_mean_embedding:train",
-)  # fmt: skip
-METHODS = (
-    _method(
-        "dp_merf", "DP-MERF", "Harder et al. 2021, Differentially Private Mean Embeddings", config=DPMERFConfig,
-        note="One noisy sum of random features of norm 1; the generator is fitted to the answer.",
-    ),
-    _method(
-        "dp_kernel", "DP-Kernel (random features)", "Jiang et al. 2023, Functional Renyi DP, with a finite kernel",
-        note="One noisy sum of random features of several kernels, whose noise is their Gaussian process; the "
-        "public code's noise has no gradient, so that code is not private (dp_kernel_published).",
-        config=DPKernelConfig,
-    ),
-    _method(
-        "dp_ntk", "DP-NTK", "Yang et al. 2023, Differentially Private Neural Tangent Kernels", config=DPNTKConfig,
-        note="One noisy sum of gradients of an untrained network, scaled to norm 1; its weights come from a public "
-        "seed.",
-    ),
-    _method(
-        "dp_hp", "DP-HP", "Vinaroz et al. 2022, Hermite Polynomial Features", config=DPHPConfig,
-        note="One noisy sum of Hermite features of norm 1, of its sum kernel and of one product kernel together.",
-    ),
-    _method(
-        "dp_mepf", "DP-MEPF", "Harder et al. 2023, Pre-trained Perceptual Features", config=DPMEPFConfig,
-        note="Noisy sums of features of norm 1, sensitivity 1 each where an image is zeroed out; the feature "
-        "network must be public. Unlike in the public code, stopping answers are noised and no count divides.",
-    ),
-    _method(
-        "dp_scattering", "DP-Scattering", "ours: DP-MERF on wavelet coefficients", config=DPScatteringConfig,
-        note="One noisy sum of random features of wavelet coefficients and of pixels, of norm 1; nothing is learned "
-        "from public data.",
-    ),
-)  # fmt: skip
+METHODS = tuple(
+    built(config, train="diffusers_dp.training.train_mean_embedding:train")
+    for config in (DPMERFConfig, DPKernelConfig, DPNTKConfig, DPHPConfig, DPMEPFConfig, DPScatteringConfig)
+)

@@ -3,8 +3,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any
+
+import yaml
 
 
 if TYPE_CHECKING:
@@ -69,6 +73,18 @@ class Method:
         if not isinstance(self.train, str):
             return None
         return self.train.partition(":")[0].removeprefix("diffusers_dp.").replace(".", "/") + ".py"
+
+
+@cache
+def said_of_methods() -> dict[str, dict[str, Any]]:
+    """Words and mechanisms of each method of `methods.yaml`, by its name."""
+    found = yaml.safe_load(files(__package__).joinpath("methods.yaml").read_text(encoding="utf-8"))
+    return {each["name"]: each | {"mechanisms": tuple(each.get("mechanisms", ()))} for each in found}
+
+
+def built(config: "type[TrainingConfig]", **code: Any) -> Method:
+    """A method of `methods.yaml` with its configuration and its code, as `Method` takes it."""
+    return Method(**said_of_methods()[config.method], config=config, **code)
 
 
 def load(code: Code | None) -> Any:

@@ -11,7 +11,7 @@ from ..queries.semantic import PublicClassifier, SemanticQuery
 from .flag import RATE, expert, flag, parse_rate, refuse_given
 from .flags import DiffusionConfig, OrdinaryTraining, TrainingConfig
 from .judge import HasJudge
-from .method import DIFFUSION, DP_SGD, SAMPLED_SUM, Method
+from .method import DIFFUSION, built
 from .public_flags import LearnsPublicImages, PretrainedFlags, PretrainingFlags, PublicDataFlags
 
 
@@ -175,23 +175,7 @@ class DPFETAConfig(HasJudge, SpatialFlags, PublicConfig):
 
 
 METHODS = (
-    Method(
-        "dp_feta", "DP-FETA", "Li et al. 2025, From Easy to Hard, Algorithm 3", "proven_with_assumptions",
-        "Mean or mode images are clipped sums, divided by an expected count and not, as in the public code, by the "
-        "observed one.",
-        mechanisms=(SAMPLED_SUM, DP_SGD),
-        config=DPFETAConfig, train="diffusers_dp.training.train_dp_feta:train", **DIFFUSION,
-    ),
-    Method(
-        "dpdm", "DPDM", "Dockhorn et al. 2023, Differentially Private Diffusion Models", "proven_with_assumptions",
-        "The K draws of an image are averaged before they are clipped, so K does not enter the sensitivity.",
-        mechanisms=(DP_SGD,), config=DPDMConfig, train="diffusers_dp.training.train_dpdm:train", **DIFFUSION,
-    ),
-    Method(
-        "dp_diffusion", "DP-Diffusion", "Ghalebikesabi et al. 2023, Algorithm 1", "proven_with_assumptions",
-        "With Poisson samples, which its accounting assumes and its Algorithm 1 does not take; pre-training data must "
-        "be public.",
-        mechanisms=(DP_SGD,),
-        config=DPDiffusionConfig, train="diffusers_dp.training.train_dp_diffusion:train", **DIFFUSION,
-    ),
-)  # fmt: skip
+    built(DPFETAConfig, train="diffusers_dp.training.train_dp_feta:train", **DIFFUSION),
+    built(DPDMConfig, train="diffusers_dp.training.train_dpdm:train", **DIFFUSION),
+    built(DPDiffusionConfig, train="diffusers_dp.training.train_dp_diffusion:train", **DIFFUSION),
+)

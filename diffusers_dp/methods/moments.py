@@ -14,7 +14,7 @@ from .flag import by_name, flag
 from .flags import OrdinaryTraining, TrainingConfig
 from .generator_flags import ResultFlags
 from .judge import DRAWN, JUDGE, HasJudge
-from .method import DP_SGD, SUM, Method
+from .method import built
 
 
 #: Most values of an answer about covariances, of all classes, and most values of all waves.
@@ -246,12 +246,4 @@ class MomentsConfig(HasJudge, MomentFlags, ResultFlags):
             )
 
 
-METHODS = (
-    Method(
-        "moments", "Moments", "ours: Gaussians with noisy moments of low frequencies", "proven_with_assumptions",
-        "Noisy sums of rows of norm 1: counts and means, means of parts in some rounds, covariances, and, with "
-        "--matched_networks, features of random networks; images are drawn from the answers. With --budget judge, "
-        "DP-SGD on a linear classifier, which labels the draws.",
-        mechanisms=(SUM, DP_SGD), config=MomentsConfig, train="diffusers_dp.training.train_moments:train",
-    ),
-)  # fmt: skip
+METHODS = (built(MomentsConfig, train="diffusers_dp.training.train_moments:train"),)

@@ -4,7 +4,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from .method import DIFFUSION, DP_SGD, Method
+from .method import DIFFUSION, built
 from .method_flags import DiffusionConfig
 
 
@@ -16,12 +16,4 @@ class PGEDPSGDConfig(DiffusionConfig):
     solver: str = "hmc"
 
 
-METHODS = (
-    Method(
-        "pge_dpsgd", "PGE with DP-SGD", "Private Gradient Estimation, its sampler; DPDM's training",
-        "proven_with_assumptions",
-        "Scores of noisy images are learned by DP-SGD, exactly as DPDM learns them; Hamiltonian sampling from them is "
-        "post-processing. Nothing of PGE's own claim is used.",
-        mechanisms=(DP_SGD,), config=PGEDPSGDConfig, train="diffusers_dp.training.train_pge_dpsgd:train", **DIFFUSION,
-    ),
-)  # fmt: skip
+METHODS = (built(PGEDPSGDConfig, train="diffusers_dp.training.train_pge_dpsgd:train", **DIFFUSION),)

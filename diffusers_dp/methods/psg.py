@@ -8,7 +8,7 @@ from typing import ClassVar
 from ..errors import UsageError
 from .flag import expert, flag
 from .flags import DPSGDConfig
-from .method import DP_SGD, Method
+from .method import built
 
 
 IMAGE_MOMENTUM = 0.5  # of plain gradient descent of the images, as published
@@ -68,10 +68,5 @@ class PSGConfig(DPSGDConfig):
 
 
 METHODS = (
-    Method(
-        "psg", "PSG", "Chen et al. 2022, Private Set Generation, Algorithm 1", "proven_with_assumptions",
-        "DP-SGD's noisy gradients of random networks; synthetic images follow them, and no test image is looked at.",
-        mechanisms=(DP_SGD,), config=PSGConfig, train="diffusers_dp.training.train_psg:train",
-        build="diffusers_dp.training.train_psg:build",
-    ),
-)  # fmt: skip
+    built(PSGConfig, train="diffusers_dp.training.train_psg:train", build="diffusers_dp.training.train_psg:build"),
+)

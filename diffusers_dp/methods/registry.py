@@ -3,15 +3,12 @@
 
 A status belongs to a method as it is, or will be, implemented here: with the door's sums, this library's accounting,
 and the assumptions that a receipt lists. A method whose published proof does not hold is listed as well
-(`not_built.yaml`), so that nobody has to find out again. `docs/guarantee.md` has the proofs.
+(`methods.yaml`), so that nobody has to find out again. `docs/guarantee.md` has the proofs.
 """
 
 from importlib import import_module
-from importlib.resources import files
 
-import yaml
-
-from .method import Method
+from .method import Method, said_of_methods
 
 
 #: Files of methods that are built, in the order in which they are listed.
@@ -27,6 +24,6 @@ _FILES = (
     "teachers",
     "pge_dpsgd",
 )
-_BUILT = [method for file in _FILES for method in import_module(f"{__package__}.{file}").METHODS]
-_NOT_BUILT = yaml.safe_load(files(__package__).joinpath("not_built.yaml").read_text(encoding="utf-8"))
-METHODS: dict[str, Method] = {method.name: method for method in (*_BUILT, *(Method(**each) for each in _NOT_BUILT))}
+_BUILT = {method.name: method for file in _FILES for method in import_module(f"{__package__}.{file}").METHODS}
+_NOT_BUILT = {name: Method(**said) for name, said in said_of_methods().items() if name not in _BUILT}
+METHODS: dict[str, Method] = _BUILT | _NOT_BUILT

@@ -4,14 +4,13 @@ the method. No torch."""
 
 import math
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar
 
 from ..errors import UsageError
 from .flag import expert, flag
 from .flags import DPSGDConfig, OrdinaryTraining
 from .generator_flags import GeneratorFlags
-from .method import TEACHERS, Method
+from .method import built
 
 
 #: What `--aggregation` may be, and whose it is.
@@ -159,30 +158,9 @@ class GPATEConfig(TeacherConfig):
         return self.generated_per_round * self.projected_values
 
 
-_method = partial(
-    Method, status="proven_with_assumptions", mechanisms=(TEACHERS,),
-    train="diffusers_dp.training.train_teachers:train", build="diffusers_dp.training.train_teachers:build",
-)  # fmt: skip
-METHODS = (
-    _method(
-        "gs_wgan", "GS-WGAN", "Chen et al. 2020, Gradient-Sanitized Wasserstein GANs", config=GSWGANConfig,
-        note="Each round is one noisy sum over teachers on disjoint shares; the vectors of a teacher are clipped "
-        "together, and one unit moves the sum by two clip norms. The published claim is gs_wgan_published.",
-    ),
-    _method(
-        "pate_gan", "PATE-GAN", "Jordon et al. 2019", config=PATEGANConfig,
-        note="Each round is one noisy sum of votes of teachers on disjoint shares, at sensitivity sqrt(2) for each "
-        "vote; the number of votes is public. The published programs are pate_gan_published.",
-    ),
-    _method(
-        "datalens", "DataLens", "Wang et al. 2021, Scalable Privacy Preserving Training", config=DataLensConfig,
-        note="Each round is one noisy sum of signs, at sensitivity 2 sqrt(k) for each generated image, by the bound "
-        "that does not depend on data. The published claim is datalens_published.",
-    ),
-    _method(
-        "g_pate", "G-PATE", "Long et al. 2021, Scalable Differentially Private Data Generator via PATE",
-        config=GPATEConfig,
-        note="Each round is one noisy sum of votes for bins, at sensitivity sqrt(2) for each number, all of which are "
-        "answered: nothing depends on votes. The published claim is g_pate_published.",
-    ),
-)  # fmt: skip
+METHODS = tuple(
+    built(
+        config, train="diffusers_dp.training.train_teachers:train", build="diffusers_dp.training.train_teachers:build"
+    )
+    for config in (GSWGANConfig, PATEGANConfig, DataLensConfig, GPATEConfig)
+)
