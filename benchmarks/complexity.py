@@ -28,7 +28,7 @@ from diffusers_dp.files.sealed_folder import open_sealed
 from diffusers_dp.models.feature_generator import FeatureGenerator
 from diffusers_dp.models.one_step import generate
 from diffusers_dp.queries.central_images import MeanImages, ModeImages, restore_central_images
-from diffusers_dp.words import RECEIPT_NAME
+from diffusers_dp.verify import RECEIPT_NAME
 
 
 GENERATED_IMAGES = 1000

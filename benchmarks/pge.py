@@ -43,7 +43,7 @@ from diffusers_dp.audit.bounds import clopper_pearson
 from diffusers_dp.files.canonical import canonical_json
 from diffusers_dp.files.journal import put_in_place
 from diffusers_dp.release.marked import FOLDER, PRIVACY
-from diffusers_dp.words import RECEIPT_NAME, WITHOUT
+from diffusers_dp.verify import RECEIPT_NAME, WITHOUT
 
 
 WARNING = (

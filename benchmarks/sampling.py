@@ -22,7 +22,7 @@ from tqdm.auto import tqdm
 
 from diffusers_dp.distributed.memory import keep_freed_memory
 from diffusers_dp.pipelines import DPImagePipeline
-from diffusers_dp.words import RECEIPT_NAME
+from diffusers_dp.verify import RECEIPT_NAME
 
 
 SETTINGS = (

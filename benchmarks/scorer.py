@@ -35,7 +35,7 @@ from diffusers_dp.evaluation.fidelity import frechet_distance, precision_recall
 from diffusers_dp.evaluation.images import ImageSet
 from diffusers_dp.queries.scattering import Scattering
 from diffusers_dp.release.image_tables import PROBABILITIES
-from diffusers_dp.words import RECEIPT_NAME
+from diffusers_dp.verify import RECEIPT_NAME
 
 
 CNN_STEPS = 1000

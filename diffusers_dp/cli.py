@@ -13,9 +13,9 @@ from . import __version__
 from .distributed.launcher import leave, let_go_of_closed_pipes, let_threads_sleep
 from .errors import DiffusersDPError, Interrupted, UsageError, printable
 from .methods.command_line import Help, OneSentence
+from .verify import CLOSED_PIPE
 
 
-CLOSED_PIPE = 141  # as a shell has it of a program that SIGPIPE ends
 COMMANDS = {
     "app": "Open a page that draws from releases, and tells what they promise.",
     "audit": "Try to break the guarantee: of the mechanism, a training script, or a release.",

@@ -42,6 +42,7 @@ MOST_KINDS, LARGEST_ORDER, LARGEST_CLAIM = 50, 1_024, 1e9  # kinds: events that 
 LONGEST_TEXT, ADAPTERS = 10_000, "DPLatentAdapters"  # letters of a name or a sentence; a class of `model_index.json`
 BANDED, MOST_BANDS, SUM_OF_SQUARES = "banded_gaussian", 1_000, 1 + 1e-9
 IDS = ("path", "row", "column")
+CLOSED_PIPE = 141  # as a shell has it of a program that SIGPIPE ends
 DP_SGD, TEACHERS, JUDGE, EVALUATION_STAGE = "dp_sgd", "teachers", "judge", "evaluation_reserve"
 JUDGE_FILE, JUDGES_NETWORK, SCATTERING = "judge.safetensors", "network of the judge", "scattering"
 NOISE, INTERVALS = (0.02, 1e7), (5e-6, 1e-2)
@@ -1344,7 +1345,8 @@ def known_faults(receipt: dict[str, Any]) -> Iterator[str]:
 
 
 def report(folder: str | Path, base: str | Path | None = None) -> int:
-    """Prints what was found, and returns the exit code: 0, 2 or 4, whatever lies in the folder.
+    """Prints what was found, and returns the exit code: 0, 2 or 4, whatever lies in the folder; 141 where the reader
+    of a pipe closed it before the end.
 
     Args:
         folder (`str` or `Path`): The release.
@@ -1356,6 +1358,9 @@ def report(folder: str | Path, base: str | Path | None = None) -> int:
         code = _report(folder, base)
         print(end="", flush=True)
         return code
+    except BrokenPipeError:  # who reads has enough, and the interpreter shall not try again
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return CLOSED_PIPE
     except ImportError as error:
         sentence, code = f"{error.name} is not installed: pip install dp-accounting.", 2
     except Exception as error:  # the last resort: nothing here spends budget, and nothing was found consistent

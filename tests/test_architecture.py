@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from diffusers_dp import verify, words
 from support.house import LIBRARY, circles, sources
 from support.places import ROOT
 
 
 #: From the ground up: a room imports what stands before it, and itself.
 ROOMS = (
-    "errors files mechanisms accounting distributed randomness gradients data privacy queries models schedulers "
+    "errors words files mechanisms accounting distributed randomness gradients data privacy queries models schedulers "
     "methods release sampling evaluation runs audit dossier training commands app"
 ).split()
 #: What anybody may import; `verify.py` and the pipelines import nothing of the package.
@@ -83,11 +82,6 @@ def test_what_counts_privacy_and_reads_flags_loads_no_torch():
 def test_the_verifier_and_the_pipelines_import_nothing_of_the_package():
     for path in (ROOT / "diffusers_dp" / "verify.py", *(ROOT / "pipelines").glob("pipeline_*.py")):
         assert imported(path, ["diffusers_dp"]) == set()
-
-
-def test_the_verifier_has_the_words_of_the_house():
-    shared = {name: value for name, value in vars(words).items() if name.isupper()}
-    assert shared == {name: getattr(verify, name) for name in shared} and len(shared) > 10
 
 
 def names_of_two_meanings(root: Path) -> dict[str, list[str]]:

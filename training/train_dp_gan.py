@@ -43,21 +43,10 @@ def train(run: "Run") -> None:
     run.release_pipeline(pipeline or model_of_generator(run, generator), config.training_facts)
 
 
-def new_optimizer(config: Any, gan: Any) -> Any:
-    """AdamW, with a learning rate for each network."""
-    import torch
-
-    return torch.optim.AdamW(
-        [
-            {"params": gan.discriminator.parameters(), "lr": config.learning_rate},
-            {"params": gan.generator.parameters(), "lr": config.generator_learning_rate},
-        ],
-        **config.adam,
-    )
-
-
 def adversaries(config: Any, facts: Any, generator: Any, processes: Any) -> "Trained":
     """Both networks as what is trained; the loss is that of the discriminator's real rows."""
+    import torch
+
     from diffusers_dp.models.adversary import AdversarialStep, Adversaries, Discriminator
     from diffusers_dp.runs.dp_sgd import Trained
 
@@ -72,7 +61,10 @@ def adversaries(config: Any, facts: Any, generator: Any, processes: Any) -> "Tra
         accuracy_floor=config.fake_accuracy_floor,
         physical_batch_size=config.physical_batch_size or config.generator_batch_size,
     )  # fmt: skip
-    return Trained(gan, gan.discriminator, step.real_loss, step, optimizer=new_optimizer(config, gan))
+    rates = {gan.discriminator: config.learning_rate, gan.generator: config.generator_learning_rate}
+    groups = [{"params": each.parameters(), "lr": rate} for each, rate in rates.items()]
+    optimizer = torch.optim.AdamW(groups, **config.adam)
+    return Trained(gan, gan.discriminator, step.real_loss, step, optimizer=optimizer)
 
 
 def build(config: Any, facts: Any, device: Any) -> "Trained":

@@ -17,8 +17,7 @@ import numpy as np
 
 from ..errors import UsageError
 from ..mechanisms import Mechanism
-from ..verify import epsilon_by_pld, quiet_absl, scale, widened
-from ..words import MOST_BY_RDP, MOST_EPSILON, QUICK_ORDERS
+from ..verify import MOST_BY_RDP, MOST_EPSILON, QUICK_ORDERS, epsilon_by_pld, quiet_absl, scale, widened
 
 
 if TYPE_CHECKING:

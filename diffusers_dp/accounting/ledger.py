@@ -21,7 +21,7 @@ from ..errors import BudgetExceeded, IntegrityError, UsageError
 from ..files.untrusted_values import plain_facts
 from ..mechanisms import Everyone, Mechanism
 from ..mechanisms.mechanism import finite_number
-from ..words import ACCOUNTANTS, FORMAT
+from ..verify import ACCOUNTANTS, FORMAT
 from . import epsilon as accounting
 from .epsilon import Composition, compose
 from .ledger_file import Bound, LedgerFile, ReleaseRows, bounds_of, check_dataset_id, facts_of

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TextIO
 
 from ..errors import IntegrityError, UsageError
 from ..files.journal import Journal
-from ..words import FORMAT
+from ..verify import FORMAT
 from .ledger_row import LedgerRow
 
 

@@ -10,7 +10,7 @@ from ..methods.judge import JUDGE
 from ..release.allow_list import CARD_AND_RECEIPT
 from ..release.cards import dataset_card
 from ..release.image_tables import PROBABILITIES, write_images
-from ..words import CARD_NAME, RECEIPT_NAME
+from ..verify import CARD_NAME, RECEIPT_NAME
 from .drawing import Drawn
 
 

@@ -20,7 +20,7 @@ from ..release.hub import fetch_snapshot
 from ..release.loading import AnyRelease, read_release
 from ..sampling.drawing import Drawing
 from ..sampling.shards import PARAMETERS_NAME
-from ..words import MOST_FILES, PICKLE_SUFFIXES, RECEIPT_NAME
+from ..verify import MOST_FILES, PICKLE_SUFFIXES, RECEIPT_NAME
 from .drawing import Drawn, Step
 from .limits import LARGEST_SIDE, LONGEST_NAME, MODELS_FETCHED, MOST_CLASSES, OPENED_AT_ONCE, PIPELINES_KEPT
 from .painter import Painter

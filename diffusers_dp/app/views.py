@@ -102,7 +102,7 @@ def samples(released: AnyRelease) -> str:
     what = "Some images of the data set" if released.holds_images else "Drawn when the model was released"
     names = released.class_names or ()
     shown = ", ".join(names[:NAMES_SHOWN]) + (", ..." if len(names) > NAMES_SHOWN else "")
-    words = f"{what}. A row for each class, from the top: {shown}." if names else f"{what}."
+    words = f"{what}. A row for each class that has images, from the top: {shown}." if names else f"{what}."
     uri = data_uri(content, "image/png")
     return render("app_picture.html", uri=uri, words=f"Images of {released.name}", caption=words)
 

@@ -5,7 +5,6 @@ Two attacks, both loose at the epsilons of most releases, so that silence proves
 and light up on a model that was over-fitted without privacy. The result is as private as the images.
 """
 
-import hashlib
 import math
 import os
 from dataclasses import asdict, dataclass, replace
@@ -19,7 +18,7 @@ from scipy import stats
 from tqdm.auto import tqdm
 
 from ..errors import UsageError
-from ..evaluation.images import ImageSet, Source, validation_split
+from ..evaluation.images import ImageSet, Source, count_common, validation_split
 from ..files.file_modes import private_files, public_files
 from ..files.output_files import write_json
 from ..models.denoiser import DDPMImageDenoiser, Denoiser, EDMDenoiser
@@ -180,9 +179,7 @@ def main(args: ReleaseAudit, drawing: Drawing) -> None:
         others = _load("--holdout", str(args.holdout), model, args, unprotected / "cache", {})
     else:
         members, others = validation_split(members, coin["images"], coin["of"] - coin["images"])
-    known = set(map(_digest, members.images))
-    common = sum(_digest(image) in known for image in others.images)
-    if common:
+    if common := count_common(others, members):
         raise UsageError(
             f"{common} of the {len(others)} images of --holdout are in --members as well: give a --holdout without "
             "images that were trained on, for the audit tells the two apart."
@@ -246,7 +243,3 @@ def _load(
     if len(found) < 2:
         raise UsageError(f"'{name}' holds fewer than two images that can be read; give another dataset.")
     return found if names is not None else replace(found, labels=None)
-
-
-def _digest(image: np.ndarray) -> bytes:
-    return hashlib.sha256(image.tobytes()).digest()

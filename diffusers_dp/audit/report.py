@@ -7,7 +7,7 @@ from typing import Any
 
 from .. import __version__
 from ..accounting.ledger_row import LedgerRow
-from ..words import FORMAT
+from ..verify import FORMAT
 from .checks import ESTIMATE_CONFIDENCE, FORMAL_CONFIDENCE, SIGNIFICANCE, Check, Outcome
 
 

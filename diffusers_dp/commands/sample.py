@@ -13,7 +13,7 @@ from ..methods.judge import DRAWN, JUDGE
 from ..release.push import check_hub, push_folder
 from ..sampling.drawing import UNIFORM, Drawing, DrawingFlags
 from ..sampling.shards import PARAMETERS_NAME, Drawer, draw_folder, refuse_other_images, shards_of
-from ..words import CARD_NAME, RECEIPT_NAME
+from ..verify import CARD_NAME, RECEIPT_NAME
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

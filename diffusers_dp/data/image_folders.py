@@ -14,7 +14,7 @@ from typing import Any
 
 from ..errors import UsageError
 from ..files.untrusted_files import is_own
-from ..words import RECEIPT_NAME
+from ..verify import RECEIPT_NAME
 from .decoding import is_image
 from .folders import (
     class_folders,

@@ -50,13 +50,7 @@ class SharedLedger(PrivacyLedger):
 
         self.__dict__.update(processes.on_first(open_ledger))
 
-    rows, asked, prior_releases = _read("rows"), _read("asked"), _read("prior_releases")
-    close = _asked("close")
-    epsilon, epsilon_of_all_releases = _asked("epsilon"), _asked("epsilon_of_all_releases")
-    tightest_bound = _asked("tightest_bound")
-    pld_interval = _asked("pld_interval")
-    epsilon_by_stage, budget_shares = _asked("epsilon_by_stage"), _asked("budget_shares")
-    calibrate, calibrate_gaussian = _asked("calibrate"), _asked("calibrate_gaussian")
-    affordable_steps, over_budget = _asked("affordable_steps"), _asked("over_budget")
-    refuse_unaffordable, reserve, executed = _asked("refuse_unaffordable"), _asked("reserve"), _asked("executed")
-    take_step, flush_executed = _asked("take_step"), _asked("flush_executed")
+
+for _name, _found in vars(PrivacyLedger).items():
+    if not _name.startswith("_"):
+        setattr(SharedLedger, _name, _read(_name) if isinstance(_found, property) else _asked(_name))

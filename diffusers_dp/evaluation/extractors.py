@@ -60,9 +60,6 @@ class FeatureExtractor(Protocol):
     def __call__(self, images: np.ndarray) -> np.ndarray:
         """Maps images `[n, C, H, W]`, uint8, to features `[n, D]`, float32."""
 
-    def probabilities(self, images: np.ndarray) -> np.ndarray:
-        """Maps images `[n, C, H, W]`, uint8, to class probabilities `[n, classes]`, float32. Not all have some."""
-
 
 class PixelExtractor:
     """The pixels divided by 255: no network, no download, and no invariance."""
@@ -75,9 +72,6 @@ class PixelExtractor:
 
     def __call__(self, images: np.ndarray) -> np.ndarray:
         return images.reshape(len(images), -1).astype(np.float32) / 255
-
-    def probabilities(self, images: np.ndarray) -> np.ndarray:
-        raise NotImplementedError  # see `analyses.WITH_PROBABILITIES`
 
 
 class InceptionExtractor:
@@ -156,9 +150,6 @@ class EfficientNetExtractor:
             lambda batch: self._features.parts(torch.from_numpy(batch).to(self._device).float() / 255)[0], images, 64
         )
 
-    def probabilities(self, images: np.ndarray) -> np.ndarray:
-        raise NotImplementedError  # see `analyses.WITH_PROBABILITIES`
-
 
 @functools.lru_cache(maxsize=1)
 def _loaded_once(weights: Path | None, device: str, batch_size: int) -> InceptionExtractor:
@@ -227,8 +218,9 @@ class FeatureCache:
         """Maps images `[n, C, H, W]`, uint8, n > 0, to the extractor's features `[n, D]`, float32."""
         return self._rows(extractor, "features", extractor, images)
 
-    def probabilities(self, extractor: FeatureExtractor, images: np.ndarray) -> np.ndarray:
-        """Maps images `[n, C, H, W]`, uint8, n > 0, to class probabilities `[n, classes]`, float32."""
+    def probabilities(self, extractor: Any, images: np.ndarray) -> np.ndarray:
+        """Maps images `[n, C, H, W]`, uint8, n > 0, to class probabilities `[n, classes]`, float32, by an extractor of
+        `analyses.WITH_PROBABILITIES`."""
         return self._rows(extractor, "probabilities", extractor.probabilities, images)
 
     def _rows(

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import UsageError
+from ..methods.data_flags import RANGE
 from ..methods.flag import flag
-from ..methods.grey_values import RANGE
 from ..queries.efficientnet import EFFICIENTNET
 from .analyses import METRICS
 

@@ -418,14 +418,19 @@ def with_classes_of(synthetic: ImageSet, real: ImageSet) -> tuple[ImageSet, list
 
 def copies_warning(synthetic: ImageSet, real: ImageSet, split: str) -> str | None:
     """Returns a warning if synthetic images equal real ones of a split in every pixel, else `None`."""
-    known = {hashlib.sha256(image.tobytes()).digest() for image in real.images}
-    copies = sum(hashlib.sha256(image.tobytes()).digest() in known for image in synthetic.images)
+    copies = count_common(synthetic, real)
     if not copies:
         return None
     return (
         f"{copies} of {len(synthetic)} synthetic images equal a real {split} image in every pixel: either they are "
         "copies, or real images were given as synthetic ones."
     )
+
+
+def count_common(images: ImageSet, others: ImageSet) -> int:
+    """Counts the images that equal one of the others in every pixel."""
+    known = {hashlib.sha256(image.tobytes()).digest() for image in others.images}
+    return sum(hashlib.sha256(image.tobytes()).digest() in known for image in images.images)
 
 
 def hash_images(images: ImageSet) -> str:

@@ -12,13 +12,12 @@ from ..data.records import MissingSplit
 from ..distributed.worker_pool import WorkerPool
 from ..errors import IntegrityError, UsageError
 from ..files.canonical import canonical_json
-from ..methods.grey_values import range_of
+from ..methods.data_flags import range_of
 from ..release.hub import verify_here
 from ..release.loading import release_in
 from ..sampling.drawing import class_names
 from ..sampling.shards import Drawer, draw_folder
-from ..verify import receipt_digest
-from ..words import RECEIPT_NAME
+from ..verify import RECEIPT_NAME, receipt_digest
 from .flags import EvaluationFlags
 from .images import ImageSet, Source, common_shape, copies_warning, folder_of, validation_split, with_classes_of
 from .report import release_facts

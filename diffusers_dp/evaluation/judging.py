@@ -33,7 +33,7 @@ from ..release.marked import refuse_marked
 from ..release.receipt import hash_source
 from ..sampling.drawing import Drawing
 from ..sampling.shards import Drawer
-from ..words import RECEIPT_NAME
+from ..verify import RECEIPT_NAME
 from .analyses import ANALYSES, AvailableImages, function_of
 from .choice import MeasurementPlan, choose
 from .classifier_features import DIMENSION, ClassifierExtractor

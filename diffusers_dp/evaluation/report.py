@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from .. import __version__
-from ..verify import Unreadable, read_receipt, receipt_digest
-from ..words import FORMAT, RECEIPT_NAME
+from ..verify import FORMAT, RECEIPT_NAME, Unreadable, read_receipt, receipt_digest
 from .images import ImageSet
 from .measurement import Measurement
 

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
-from ..verify import without_guarantee
-from ..words import WITHOUT
+from ..verify import WITHOUT, without_guarantee
 
 
 #: Most images, steps or features. A release holds no more images, and its receipt no more steps.

@@ -10,7 +10,7 @@ from ..accounting.ledger_file import check_dataset_id
 from ..errors import UsageError
 from ..queries.scattering import ScatteringFeatures
 from ..randomness.timestep_mixture import TimestepMixture
-from ..words import ACCOUNTANTS, MOST_EPSILON
+from ..verify import ACCOUNTANTS, MOST_EPSILON
 from .data_flags import DataFlags
 from .flag import SHARE, expert, flag, integers, named_numbers, split_list
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..files.untrusted_files import read_bounded
-from ..words import CARD_NAME, RECEIPT_NAME
+from ..verify import CARD_NAME, RECEIPT_NAME
 
 
 COMPONENT_FILES = (

@@ -9,8 +9,7 @@ from ..files.canonical import canonical_json
 from ..files.file_modes import give_ordinary_modes, public_files
 from ..files.journal import written_whole
 from ..randomness.private_generator import EXACT_RNG_FACTS, RNG_FACTS
-from ..verify import PRIVACY_FIELDS, settled_digest
-from ..words import CARD_NAME, RECEIPT_NAME
+from ..verify import CARD_NAME, PRIVACY_FIELDS, RECEIPT_NAME, settled_digest
 from .artefacts import Artefact, write_text
 from .receipt import RunRecord, build_receipt, hash_release, is_exact
 

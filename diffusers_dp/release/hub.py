@@ -9,8 +9,7 @@ from typing import Any
 from ..errors import IntegrityError, UsageError
 from ..files.file_modes import public_files
 from ..files.hub_errors import one_sentence
-from ..verify import Unreadable, verify
-from ..words import RECEIPT_NAME
+from ..verify import RECEIPT_NAME, Unreadable, verify
 
 
 def keep_downloads_in(folder: str | None) -> None:

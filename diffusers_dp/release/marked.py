@@ -17,7 +17,7 @@ from ..accounting.ledger import PrivacyLedger
 from ..errors import UsageError
 from ..files.journal import written_whole
 from ..methods.method import Method
-from ..words import CARD_NAME, NO_GUARANTEE, WITHOUT
+from ..verify import CARD_NAME, NO_GUARANTEE, WITHOUT
 from .allow_list import read_index
 
 

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..accounting.attack_bounds import AttackBounds, attack_bounds_of
-from ..verify import about_delta, delta_in_words
-from ..words import LARGE_DELTA
+from ..verify import LARGE_DELTA, about_delta, delta_in_words
 from .receipt import RESERVATION, added_up
 
 

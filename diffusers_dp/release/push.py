@@ -11,8 +11,7 @@ from pathlib import Path
 
 from ..errors import DiffusersDPError, IntegrityError, UsageError
 from ..files.hub_errors import one_sentence
-from ..verify import card_agrees, settled_digest
-from ..words import NO_CARD, RECEIPT_NAME, SIGNATURE_NAME
+from ..verify import NO_CARD, RECEIPT_NAME, SIGNATURE_NAME, card_agrees, settled_digest
 from .allow_list import CARD_AND_RECEIPT
 from .hub import verify_here
 from .loading import release_in

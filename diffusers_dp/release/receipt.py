@@ -22,7 +22,7 @@ from ..errors import UsageError
 from ..files.canonical import canonical_json
 from ..mechanisms.mechanism import STEPS
 from ..methods.method import PROVEN, Method
-from ..words import CARD_NAME, FORMAT, MOST_EVENTS, RECEIPT_NAME
+from ..verify import CARD_NAME, FORMAT, MOST_EVENTS, RECEIPT_NAME
 
 
 NOT_HASHED = (CARD_NAME, RECEIPT_NAME)

@@ -20,7 +20,7 @@ from ..errors import DiffusersDPError, IntegrityError, Interrupted, UsageError
 from ..files.file_modes import private_files, refuse_unwritable
 from ..files.journal import replace_file, sync_folder
 from ..release.marked import FOLDER
-from ..words import FORMAT, RECEIPT_NAME
+from ..verify import FORMAT, RECEIPT_NAME
 
 
 logger = logging.getLogger(__name__)

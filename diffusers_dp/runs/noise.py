@@ -135,9 +135,10 @@ def kept_row(kept: Noise, query: Query, of_door: Mapping[str, Any]) -> LedgerRow
         )
     for key, now in _asked(query).items():
         if found.get(key) != now:
+            here, then = (f"{each:.12g}" if isinstance(each, float) else each for each in (now, found.get(key)))
             raise UsageError(
-                f"The query '{query.name}' has {key.replace('_', ' ')} {now}, and this run began with "
-                f"{found.get(key)}: resume with the flags of the first start, or start another --output_dir."
+                f"The query '{query.name}' has {key.replace('_', ' ')} {here}, and this run began with {then}: resume "
+                "with the flags of the first start, or start another --output_dir."
             )
     return query.row(_number(found, query.name), **of_door)
 

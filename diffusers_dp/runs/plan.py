@@ -20,13 +20,12 @@ from ..accounting.ledger_row import DP_SGD, TEACHERS, LedgerRow
 from ..data.images import PublicFacts
 from ..errors import BudgetExceeded, UsageError
 from ..mechanisms import sampled
-from ..methods.bounds import check_images
 from ..methods.config import SamplingFacts, sampling_of
+from ..methods.flag import MOST
 from ..methods.flags import DPSGDConfig, TrainingConfig
 from ..queries.query import Query
 from ..release.receipt import accounting_facts
-from ..verify import delta_in_words, publishes_records
-from ..words import ACCOUNTANTS
+from ..verify import ACCOUNTANTS, delta_in_words, publishes_records
 from .folder import read_identity
 from .noise import Noise, chosen_mechanism, kept_row, kept_step, refuse_the_other_kind, resumed_step, step_of
 from .plan_table import bound_in_words, lines_of, others_in_words, short_lines
@@ -34,6 +33,7 @@ from .run_ledger import new_ledger
 
 
 LEAST_SHARE = 0.1  # of --target_epsilon that the other releases of a data set must leave
+BYTES_OF_A_VALUE = 4  # of an image that is made, at least
 
 
 @dataclass(frozen=True)
@@ -336,7 +336,18 @@ def _refuse_numbers_of_images(config: TrainingConfig, facts: PublicFacts) -> Non
     for names, number in ((config.made_by_class, classes), (config.drawn_by_class, 1)):
         for name in names:
             if getattr(config, name) is not None:
-                check_images(name, getattr(config, name), number, values, free)
+                _refuse_many_images(name, getattr(config, name), number, values, free)
+
+
+def _refuse_many_images(flag: str, value: int, classes: int, values_of_an_image: int, free: int | None) -> None:
+    """Raises `UsageError` where no release, or not this machine's memory, can hold the images that a flag asks for."""
+    number = value * classes
+    what = f"--{flag} {value} makes {number:,} images{f' of {classes} classes' if classes > 1 else ''}"
+    if number > MOST:
+        raise UsageError(f"{what}; give fewer, so that there are at most {MOST:,}.")
+    needed = number * values_of_an_image * BYTES_OF_A_VALUE
+    if free is not None and needed > free:
+        raise UsageError(f"{what}, which take {needed / 1e9:,.1f} GB of memory, more than is free here; give fewer.")
 
 
 def _refuse_over_budget(request: _Request, spent: float) -> None:

@@ -30,7 +30,7 @@ from ..release import components
 from ..release.components import DDIM, EDM_SCHEDULERS, UNET, WRONG, WrongModel, read_json
 from ..release.hub import fetch_release
 from ..release.marked import UNRELEASED_PRIVACY
-from ..words import RECEIPT_NAME
+from ..verify import RECEIPT_NAME
 from .prior_release import cost_of_public_images, cost_of_start
 
 

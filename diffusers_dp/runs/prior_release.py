@@ -16,8 +16,7 @@ from ..errors import UsageError
 from ..release.allow_list import read_index
 from ..release.hub import fetch_snapshot
 from ..release.marked import refuse_marked
-from ..verify import Unreadable, priced_inputs, read_receipt, settled_digest
-from ..words import RECEIPT_NAME, RELEASED
+from ..verify import RECEIPT_NAME, RELEASED, Unreadable, priced_inputs, read_receipt, settled_digest
 from .folder import read_identity
 
 

@@ -39,8 +39,7 @@ from ..release.marked import save_unreleased, save_without_guarantee
 from ..release.push import push_finished
 from ..release.receipt import RunRecord
 from ..sampling.drawing import Drawing, sample_grid
-from ..verify import receipt_digest
-from ..words import RECEIPT_NAME
+from ..verify import RECEIPT_NAME, receipt_digest
 from .checkpoints import find_checkpoint, position_of, refuse_shorter
 from .dp_sgd import WORDS, Trained, run_dp_sgd
 from .folder import DERIVED, RunFolder, read_identity, save_identity

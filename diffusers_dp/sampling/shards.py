@@ -20,8 +20,7 @@ from ..release.cards import dataset_card
 from ..release.components import WRONG
 from ..release.image_tables import PROBABILITIES, to_png, write_images
 from ..release.loading import ModelRelease, open_model
-from ..verify import receipt_digest
-from ..words import CARD_NAME, RECEIPT_NAME
+from ..verify import CARD_NAME, RECEIPT_NAME, receipt_digest
 from .drawing import UNIFORM, Drawing, class_names, draw, pixels_of
 
 

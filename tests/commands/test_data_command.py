@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from diffusers_dp import cli
-from diffusers_dp.words import RECEIPT_NAME
+from diffusers_dp.verify import RECEIPT_NAME
 from support.flags import TINY_RUN
 from support.images import encode, grey, image_bytes, labelled, save_parquet
 from support.runs import NUM_IMAGES, load, write_images

@@ -268,7 +268,7 @@ def _without_numbers(original):
 
 def test_every_query_to_a_ledger_can_be_put_by_all():
     public = {name for name, _ in inspect.getmembers(PrivacyLedger) if not name.startswith("_")}
-    assert public - set(vars(SharedLedger)) == {"sum_target"}  # which follows from constants
+    assert public <= set(vars(SharedLedger))
 
 
 # What the launcher says, and what cannot be.

@@ -13,7 +13,7 @@ from diffusers_dp import cli, verify
 from diffusers_dp.distributed.launcher import cores
 from diffusers_dp.distributed.worker_pool import LOST, STOPPED, WorkerPool, _use_cores
 from diffusers_dp.evaluation.report import REPORT_NAME
-from diffusers_dp.words import RECEIPT_NAME
+from diffusers_dp.verify import RECEIPT_NAME
 from support import forked
 from support.places import TESTS
 from support.processes import SEVERAL

@@ -464,3 +464,9 @@ def test_whoever_reads_the_answer_gets_one(release, output):
             run = ["bash", "-c", 'exec "$0" "$@" >&-', *run]
         done = subprocess.run(run, stdout=stdout, stderr=subprocess.PIPE, text=True, env=environment)
     assert done.returncode == 4 and "Traceback" not in done.stderr and "Exception" not in done.stderr
+
+
+def test_a_reader_may_close_the_pipe(release):
+    run = ["bash", "-c", 'set -o pipefail; "$0" -u "$@" | true', sys.executable, verify.__file__, str(release)]
+    done = subprocess.run(run, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 141 and done.stderr == ""

@@ -6,8 +6,7 @@ import os
 import struct
 
 from diffusers_dp.release.receipt import canonical_json, hash_release
-from diffusers_dp.verify import settled_digest, verify
-from diffusers_dp.words import RECEIPT_NAME
+from diffusers_dp.verify import RECEIPT_NAME, settled_digest, verify
 
 
 INDEX, CONFIG, SCHEDULE, WEIGHTS = (
