@@ -142,11 +142,12 @@ def audit_release(
         `tuple[dict, tuple]`: Each measure by its name, and the scores of members and of others.
     """
     pipeline.unet.eval()
+    unet, scheduler, patch_size = pipeline.unet, pipeline.scheduler, pipeline.config.patch_size
     denoiser: Denoiser
-    if isinstance(pipeline.scheduler, DDIMScheduler):
-        denoiser = DDPMImageDenoiser(pipeline.unet, pipeline.scheduler, pipeline.config.patch_size)
+    if isinstance(scheduler, DDIMScheduler):
+        denoiser = DDPMImageDenoiser(unet, scheduler, patch_size=patch_size)
     else:
-        denoiser = EDMDenoiser(pipeline.unet, pipeline.scheduler.config.sigma_data, pipeline.config.patch_size)
+        denoiser = EDMDenoiser(unet, scheduler.config.sigma_data, patch_size=patch_size)
     inside, outside = (
         membership_scores(denoiser, each.images, each.labels, num_draws=num_draws) for each in (members, others)
     )

@@ -7,6 +7,7 @@ import math
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -141,12 +142,10 @@ def _refuse_out_of_memory(error: Exception) -> None:
 
 def _done(begun: Path, made_of: str) -> int:
     """How many rows an interrupted call has left; the folder is there afterwards."""
-    try:
+    with suppress(OSError, ValueError, KeyError, TypeError):
         state = json.loads((begun / PROGRESS).read_bytes())
         if state["made_of"] == made_of:
             return int(state["rows"])
-    except (OSError, ValueError, KeyError, TypeError):
-        pass
     shutil.rmtree(begun, ignore_errors=True)
     begun.mkdir(parents=True)
     return 0

@@ -4,6 +4,7 @@
 import hashlib
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -217,10 +218,8 @@ def _identity(file: Path | str, sizes: set[tuple[int, ...]]) -> tuple[str, bool]
     name, holds_many = str(file), not holds_one_image(file)
     size = size_and_time(file)[:1]
     if isinstance(file, Path) and size and size in sizes:
-        try:
+        with suppress(OSError):
             name = hashlib.sha256(file.read_bytes()).hexdigest()
-        except OSError:
-            pass
     return name, holds_many
 
 

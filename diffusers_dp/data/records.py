@@ -6,7 +6,7 @@ files, not as images."""
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 from PIL import Image
 
@@ -137,27 +137,15 @@ class ImageSource:
         return {}
 
 
-class Records(Protocol):
-    """Records in a fixed order."""
-
-    def __len__(self) -> int: ...
-
-    def __iter__(self) -> Iterator[Record]: ...
-
-    def read(self, places: Sequence[int]) -> Iterator[Record]:
-        """Those at these positions, one after the other, so that they are never in memory together."""
-
-    def ids(self) -> Iterator[Id]:
-        """The ids of all records, in order. No image is read."""
-
-
 class ListedRecords(list[Record]):
     """Records that are all known, such as the files of a folder."""
 
     def read(self, places: Sequence[int]) -> Iterator[Record]:
+        """Those at these positions, one after the other, so that they are never in memory together."""
         return (self[place] for place in places)
 
     def ids(self) -> Iterator[Id]:
+        """The ids of all records, in order. No image is read."""
         return (record[2] for record in self)
 
 
@@ -238,6 +226,10 @@ class DatasetRecords:
                 ) from None
             for number, values in zip(numbers, zip(*found.values())):
                 yield number, dict(zip(columns, values))
+
+
+#: Records in a fixed order.
+Records: TypeAlias = ListedRecords | DatasetRecords
 
 
 def values_of(column: Any) -> list[Any]:

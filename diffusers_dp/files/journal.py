@@ -7,7 +7,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -53,10 +53,8 @@ class Journal:
             except (ValueError, RecursionError) as error:
                 raise IntegrityError(f"Line {number} of {self.path} is damaged: restore the file.") from error
         if torn:
-            try:
+            with suppress(ValueError, RecursionError):
                 objects.append(json.loads(torn))
-            except (ValueError, RecursionError):
-                pass
         if not objects:
             raise IntegrityError(f"{self.path} is empty or damaged: restore the file, or use another --output_dir.")
         if torn and repair:

@@ -178,13 +178,6 @@ def refuse_without_effect(config: Any, given: Collection[str]) -> None:
                 raise UsageError(f"--{name} needs --{each.only_with}: give both, or neither.")
 
 
-def refuse_given(config: Any, groups: Collection[Any], why: str) -> None:
-    """Raises `UsageError` with this reason where a flag of the groups is not at its default."""
-    for each in (each for group in groups for each in fields(group)):
-        if getattr(config, each.name) != each.default:
-            raise UsageError(why, field=each.name)
-
-
 def excluding(config_class: type[Any]) -> list[tuple[str, str]]:
     """Pairs of flags that say the same in two ways."""
     said = flags_of(config_class)

@@ -1,14 +1,14 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """DP-FETA, DPDM and DP-Diffusion, and the groups of flags that they share with other methods."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import ClassVar
 
 from ..errors import UsageError
 from ..queries.central_images import MeanImages, ModeImages
 from ..queries.query import Query
 from ..queries.semantic import PublicClassifier, SemanticQuery
-from .flag import RATE, expert, flag, parse_rate, refuse_given
+from .flag import RATE, expert, flag, parse_rate
 from .flags import DiffusionConfig, OrdinaryTraining, TrainingConfig
 from .judge import HasJudge
 from .method import DIFFUSION, built
@@ -56,7 +56,9 @@ class PublicConfig(PretrainedFlags, LearnsPublicImages, DiffusionConfig):
                 "needs --public_dataset_name or --public_data_dir, or in its place --pretrained_model_name_or_path: "
                 "without one of them there is no pre-training."
             )
-            refuse_given(self, (PublicDataFlags, PretrainingFlags), why)
+            for each in (*fields(PublicDataFlags), *fields(PretrainingFlags)):
+                if getattr(self, each.name) != each.default:
+                    raise UsageError(why, field=each.name)
 
 
 @dataclass

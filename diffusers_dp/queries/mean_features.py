@@ -28,22 +28,18 @@ class FeatureMap(Protocol):
     @property
     def num_features(self) -> int:
         """Number D of features."""
-        ...
 
     @property
     def facts(self) -> dict[str, Any]:
         """JSON facts that distinguish maps, for the receipt and stored answers."""
-        ...
 
     @property
     def public_inputs(self) -> list[dict[str, Any]]:
         """Origins of external weights, for the receipt; no paths."""
-        ...
 
     @property
     def is_here(self) -> bool:
         """Whether D is known without a download."""
-        ...
 
     def __call__(self, images: "torch.Tensor") -> "torch.Tensor":
         """Maps images `[b, C, H, W]` in [0, 1] to features `[b, D]`."""

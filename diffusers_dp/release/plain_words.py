@@ -105,9 +105,8 @@ def plain_guarantee(receipt: dict[str, Any], what: str = "this model") -> str:
     unit = receipt["unit_of_privacy"]
     whose = "your image was" if unit == "image" else f"the images of your {unit} were"
     return (
-        f"Whoever sees {what} {strength_of(receipt).claim} {whose} used: "
-        f"epsilon {short_number(claimed(receipt))}, delta {short_number(receipt['delta'])}, per {unit}. "
-        f"{delta_in_words(*about_delta(receipt))}"
+        f"Whoever sees {what} {strength_of(receipt).claim} {whose} used: epsilon {short_number(claimed(receipt))}, "
+        f"delta {short_number(receipt['delta'])}, per {unit}. {delta_in_words(*about_delta(receipt))}"
     ).rstrip()
 
 

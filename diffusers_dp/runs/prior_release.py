@@ -164,9 +164,8 @@ def cost_of_release(
         if dataset_id is not None and origin.get("dataset_id") == dataset_id:
             if not (_hold(others, receipt) if is_first else origin.get("release_id") in held):
                 raise UsageError(
-                    f"{named} of --dataset_id {dataset_id}, but {ledger_path} does not hold all "
-                    "queries that its receipt lists, so they would not be counted: give the --ledger_dir where it "
-                    "was made."
+                    f"{named} of --dataset_id {dataset_id}, but {ledger_path} does not hold all queries that its "
+                    "receipt lists, so they would not be counted: give the --ledger_dir where it was made."
                 )
         elif (origin.get("num_units"), origin.get("class_names", ())) == (facts.num_units, classes):
             raise UsageError(

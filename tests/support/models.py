@@ -40,7 +40,9 @@ def convolutional_unet(sample_size=8, block_out_channels=(4, 8), norm_num_groups
 
 def make_denoiser(patch_size=1, num_classes=3, sigma_data=SIGMA_DATA):
     torch.manual_seed(0)
-    return EDMDenoiser(UNet2DModel(**unet_config(num_classes, patch_size, channels=2)).eval(), sigma_data, patch_size)
+    return EDMDenoiser(
+        UNet2DModel(**unet_config(num_classes, patch_size, channels=2)).eval(), sigma_data, patch_size=patch_size
+    )
 
 
 class Recorder:
@@ -55,7 +57,9 @@ class Recorder:
 
 
 def make_ddpm(patch_size=1, num_classes=3, scheduler=None):
-    return DDPMDenoiser(make_denoiser(patch_size, num_classes).unet, scheduler or linear_schedule(), patch_size)
+    return DDPMDenoiser(
+        make_denoiser(patch_size, num_classes).unet, scheduler or linear_schedule(), patch_size=patch_size
+    )
 
 
 class GaussianPredictor(UNet2DModel):
