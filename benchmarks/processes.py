@@ -80,7 +80,7 @@ def start(count: int) -> list[float]:
 
 def take_steps(args: argparse.Namespace) -> list[float]:
     """In each process; the others of the first return nothing."""
-    processes = start_processes(precision="no", seed=0)
+    processes = start_processes(precision="no")
     side, channels, *_ = MODELS[args.model]
     shape = (channels, side, side)
     images = np.random.default_rng(0).integers(0, 256, (NUM_IMAGES, *shape), dtype=np.uint8)

@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from ..accounting.ledger_row import LedgerRow
-from ..gradients.parts import widened
+from ..gradients.parts import ieee_float32, widened
 from ..gradients.step import Gradients, RowLoss
 from ..mechanisms import Everyone, Mechanism, sampled
 from ..randomness.private_generator import KEY_BYTES, PrivateGenerator
@@ -224,7 +224,7 @@ def one_arithmetic(model: nn.Module) -> Iterator[None]:
     for module in dropouts:
         module.eval()
     try:
-        with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        with torch.backends.cudnn.flags(enabled=True, allow_tf32=False), ieee_float32():
             yield
     finally:
         for module in dropouts:

@@ -251,12 +251,14 @@ class Processes:
             raise RuntimeError("A sum over all processes was requested while one process works alone.")
 
 
-def start_processes(*, precision: str) -> Processes:
+def start_processes(*, precision: str, allow_tf32: bool = False) -> Processes:
     """Connects the processes that `torchrun`, `accelerate launch` or MPI started, or uses a single one; each gets its
     share of the cores.
 
     Args:
         precision (`str`): `"no"` or `"bf16"`.
+        allow_tf32 (`bool`, defaults to `False`): Whether products of matrices may be TF32 on a GPU, as convolutions
+            are by PyTorch's default.
 
     Raises:
         UsageError: Too few processes started, the device has no bf16, or Accelerate's configuration or a flag does not
@@ -277,6 +279,7 @@ def start_processes(*, precision: str) -> Processes:
             f"`torchrun --nproc_per_node {asked} training/...`."
         )
     processes = Processes(accelerator)
+    torch.backends.cuda.matmul.allow_tf32 = allow_tf32
     torch.set_num_threads(max(1, cores() // processes.local_count))  # launchers set one thread per process
     if processes.device.type == "cpu":
         keep_freed_memory()

@@ -1,7 +1,8 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Gradients of consecutive images, in as many parts as they were computed in: to put them together costs a copy."""
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 
@@ -11,6 +12,22 @@ Parts = list[torch.Tensor]
 SUMMED_AT_ONCE = 64  # images whose terms are added up in float32: as many cost next to nothing to gather in float64
 
 
+@contextmanager
+def ieee_float32() -> Iterator[None]:
+    """Products of matrices are those of IEEE float32 in here, whatever networks are allowed (`--allow_tf32`,
+    `torch.set_float32_matmul_precision`): TF32 keeps 10 bits and bfloat16 keeps 7, too few for a bound."""
+    modes = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)
+    allowed = [mode.fp32_precision for mode in modes]
+    try:
+        for mode in modes:
+            mode.fp32_precision = "ieee"
+        yield
+    finally:
+        for mode, precision in zip(modes, allowed, strict=True):
+            mode.fp32_precision = precision
+
+
+@ieee_float32()
 def norms(parts: Parts) -> torch.Tensor:
     """L2 norm of each image's gradient, `[images]`, float32, or float64 of such gradients."""
     types = [torch.promote_types(part.dtype, torch.float32) for part in parts]
@@ -18,6 +35,7 @@ def norms(parts: Parts) -> torch.Tensor:
     return torch.cat(each)
 
 
+@ieee_float32()
 def weighted_sum(parts: Parts, weights: torch.Tensor, wide: bool = False) -> torch.Tensor:
     """`sum_i weights[i] * gradient_i`, shaped like the parameter, and of its type. Sums of `SUMMED_AT_ONCE` images are
     added up in float64: one record is rounded beside so many others, however many there are.

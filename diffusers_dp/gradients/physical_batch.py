@@ -1,6 +1,7 @@
 """How many images fit into memory at once. Only blank images are looked at."""
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 
 import torch
@@ -11,11 +12,14 @@ from ..randomness.private_generator import PrivateGenerator
 from .step import Gradients, RowLoss, clipped_gradient_sum
 
 
-# Of a CPU's memory that is free now: the rest is for the noise, the optimiser's step, and whoever else is there.
-USABLE = 0.5
-# Times the size of the parameters, held back on a GPU: noise, gradient, Adam's two moments, and what is lost between
-# blocks of memory.
+# Of the memory that is free now: the rest of a CPU's is for noise, the optimizer's step, and whoever else is there;
+# that of a GPU is lost between its blocks.
+USABLE = {"cpu": 0.5, "cuda": 0.85}
+# Times the size of the parameters, held back on a GPU: noise, gradient, Adam's two moments and their average.
 RESERVE = 6
+# Images of the largest batch that is measured: that takes long on a CPU, and kernels of a GPU ask for other workspaces
+# where there are more images.
+MEASURED = {"cpu": 2, "cuda": 256}
 
 
 def blank_images(
@@ -59,9 +63,8 @@ def largest_physical_batch(
 ) -> int:
     """The largest number of images whose clipped gradients can be summed at once.
 
-    On a CPU, where asking for too much ends in a killed process, the memory of one image and of two is measured, and
-    half of what is free is divided by the difference. On a GPU it is tried: twice as many until memory runs out, then
-    half-way between.
+    No allocation has to fail for that: on a CPU it would end in a killed process, and on a GPU leave memory in pieces.
+    The memory of few images is measured, and as many are taken as fit by its growth.
 
     Args:
         model, row_loss, noise_multiplicity: As for `SensitiveImages.noisy_gradient`.
@@ -82,26 +85,32 @@ def largest_physical_batch(
             noise_multiplicity=noise_multiplicity, device=device,
         )  # fmt: skip
 
-    if device.type == "cuda":
-        reserve = [torch.empty(RESERVE, *p.shape, device=device) for p in model.parameters()]
-        largest = _largest_that_runs(step, at_most)
-        del reserve
-        return max(at_least, largest)
+    def peak(images: int) -> int:
+        return peak_bytes(functools.partial(step, images), device)
+
     step(1)  # what is allocated once and kept
-    one, two = (peak_bytes(functools.partial(step, images), device) for images in (1, 2))
-    usable = USABLE * free_bytes(device) / processes_here - one
-    return max(at_least, min(at_most, 1 + int(usable / max(two - one, 1))))
+    if device.type == "cuda":
+        torch.cuda.empty_cache()  # blocks that torch keeps count as taken
+        held_back = RESERVE * sum(p.numel() * p.element_size() for p in model.parameters())
+        usable = USABLE["cuda"] * free_bytes(device) - held_back
+        return max(at_least, largest_by_growth(peak, usable, at_most, MEASURED["cuda"]))
+    usable = USABLE["cpu"] * free_bytes(device) / processes_here
+    return max(at_least, largest_by_growth(peak, usable, at_most, MEASURED["cpu"]))
 
 
-def _largest_that_runs(step: Callable[[int], None], at_most: int) -> int:
-    """The largest number, to an eighth, with which `step` does not run out of memory; 1 is not tried."""
-    fits, too_many = 1, at_most + 1
-    while too_many - fits > max(1, fits // 8):
-        size = min(2 * fits, at_most) if too_many > at_most else (fits + too_many) // 2
-        try:
-            step(size)
-            fits = size
-        except torch.OutOfMemoryError:
-            too_many = size
-        torch.cuda.empty_cache()
-    return fits
+def largest_by_growth(peak: Callable[[int], int], usable: float, at_most: int, measured: int) -> int:
+    """The most images that fit by the growth between the two largest batches that were measured. Each is twice as
+    large as the one before, and none is measured that would not fit by the growth so far.
+
+    Args:
+        peak (`Callable`): Bytes that a number of images takes.
+        usable (`float`): Bytes that there are.
+        at_most (`int`): The most images that are of use.
+        measured (`int`): The most that are measured.
+    """
+    size, before, now = 1, 0, peak(1)
+    while True:
+        fits = min(at_most, size + math.floor((usable - now) / max(1, (now - before) / (size - size // 2))))
+        if 2 * size > min(fits, max(2, measured)):
+            return max(1, fits)
+        size, before, now = 2 * size, now, peak(2 * size)

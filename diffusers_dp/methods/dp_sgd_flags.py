@@ -79,6 +79,9 @@ class LoopFlags(CheckpointFlags):
         "'bf16' (norms, sums and noise stay float32) or 'no', also of the run's own images; unset: what Accelerate "
         "is configured to, else no.",
     )
+    allow_tf32: bool = flag(
+        False, "Networks multiply matrices in TF32 on a GPU; norms, sums and noise stay float32.", rare=True
+    )
 
     @property
     def counted_steps(self) -> int:

@@ -171,7 +171,9 @@ def launch(main: Callable[[], None]) -> None:
 def _start(config: TrainingConfig) -> "Processes":
     from ..distributed.processes import start_processes
 
-    return start_processes(precision=config.precision)
+    return start_processes(
+        precision=config.precision, allow_tf32=config.dp_sgd is not None and config.dp_sgd.allow_tf32
+    )
 
 
 def _plan(config: TrainingConfig) -> tuple[PublicFacts, Plan]:

@@ -1,5 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""The largest physical batch: measured memory on a CPU, trial on a GPU, and nothing left behind."""
+"""The largest physical batch, by measured memory: no allocation has to fail for it."""
+
+import functools
 
 import pytest
 import torch
@@ -26,7 +28,7 @@ def largest(model, at_most=10**6):
 @pytest.mark.parametrize("megabytes", [20, 60])
 def test_what_is_chosen_fits_and_uses_what_there_is(megabytes, monkeypatch):
     model = denoiser()
-    monkeypatch.setattr(physical_batch, "free_bytes", lambda device: megabytes * 1e6 / physical_batch.USABLE)
+    monkeypatch.setattr(physical_batch, "free_bytes", lambda device: megabytes * 1e6 / physical_batch.USABLE["cpu"])
     chosen = largest(model)
     peaks = []
     monkeypatch.setattr(physical_batch, "clipped_gradient_sum", _repeated(physical_batch.clipped_gradient_sum, chosen))
@@ -63,18 +65,53 @@ def _recorded(function, into):
     return recorded
 
 
-@given(limit=st.integers(1, 3000), at_most=st.integers(1, 3000))
+@given(
+    constant=st.integers(0, 10**6), each=st.integers(1, 10**4), usable=st.integers(0, 10**7),
+    at_most=st.integers(1, 3000), measured=st.sampled_from([2, 256]),
+)  # fmt: skip
 @settings(max_examples=200, deadline=None, derandomize=True)
-def test_trial_finds_the_limit_of_a_gpu_to_an_eighth(limit, at_most):
-    tried = []
+def test_nothing_is_tried_that_would_not_fit_and_little_is_left(constant, each, usable, at_most, measured):
+    """Of memory that grows evenly; one image is taken in any case."""
+    asked = []
 
-    def step(images):
-        tried.append(images)
-        if images > limit:
-            raise torch.OutOfMemoryError
+    def peak(images):
+        asked.append(images)
+        return constant + each * images
 
-    found = physical_batch._largest_that_runs(step, at_most)
-    best = min(limit, at_most)
-    assert found <= best < found + max(1, found // 8) + 1
-    assert found == 1 or found in tried
-    assert max(tried, default=1) <= at_most and len(tried) < 20
+    found = physical_batch.largest_by_growth(peak, usable, at_most, measured)
+    best = min(at_most, (usable - constant) // each)
+    assert 1 <= found <= max(1, best) and max(asked) <= max(2, min(measured, at_most)) and len(asked) < 20
+    assert all(images == 1 or constant + each * images <= usable for images in asked)
+    if 2 * (constant + each) <= usable:
+        assert found == max(1, best)
+
+
+def test_workspaces_that_grow_with_the_batch_are_found():
+    """Two images say that 100 fit, and so do 32; from there on each takes more."""
+    usable, asked = 1000, []
+
+    def peak(images):
+        asked.append(images)
+        return 10 * images + 15 * max(0, images - 32)
+
+    found = physical_batch.largest_by_growth(peak, usable, 10**6, 256)
+    assert peak(found) <= usable < peak(found + 2) and max(asked[:-2]) == 64
+    assert peak(physical_batch.largest_by_growth(peak, usable, 10**6, 2)) > usable
+
+
+@pytest.mark.parametrize("megabytes", [0, 40, 10**6])
+def test_a_gpu_keeps_room_for_the_optimizer_and_is_not_shared(megabytes, monkeypatch):
+    """The rule of a card, with the memory of this machine."""
+    model, emptied = denoiser(), []
+    weights = 4 * sum(parameter.numel() for parameter in model.parameters())
+    of_cpu, step = physical_batch.peak_bytes, physical_batch.blank_step
+    monkeypatch.setattr(physical_batch, "blank_step", lambda *args, **kw: step(*args, **{**kw, "device": CPU}))
+    monkeypatch.setattr(physical_batch, "peak_bytes", lambda call, device: of_cpu(call, CPU))
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append(True))
+    monkeypatch.setattr(physical_batch, "free_bytes", lambda device: megabytes * 1e6)
+    found = largest_physical_batch(model, EDMLoss(), at_most=8, device="cuda", processes_here=4, **ARGUMENTS)
+    usable = physical_batch.USABLE["cuda"] * megabytes * 1e6 - physical_batch.RESERVE * weights
+    assert emptied and found == {0: 1, 10**6: 8}.get(megabytes, found)
+    if megabytes == 40:
+        call = functools.partial(step, model, EDMLoss(), found, device=CPU, **ARGUMENTS)
+        assert found == 8 or 0.6 * usable < of_cpu(call, CPU) <= 1.1 * usable
