@@ -6,10 +6,12 @@ import select
 import sys
 from collections.abc import Sequence
 from datetime import timedelta
+from importlib.metadata import version
 
 from ..errors import DiffusersDPError, Interrupted
 
 
+DEVICE = "/dev/nvidia0"
 TELLING = timedelta(seconds=10)
 SIZES = ("WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
 RANKS = ("RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK")
@@ -26,6 +28,12 @@ def number_of(names: Sequence[str], default: int) -> int:
 def cores() -> int:
     """Returns the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def has_gpu() -> bool:
+    """Tells whether torch would find an NVIDIA GPU, by the driver's first device and the build of torch."""
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1") or os.environ.get("ACCELERATE_USE_CPU") == "true"
+    return os.path.exists(DEVICE) and not hidden and not version("torch").endswith("+cpu")
 
 
 def is_launched() -> bool:

@@ -3,6 +3,7 @@
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 
 import torch
 
@@ -16,7 +17,8 @@ SUMMED_AT_ONCE = 64  # images whose terms are added up in float32: as many cost 
 def ieee_float32() -> Iterator[None]:
     """Products of matrices are those of IEEE float32 in here, whatever networks are allowed (`--allow_tf32`,
     `torch.set_float32_matmul_precision`): TF32 keeps 10 bits and bfloat16 keeps 7, too few for a bound."""
-    modes = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)
+    backends: Any = torch.backends
+    modes = (backends.cuda.matmul, backends.mkldnn.matmul)
     allowed = [mode.fp32_precision for mode in modes]
     try:
         for mode in modes:

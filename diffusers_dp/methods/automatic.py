@@ -4,6 +4,7 @@
 docs/guides/settings.md has the rules, and the rows of `benchmarks/results/` that they come from.
 """
 
+import math
 from importlib.resources import files
 from typing import Any
 
@@ -22,6 +23,13 @@ LARGEST_MAP, PATCHES = 16, (1, 2, 4, 8, 16, 32)
 DP_SGD_SECONDS, TRAINING_SECONDS, DP_SGD_PART = 6e-6, 5e-6, 0.6
 #: Steps, of DP-SGD, of a warm-up on drawn images, and on public images: the most that were measured.
 MOST_STEPS, MOST_WARM_UP, MOST_PUBLIC, WARM_UP_BATCH = 600, 3000, 2000, 128
+#: The same of a GPU, counted and **not measured by these rules on a card**. Operations of a row for each place of the
+#: largest feature map of the narrowest network, and a second; seconds that a gradient of one image takes beside them,
+#: and a step of ordinary training; cores that it stands for where a rule counts none of that.
+FLOPS, FLOPS_A_SECOND, OWN_GRADIENT_SECONDS, TRAINING_STEP_SECONDS, CORES_OF_A_GPU = 4e5, 2e13, 3e-4, 0.05, 4
+#: Its widest network, most draws of an image, and largest batch: those of the published recipes. K pays until draws
+#: take as long as all else of an image. Twice the width has four times the weights: twice the batch bears their noise.
+WIDTHS, MOST_DRAWS, LARGEST_BATCH_OF_A_GPU = (4, 2, 1), 32, 4096
 #: epsilon times images from which correlated noise helps: at 600,000 it did, at 60,000 next to nothing came of it.
 LITTLE_NOISE = 200_000
 #: With so much epsilon times images of a class for each candidate of Private Evolution, votes exceed their noise.
@@ -42,7 +50,7 @@ OF_A_NEW_MODEL = {"objective", "sigma_min"}
 
 
 def automatic(
-    method: str, facts: Situation, minutes: float | None = None, images_per_unit: float = 1.0
+    method: str, facts: Situation, minutes: float | None = None, images_per_unit: float = 1.0, *, on_gpu: bool = False
 ) -> dict[str, Any]:
     """
     Settings for these images, as a recipe would have them.
@@ -50,8 +58,9 @@ def automatic(
     Args:
         method (`str`): Name of the method.
         facts (`Situation`): What is declared.
-        minutes (`float`, *optional*): Minutes of one core; defaults to `MINUTES`.
+        minutes (`float`, *optional*): Minutes of one core, or of a GPU; defaults to `MINUTES`.
         images_per_unit (`float`): Images of a unit on average: a step of DP-SGD takes so much longer.
+        on_gpu (`bool`, defaults to `False`): Whose minutes they are.
 
     Returns:
         `dict[str, Any]`: Values by flag, also of flags that the method does not have.
@@ -59,15 +68,19 @@ def automatic(
     side, candidates = facts.image_shape[1], facts.signal / SIGNAL_OF_A_CANDIDATE
     minutes = minutes or MINUTES
     for_steps = minutes / images_per_unit
+    faster = wide(method, facts, for_steps) if on_gpu else {}
+    if on_gpu:
+        minutes, for_steps = minutes * CORES_OF_A_GPU, for_steps * CORES_OF_A_GPU
     asks_teachers = method in AGGREGATIONS.values()
     return {
         "num_features": 4000, "generator_steps": 600,
         **network(side),
         **(teachers(method, facts, minutes) if asks_teachers else dp_sgd(method, facts, for_steps)),
-        **warm_up(facts, minutes),
+        **warm_up(facts, minutes, on_gpu),
         **({"budget": f"moments={0.1 if has_little_noise(facts) else 0.5}"} if method == "feta_pro" else {}),
         "candidates_per_class": round(max(FEWEST_CANDIDATES, min(MOST_CANDIDATES, candidates))),
         **own(method, minutes, for_steps),
+        **faster,
     }  # fmt: skip
 
 
@@ -103,6 +116,36 @@ def dp_sgd(method: str, facts: Situation, minutes: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def wide(method: str, facts: Situation, minutes: float) -> dict[str, Any]:
+    """What minutes of a GPU buy in DP-SGD of a UNet, by counting: all steps, then a batch of a sixteenth of the images
+    with draws that cost next to nothing, a wider network where the batch bears its noise, and draws for the rest."""
+    if "max_train_steps" in OWN.get(method, {}) or method in AGGREGATIONS.values():
+        return {}
+    least = dp_sgd(method, facts, minutes)["train_batch_size"]
+    most = max(least, min(LARGEST_BATCH_OF_A_GPU, facts.num_units // BATCHES_OF_ALL))
+    seconds = 60 * minutes * DP_SGD_PART / MOST_STEPS  # of a step
+
+    def draws(of_a_draw: float, batch: int) -> int:
+        """The power of two of draws that an image has time for."""
+        spare = max(OWN_GRADIENT_SECONDS, seconds / batch - OWN_GRADIENT_SECONDS)
+        return 2 ** int(math.log2(max(1, min(MOST_DRAWS, spare / of_a_draw))))
+
+    for width in WIDTHS:
+        of_a_draw = FLOPS * width**2 * places(facts.image_shape[1]) / FLOPS_A_SECOND
+        of_an_image = OWN_GRADIENT_SECONDS + draws(of_a_draw, most) * of_a_draw
+        batch = max(least, min(most, int(seconds / of_an_image)))
+        if batch >= LARGEST_BATCH * width:
+            break
+    number = draws(of_a_draw, batch)
+    in_time = 60 * minutes * DP_SGD_PART / (batch * (OWN_GRADIENT_SECONDS + number * of_a_draw))
+    levels = network(facts.image_shape[1])["block_out_channels"].split(",")
+    return {
+        "train_batch_size": batch, "noise_multiplicity": number,
+        "max_train_steps": max(20, min(MOST_STEPS, int(in_time))), "max_physical_batch_size": "auto",
+        "block_out_channels": ",".join(str(width * int(channels)) for channels in levels),
+    }  # fmt: skip
+
+
 def teachers(method: str, facts: Situation, minutes: float) -> dict[str, Any]:
     """Shares of fifty images or more, whose teachers see images of a quarter of the side. Rounds and steps are those
     that were measured with a thousand teachers; rounds are fewer where their sum drowns in noise."""
@@ -121,10 +164,12 @@ def teachers(method: str, facts: Situation, minutes: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def warm_up(facts: Situation, minutes: float) -> dict[str, Any]:
+def warm_up(facts: Situation, minutes: float, on_gpu: bool = False) -> dict[str, Any]:
     """What FETA-Pro begins with: noisy moments. Where there is no time for all steps on the drawn images, most learn
     the ideal denoiser, which takes fewer. Public images, where some are named, take as long at most."""
     seconds = WARM_UP_BATCH * TRAINING_SECONDS * places(facts.image_shape[1])
+    if on_gpu:
+        minutes, seconds = minutes / CORES_OF_A_GPU, TRAINING_STEP_SECONDS
     steps = min(MOST_WARM_UP, max(6, int(60 * minutes * (1 - DP_SGD_PART) / seconds)))
     taught = 0 if steps == MOST_WARM_UP else steps * 5 // 6
     return {

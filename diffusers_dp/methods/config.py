@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from ..accounting.epsilon import largest_sample
+from ..distributed.launcher import has_gpu
 from ..errors import UsageError
 from ..files.untrusted_values import read_yaml_file
 from ..mechanisms.poisson import rate_of_coins
@@ -101,8 +102,9 @@ def load_config(argv: list[str] | None = None, of: type[TrainingConfig] | Method
         recipe = _by_rules(config_class, given)
     elif given.get("config"):
         recipe = _read_recipe(given["config"], parser, config_class, given.get("target_epsilon"))
-    if "minutes" in given and given.get("config") != AUTO:
-        raise UsageError(f"--minutes has no effect without --config {AUTO}; add that, or leave it out.")
+    ignored = {"minutes", "minutes_on"} & given.keys()
+    if ignored and given.get("config") != AUTO:
+        raise UsageError(f"--{min(ignored)} has no effect without --config {AUTO}; add that, or leave it out.")
     for source in (given, recipe):
         refuse_two_ways(config_class, source)
     if recipe and given["config"] != AUTO:
@@ -240,7 +242,8 @@ def _by_rules(config_class: type[TrainingConfig], given: dict[str, Any]) -> dict
     if not (given.get("public_dataset_name") or given.get("public_data_dir")):
         names -= {each.name for each in fields(PretrainingFlags)}
     images = min(facts.images_per_unit, (facts.num_train_images or number) / number)
-    settings = automatic(config_class.method, situation, given.get("minutes"), max(1.0, images))
+    on_gpu = given.get("minutes_on", "gpu" if has_gpu() else "core") == "gpu"
+    settings = automatic(config_class.method, situation, given.get("minutes"), max(1.0, images), on_gpu=on_gpu)
     return {name: value for name, value in settings.items() if name in names}
 
 

@@ -307,7 +307,11 @@ class RunFlags:
         "Recipe: a YAML file, or the name of one that comes with the package, such as mnist_cpu. Or 'auto': settings "
         "by rules from what is declared of your images.",
     )  # fmt: skip
-    minutes: float | None = flag(None, "Minutes of one core that --config auto plans for; unset: 20.", rare=True)
+    minutes: float | None = flag(None, "Minutes that --config auto plans for; unset: 20.", rare=True)
+    minutes_on: str | None = flag(
+        None, "Whose minutes: of one core or of a GPU; unset: of a GPU if there is one.", rare=True,
+        choices=("core", "gpu"),
+    )  # fmt: skip
     output_dir: str = flag(
         "", "Folder of the run: private/ stays in the house, release/ is public; unset: runs/METHOD.", place=True
     )

@@ -2,13 +2,17 @@
 """Settings by rules: they plan, for any images and every method, and follow what is declared."""
 
 import pytest
+import torch
 from diffusers import DDIMScheduler
+from torch.utils.flop_counter import FlopCounterMode
 
 from diffusers_dp.data.images import public_facts
+from diffusers_dp.distributed import launcher
+from diffusers_dp.methods import automatic
 from diffusers_dp.methods.config import CONFIGS, load_config
 from diffusers_dp.methods.public_flags import PretrainingFlags
 from diffusers_dp.methods.registry import METHODS
-from diffusers_dp.runs.diffusion_run import starting_model
+from diffusers_dp.runs.diffusion_run import build, starting_model
 from diffusers_dp.runs.plan import plan_run
 from support.public_models import save
 
@@ -59,6 +63,65 @@ def test_they_follow_what_is_declared():
              for eps in (0.01, 0.1, 10)]  # fmt: skip
     assert sizes == [25, 50, 500]
     assert configured("feta_pro", *MNIST, "--max_train_steps", "70").max_train_steps == 70, "what is given wins"
+
+
+def on_gpu(minutes, *flags, method="feta_pro"):
+    return configured(method, *MNIST, "--minutes", str(minutes), "--minutes_on", "gpu", *flags)
+
+
+def counted(config):
+    """Seconds of DP-SGD by the rule's own numbers."""
+    width = int(config.block_out_channels.split(",")[0]) // 16
+    of_a_draw = automatic.FLOPS * width**2 * automatic.places(28) / automatic.FLOPS_A_SECOND
+    of_an_image = automatic.OWN_GRADIENT_SECONDS + config.noise_multiplicity * of_a_draw
+    return config.max_train_steps * config.train_batch_size * of_an_image
+
+
+def test_minutes_of_a_gpu_buy_batches_then_draws_and_a_wider_network():
+    runs = {minutes: on_gpu(minutes) for minutes in (1, 5, 10, 20, 60, 1000)}
+    for minutes, config in runs.items():
+        allowed = 60 * minutes * automatic.DP_SGD_PART
+        assert counted(config) <= 1.01 * allowed and config.max_physical_batch_size == "auto"
+        assert minutes > 60 or counted(config) > 0.5 * allowed
+    seconds = [counted(config) for config in runs.values()]
+    batches = [config.train_batch_size for config in runs.values()]
+    assert seconds == sorted(seconds) and batches == sorted(batches) and batches[-1] == 60_000 // 16
+    core = configured("feta_pro", *MNIST, "--minutes", "10", "--minutes_on", "core")
+    ten, most = runs[10], runs[1000]
+    assert ten.train_batch_size > core.train_batch_size and ten.noise_multiplicity > core.noise_multiplicity
+    assert ten.frequency_steps == 3000 > core.frequency_steps and ten.max_train_steps == 600 > core.max_train_steps
+    assert (most.block_out_channels, most.noise_multiplicity) == ("32,64", 32)
+    assert on_gpu(10, "--noise_multiplicity", "2").noise_multiplicity == 2, "what is given wins"
+
+
+def test_a_gpu_gives_other_methods_the_steps_of_some_cores():
+    for method in ("dp_gan", "psg", "gs_wgan"):
+        config, core = (on_gpu(2, method=method), configured(method, *MNIST, "--minutes", "8", "--minutes_on", "core"))
+        assert config.max_train_steps == core.max_train_steps
+
+
+@pytest.mark.parametrize("minutes", [10, 20])
+def test_the_operations_of_a_row_are_those_that_the_rule_counts(minutes):
+    config = on_gpu(minutes)
+    trained = build(config, public_facts(config.data), "cpu")
+    with FlopCounterMode(display=False) as counter:
+        trained.loss(trained.model, torch.zeros(2, 1, 28, 28), torch.zeros(2, dtype=torch.long)).sum().backward()
+    width = int(config.block_out_channels.split(",")[0]) // 16
+    assert counter.get_total_flops() / 2 == pytest.approx(automatic.FLOPS * width**2 * 196, rel=0.25)
+
+
+def test_minutes_are_of_a_gpu_where_torch_would_find_one(tmp_path, monkeypatch):
+    assert not launcher.has_gpu() or torch.cuda.is_available()
+    monkeypatch.setattr(launcher, "DEVICE", str(tmp_path))
+    monkeypatch.setattr(launcher, "version", lambda name: "2.13.0+cu130")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert configured("feta_pro", *MNIST).noise_multiplicity == 16
+    assert configured("feta_pro", *MNIST, "--minutes_on", "core").noise_multiplicity == 1
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert configured("feta_pro", *MNIST).noise_multiplicity == 1
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    monkeypatch.setattr(launcher, "version", lambda name: "2.13.0+cpu")
+    assert not launcher.has_gpu()
 
 
 def test_a_pretrained_model_keeps_its_objective_and_its_noise_levels(tmp_path):
