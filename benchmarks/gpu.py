@@ -43,7 +43,7 @@ MENDED = (
     "training/test_train_releases.py training/test_train_dp_ldm.py distributed/test_worker_pool.py"
 )
 RULES = "--num_train_images 60000 --class_names 0,1,2,3,4,5,6,7,8,9 --resolution 28 --num_channels 1"
-RULES += " --minutes 10 --minutes_on gpu"
+RULES += " --minutes 10 --expert minutes_on=gpu"
 TINY = (
     "--max_train_steps 2 --lr_warmup_steps 0 --train_batch_size 16 --noise_multiplicity 1 --block_out_channels 4 "
     "--layers_per_block 1 --attention_resolutions= --frequency_steps 1 --num_inference_steps 1 --noise_bands 1 "

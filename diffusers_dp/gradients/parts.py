@@ -15,7 +15,7 @@ SUMMED_AT_ONCE = 64  # images whose terms are added up in float32: as many cost 
 
 @contextmanager
 def ieee_float32() -> Iterator[None]:
-    """Products of matrices are those of IEEE float32 in here, whatever networks are allowed (`--allow_tf32`,
+    """Products of matrices are those of IEEE float32 in here, whatever networks are allowed (`allow_tf32`,
     `torch.set_float32_matmul_precision`): TF32 keeps 10 bits and bfloat16 keeps 7, too few for a bound."""
     backends: Any = torch.backends
     modes = (backends.cuda.matmul, backends.mkldnn.matmul)

@@ -102,9 +102,8 @@ def load_config(argv: list[str] | None = None, of: type[TrainingConfig] | Method
         recipe = _by_rules(config_class, given)
     elif given.get("config"):
         recipe = _read_recipe(given["config"], parser, config_class, given.get("target_epsilon"))
-    ignored = {"minutes", "minutes_on"} & given.keys()
-    if ignored and given.get("config") != AUTO:
-        raise UsageError(f"--{min(ignored)} has no effect without --config {AUTO}; add that, or leave it out.")
+    if "minutes" in given and given.get("config") != AUTO:
+        raise UsageError(f"--minutes has no effect without --config {AUTO}; add that, or leave it out.")
     for source in (given, recipe):
         refuse_two_ways(config_class, source)
     if recipe and given["config"] != AUTO:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import UsageError
-from .flag import RATE, flag
+from .flag import RATE, expert, flag
 
 
 #: Of Diffusers' `get_scheduler`, those that need no other number.
@@ -79,9 +79,7 @@ class LoopFlags(CheckpointFlags):
         "'bf16' (norms, sums and noise stay float32) or 'no', also of the run's own images; unset: what Accelerate "
         "is configured to, else no.",
     )
-    allow_tf32: bool = flag(
-        False, "Networks multiply matrices in TF32 on a GPU; norms, sums and noise stay float32.", rare=True
-    )
+    allow_tf32: bool = expert(False, "A GPU multiplies matrices in TF32; norms, sums and noise stay float32.")
 
     @property
     def counted_steps(self) -> int:

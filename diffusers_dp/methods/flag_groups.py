@@ -308,10 +308,9 @@ class RunFlags:
         "by rules from what is declared of your images.",
     )  # fmt: skip
     minutes: float | None = flag(None, "Minutes that --config auto plans for; unset: 20.", rare=True)
-    minutes_on: str | None = flag(
-        None, "Whose minutes: of one core or of a GPU; unset: of a GPU if there is one.", rare=True,
-        choices=("core", "gpu"),
-    )  # fmt: skip
+    minutes_on: str | None = expert(
+        None, "Whose they are; unset: a GPU's if there is one.", choices=("core", "gpu"), only_with="minutes"
+    )
     output_dir: str = flag(
         "", "Folder of the run: private/ stays in the house, release/ is public; unset: runs/METHOD.", place=True
     )

@@ -18,7 +18,7 @@ AGGREGATIONS = {"gradients": "gs_wgan", "votes": "pate_gan", "signs": "datalens"
 #: Flags of DP-SGD that say nothing to teachers.
 _OF_SAMPLES = (
     "train_batch_size", "sample_rate", "noise_bands", "noise_multiplicity",
-    "max_physical_batch_size", "mixed_precision", "allow_tf32",
+    "max_physical_batch_size", "mixed_precision",
 )  # fmt: skip
 
 

@@ -43,7 +43,7 @@ train --budget central_images=2                   | --budget is 'central_images=
 train --budget centre=0.1                         | --budget names 'centre'
 train --noise_multiplier central_images=0         | --noise_multiplier is 'central_images=0'; give
 train --expert nothing=1                          | --expert 'nothing=1' is not NAME=VALUE of a setting
-train --minutes_on gpu                            | --minutes_on has no effect without --config auto; add that
+train --config auto --expert minutes_on=gpu       | --minutes_on needs --minutes
 train --minutes 8                                 | --minutes has no effect without --config auto; add that
 train --hub_model_id a/b                          | --hub_model_id needs --push_to_hub
 train --push_to_hub --hub_model_id a/b/c          | --hub_model_id a/b/c cannot be a name on the Hub

@@ -66,7 +66,7 @@ def test_they_follow_what_is_declared():
 
 
 def on_gpu(minutes, *flags, method="feta_pro"):
-    return configured(method, *MNIST, "--minutes", str(minutes), "--minutes_on", "gpu", *flags)
+    return configured(method, *MNIST, "--minutes", str(minutes), "--expert", "minutes_on=gpu", *flags)
 
 
 def counted(config):
@@ -86,7 +86,7 @@ def test_minutes_of_a_gpu_buy_batches_then_draws_and_a_wider_network():
     seconds = [counted(config) for config in runs.values()]
     batches = [config.train_batch_size for config in runs.values()]
     assert seconds == sorted(seconds) and batches == sorted(batches) and batches[-1] == 60_000 // 16
-    core = configured("feta_pro", *MNIST, "--minutes", "10", "--minutes_on", "core")
+    core = configured("feta_pro", *MNIST, "--minutes", "10", "--expert", "minutes_on=core")
     ten, most = runs[10], runs[1000]
     assert ten.train_batch_size > core.train_batch_size and ten.noise_multiplicity > core.noise_multiplicity
     assert ten.frequency_steps == 3000 > core.frequency_steps and ten.max_train_steps == 600 > core.max_train_steps
@@ -96,7 +96,10 @@ def test_minutes_of_a_gpu_buy_batches_then_draws_and_a_wider_network():
 
 def test_a_gpu_gives_other_methods_the_steps_of_some_cores():
     for method in ("dp_gan", "psg", "gs_wgan"):
-        config, core = (on_gpu(2, method=method), configured(method, *MNIST, "--minutes", "8", "--minutes_on", "core"))
+        config, core = (
+            on_gpu(2, method=method),
+            configured(method, *MNIST, "--minutes", "8", "--expert", "minutes_on=core"),
+        )
         assert config.max_train_steps == core.max_train_steps
 
 
@@ -116,7 +119,7 @@ def test_minutes_are_of_a_gpu_where_torch_would_find_one(tmp_path, monkeypatch):
     monkeypatch.setattr(launcher, "version", lambda name: "2.13.0+cu130")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert configured("feta_pro", *MNIST).noise_multiplicity == 16
-    assert configured("feta_pro", *MNIST, "--minutes_on", "core").noise_multiplicity == 1
+    assert configured("feta_pro", *MNIST, "--minutes", "20", "--expert", "minutes_on=core").noise_multiplicity == 1
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert configured("feta_pro", *MNIST).noise_multiplicity == 1
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
