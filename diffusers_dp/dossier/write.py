@@ -1,22 +1,17 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Builds the dossier of a release: checks it, refuses what is about another release, and writes page and JSON."""
 
-import math
-import re
 from pathlib import Path
-from typing import Any
 
 from ..errors import IntegrityError
 from ..files.canonical import canonical_json
 from ..files.output_files import write_text
-from ..files.templates import render
 from ..release.cards import UNSAYABLE
 from ..release.hub import verify_here
-from ..release.plain_words import short_number
 from ..verify import settled_digest
 from .contents import contents
-from .evidence import ATTACKS, read_audit, read_evaluation, read_tests
-from .texts import texts
+from .dossier_page import dossier_page
+from .evidence import read_audit, read_evaluation, read_tests
 
 
 DOSSIER, ANNEX = "dossier/dossier", "private/unprotected/dossier_annex"  # without their endings
@@ -77,24 +72,3 @@ def write_dossier(
     for name, content in written.items():
         write_text(content, output_dir / name)
     return [output_dir / f"{place}.html" for place, _, _ in pages]
-
-
-def dossier_page(found: dict[str, Any], *, annex: bool = False) -> str:
-    """Renders the contents of a dossier, or of its annex for the house alone: a page without scripts, to be printed.
-    Names and receipts come from strangers, so the template escapes all of them."""
-    from markupsafe import Markup, escape
-
-    def code(text: str) -> str:
-        return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
-
-    return render(
-        "dossier.html", filters={"percent": percent, "code": code}, found=found, annex=annex, attacks=ATTACKS,
-        terms=texts()["terms"].items(),
-    )  # fmt: skip
-
-
-def percent(probability: float) -> str:
-    """Formats a probability, rounded up to three digits; a small one as "1 in N"."""
-    if 0 < probability < 1e-4:
-        return f"1 in {math.floor(1 / probability):,}"
-    return f"{short_number(100 * probability)} %"
