@@ -7,7 +7,8 @@ Parts:
 - `formats`: in float32 (as PyTorch does by itself: TF32 in convolutions alone), in TF32 and in bf16, each with and
   without channels_last.
 - `calls`: with more images in a grouped convolution, and with cuDNN's search for the fastest algorithm.
-- `compiled`: `torch.compile` of forward and loss, and of the whole step.
+- `compiled`: `torch.compile` of forward, loss and backward (`taps`), of forward and loss under the hooks of the
+  engine, and of the whole step.
 - `graph`: the step as a CUDA graph, of a fixed shape and of draws that were made before.
 - `profile`: kernels of the fastest step that the file has.
 
@@ -29,10 +30,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from diffusers_dp.data.images import public_facts
 from diffusers_dp.distributed.memory import keep_freed_memory, peak_bytes
-from diffusers_dp.gradients import clipped_gradient_sum, rules
+from diffusers_dp.gradients import clip_factors, clipped_gradient_sum, per_example_gradients, rules
 from diffusers_dp.methods.config import load_config
 from diffusers_dp.models.draws import Draws
 from diffusers_dp.randomness.private_generator import PrivateGenerator
@@ -61,7 +63,7 @@ class Case:
         channels_last (`bool`): Memory format of weights and rows.
         in_a_call (`int`): Images of a grouped convolution.
         search (`bool`): Whether cuDNN tries all of its algorithms.
-        how (`str`): `eager`, `compiled loss`, `compiled step` or `graph`.
+        how (`str`): `eager`, `taps`, `compiled loss`, `compiled step` or `graph`.
     """
 
     multiplicity: int
@@ -86,7 +88,7 @@ def cases(part: str, multiplicities: Sequence[int], images: Sequence[int], rows:
             for (k, b), (calls, search, precision) in itertools.product(sizes, list(ways))
         ]
     if part == "compiled":
-        ways = itertools.product(("compiled loss", "compiled step"), ("float32", "bf16"))
+        ways = itertools.product(("taps", "compiled loss", "compiled step"), ("float32", "bf16"))
         return [Case(k, b, precision, how=how) for (k, b), (how, precision) in itertools.product(sizes, list(ways))]
     if part == "graph":
         return [Case(k, b, precision, how="graph") for (k, b) in sizes for precision in ("float32", "bf16")]
@@ -156,6 +158,8 @@ def ordinary_step(trained: Trained, case: Case, shape: tuple[int, ...], device: 
 def private_step(trained: Trained, case: Case, shape: tuple[int, ...], device: torch.device) -> Step:
     images, labels = blanks(case, case.images, shape, device)
     loss = trained.loss
+    if case.how == "taps":
+        return tapped(trained, case, images, labels)
     if case.how == "graph":
         loss = with_fixed_draws(trained, case, shape, device)
     if case.how == "compiled loss":
@@ -180,6 +184,52 @@ def with_fixed_draws(trained: Trained, case: Case, shape: tuple[int, ...], devic
     draws = Draws(None, device)
     noise, times = draws.normal(rows, *shape), loss.times(draws, rows)
     return lambda model, images, labels, generator: loss.at(model, images, labels, noise, times)
+
+
+def tapped(trained: Trained, case: Case, images: torch.Tensor, labels: torch.Tensor) -> Step:
+    """The step with forward, loss and backward compiled as one graph, which hooks of a pass would break. Zeros are
+    added to what each layer gives: their gradients are those of its output, and its input is handed out. So hooks stay
+    where they are and write into one dictionary; gradients per image are formed outside of the graph."""
+    model, k = trained.model, case.multiplicity
+    rows, row_labels = images.repeat_interleave(k, 0), labels.repeat_interleave(k)
+    row_loss = with_fixed_draws(trained, case, tuple(images.shape[1:]), images.device)
+    layers = {name: layer for name, layer in model.named_modules() if rules.rule_of(layer) is not None}
+    inputs: dict[str, torch.Tensor] = {}
+    taps: dict[str, torch.Tensor] = {}
+
+    def tap(name: str, layer: nn.Module, given: tuple[torch.Tensor, ...], output: torch.Tensor) -> torch.Tensor:
+        inputs[name] = given[0]
+        if name not in taps:  # of the first call, for the shape
+            taps[name] = torch.zeros((), dtype=output.dtype, device=output.device).expand(output.shape)
+        return output + taps[name]
+
+    for name, layer in layers.items():
+        layer.register_forward_hook(functools.partial(tap, name))
+    trained.module.requires_grad_(False)
+    row_loss(model, rows, row_labels, None)
+    zeros = {name: each.requires_grad_() for name, each in taps.items()}
+
+    def forward(zeros: dict[str, torch.Tensor]) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        taps.update(zeros)
+        return row_loss(model, rows, row_labels, None).sum(), dict(inputs)
+
+    compiled = torch.compile(forward, backend=backend(images.device))
+    names = {parameter: name for name, parameter in model.named_parameters()}
+
+    def step() -> dict[str, torch.Tensor]:
+        loss, activations = compiled(zeros)
+        gradients = torch.autograd.grad(loss, list(zeros.values()))
+        collected = per_example_gradients(model, group_size=k)
+        with torch.no_grad():
+            for (name, zero), gradient in zip(zeros.items(), gradients, strict=True):
+                activation = activations[name].detach()
+                if activation.is_floating_point():
+                    activation = activation.to(zero.dtype)
+                for parameter, parts in rules.rule_of(layers[name])(layers[name], activation, gradient, k):
+                    collected._keep(names[parameter], parts)
+            return collected.weighted_sum(clip_factors(collected.squared_norms(), MAX_NORM))
+
+    return step
 
 
 def captured(step: Step) -> Step:
