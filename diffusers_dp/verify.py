@@ -898,6 +898,11 @@ def _moments(said: Any) -> str:
     return f"grey_levels class_moments {_numbered('part_means', rounds)} covariances"
 
 
+def _evolution(said: Any) -> str:
+    captions = "shared_captions " if said.get("captions_for_all") else "captions "
+    return captions * ("num_captions" in said) + _numbered("votes", len(said["variation_strengths"]))
+
+
 def _numbered(name: str, number: int) -> str:
     return " ".join(f"{name}_{place}" for place in range(1, min(number, MOST_EVENTS) + 1))
 
@@ -927,7 +932,7 @@ METHODS = {
         lambda said: _moments(said) + " network_means" * ("matched_networks" in said),
         "class_balance",
     ),
-    "Private Evolution": Asks(lambda said: _numbered("votes", len(said["variation_strengths"])), "lookahead"),
+    "Private Evolution": Asks(_evolution, "lookahead"),
     "GS-WGAN": Asks("teachers", "aggregation=gradients"),
     "PATE-GAN": Asks("teachers", "aggregation=votes", True, "generated_per_round"),
     "DataLens": Asks("teachers", "aggregation=signs", False, "generated_per_round signs_per_image"),
@@ -949,12 +954,13 @@ STAGES = {
     "central_images": ("everyone poisson", True, True),
     "mode_images": ("everyone poisson", True, True),
     "saliency": ("everyone", False, False),
+    "shared_captions": ("everyone", False, False),
 }
 STATED = {str(name).partition("@")[0].rstrip("?") for name in EVENT["query"]}
 #: Whole numbers that queries state besides, and what `curriculum` calls some of them.
 FACTS = {
     "stride", "num_bins", "num_features", "num_frequencies", "num_levels", "num_parts", "num_candidates", "num_votes",
-    "num_networks", "width", "classes_per_class", "synthetic_images",
+    "num_captions", "num_networks", "width", "classes_per_class", "synthetic_images",
 }  # fmt: skip
 CALLED = {"shares": "num_teachers", "num_candidates": "candidates_per_class", "num_networks": "matched_networks"}
 

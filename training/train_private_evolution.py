@@ -14,8 +14,8 @@ images, through `SensitiveImages`; each query writes its row to the ledger first
 The release is a data set, `datasets.load_dataset("runs/pe/release")`. With `--train_on_result` there is
 a second one, `model/release/`: a diffusion model of these images, which cost no more.
 
-Stages (Lin et al. 2024, Algorithm 1): candidates -> (votes, parents, children) for each generation -> release/ (->
-model/release/). `docs/methods/private_evolution.md` has more.
+Stages (Lin et al. 2024, Algorithm 1): (votes for captions ->) candidates -> (votes, parents, children) for each
+generation -> release/ (-> model/release/). `docs/methods/private_evolution.md` has more.
 """
 
 from dataclasses import replace
@@ -72,18 +72,19 @@ def evolve(
 ) -> "tuple[torch.Tensor, torch.Tensor]":
     """The children of the last generation, uint8 `[m, C, H, W]`, and their classes, int64 `[m]`."""
     from diffusers_dp.queries.votes import NearestCandidates
-    from diffusers_dp.runs.evolution import Population, embedded_images
+    from diffusers_dp.runs.evolution import Population, embedded_images, vote_for_captions
 
     config = run.config
     device = "cpu" if config.is_exact else run.processes.device  # candidates are embedded where the images are
     images, see = (run.images, embed) if config.perceptual is None else embedded_images(run, embed)
+    vote_for_captions(run, proposer, images, see, device)
     population = Population(run, proposer, config.candidates_per_class, len(run.facts.class_names or ("",)))
-    generations = list(zip(config.queries, config.strengths, strict=True))
+    generations = list(zip(config.votes, config.strengths, strict=True))
     for query, strength in run.processes.bar(generations, desc="Generations", unit="generation"):
         candidates, sha256 = population.embedded(embed, config.lookahead, strength, device)
         asked = replace(query, candidates_sha256=sha256, embedding=embed.facts)
         votes = run.ask(asked, NearestCandidates(see, candidates, config.num_votes), images=images)
-        last = query.generation == len(config.queries)
+        last = query.generation == len(config.votes)
         number = (config.images_per_class or config.candidates_per_class) if last else config.candidates_per_class
         population = population.children(votes, number, strength)
     return population.images(), population.labels

@@ -8,12 +8,12 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from ..data.records import DataSource
-from ..errors import UsageError, first_line
-from ..files.untrusted_files import read_bounded
+from ..errors import UsageError
 from ..queries.efficientnet import EFFICIENTNET, EfficientNetFeatures, refuse_missing_network
 from ..queries.mean_features import FeatureMap
 from ..queries.pooled import PooledFeatures
-from ..queries.votes import Votes
+from ..queries.votes import CaptionVotes, SharedCaptionVotes, Votes
+from .captions import MOST_LINES, noun_captions, read_lines
 from .flag import expert, flag, numbers, split_list
 from .generator_flags import ResultFlags
 from .method import SUM, Method
@@ -22,8 +22,8 @@ from .public_flags import PretrainedFlags, PublicDataFlags
 
 #: Classes of the embedded digits, and the letters of a class that is written where no `--generator` is given.
 DIGITS, LETTERS = "0123456789", 2
-MOST_PROMPTS, MOST_BYTES = 10_000, 1_000_000  # of `--prompts`
 GENERATORS = ("text", "public_images", "pipeline")
+CLASS = "{class}"  # in a prompt: the name of its class
 #: What `--variations` may name; `models.variations` has them.
 VARIATION_NAMES = ("affine", "elastic", "stroke", "contrast", "brightness", "flip")
 
@@ -37,7 +37,7 @@ class PrivateEvolutionConfig(PretrainedFlags, ResultFlags, PublicDataFlags):
     method: ClassVar[str] = "pe"
     releases_images: ClassVar[bool] = True
     can_be_timed: ClassVar[bool] = False  # it varies public images
-    query_defaults: ClassVar[dict[str, dict[str, float]]] = {"votes": {}}
+    query_defaults: ClassVar[dict[str, dict[str, float]]] = {"captions": {"budget_share": 0.1}, "votes": {}}
 
     generator: str | None = flag(
         None, "Who proposes candidates: names of classes in fonts (text), changes of public images (public_images), "
@@ -48,6 +48,15 @@ class PrivateEvolutionConfig(PretrainedFlags, ResultFlags, PublicDataFlags):
     prompts: str | None = flag(
         None, "Prompt of a text-to-image pipeline, with {class} for the name of the class, or a text file of public "
         "ones, one a line; unset: a photo of a {class}.", needs=("pretrained_model_name_or_path",),
+    )  # fmt: skip
+    captions: str | None = flag(
+        None, "Captions for which images vote before the first generation, whose prompts the winners are: a text file "
+        "of public ones, one a line, or nouns, some thousand over common nouns.", place=True, excludes=("prompts",),
+        needs=("pretrained_model_name_or_path", "embedding_network"),
+    )  # fmt: skip
+    captions_for_all: bool = flag(
+        False, "Count the votes for captions of all classes together, which shows rarer captions.",
+        only_with="captions",
     )  # fmt: skip
     generator_inference_steps: int = expert(20, "Steps of a pipeline from noise to an image.")
     generator_guidance: float = expert(7.5, "Guidance scale of a text-to-image pipeline.", at_least=0)
@@ -100,22 +109,22 @@ class PrivateEvolutionConfig(PretrainedFlags, ResultFlags, PublicDataFlags):
         return self.generator or "text"
 
     def read_prompts(self, class_names: tuple[str, ...] | None) -> list[str]:
-        """`--prompts`, one by one. Raises `UsageError` where the file is not there, too large or empty."""
-        text = self.prompts or ("a photo of a {class}" if class_names else "a photo")
-        try:
-            text.encode()  # arguments that are no UTF-8 have surrogates
-            if os.path.isfile(place := os.path.expanduser(text)):
-                lines = read_bounded(place, MOST_BYTES).decode("utf-8-sig").splitlines()
-            elif " " in text or "{class}" in text:
-                lines = [text]
-            else:
-                raise UsageError(f"--prompts {text} is no file here, and no prompt, which has blanks; correct it.")
-        except (OSError, ValueError) as error:
-            raise UsageError(f"--prompts is not taken ({first_line(error)}); give UTF-8 text.") from None
-        prompts = [line.strip() for line in lines if line.strip()]
-        if not 0 < len(prompts) <= MOST_PROMPTS:
-            raise UsageError(f"--prompts {text} holds {len(prompts):,} lines; give 1 to {MOST_PROMPTS:,}.")
-        return prompts
+        """`--captions` or `--prompts`, one by one. Raises `UsageError`, see `read_lines`."""
+        if self.captions is not None:
+            return self.read_captions
+        text = self.prompts or (f"a photo of a {CLASS}" if class_names else "a photo")
+        is_file = os.path.isfile(os.path.expanduser(text))
+        if not (is_file or " " in text or CLASS in text):
+            raise UsageError(f"--prompts {text} is no file here, and no prompt, which has blanks; correct it.")
+        return read_lines(text, "prompts", is_file)
+
+    @cached_property
+    def read_captions(self) -> list[str]:
+        """`--captions`, each once, as it is first written: CLIP reads neither capitals nor blanks in a row."""
+        found: dict[str, str] = {}
+        for caption in noun_captions() if self.captions == "nouns" else read_lines(str(self.captions), "captions"):
+            found.setdefault(" ".join(caption.split()).casefold(), caption)
+        return list(found.values())
 
     @property
     def strengths(self) -> tuple[float, ...]:
@@ -124,11 +133,29 @@ class PrivateEvolutionConfig(PretrainedFlags, ResultFlags, PublicDataFlags):
 
     @property
     def queries(self) -> tuple[Votes, ...]:
+        return (*self.caption_votes, *self.votes)
+
+    @property
+    def names_classes(self) -> bool:
+        """Whether captions name the class of an image, so that each class has its own."""
+        return self.captions is not None and any(CLASS in caption for caption in self.read_captions)
+
+    @property
+    def caption_votes(self) -> tuple[CaptionVotes, ...]:
+        """The query about captions, with `--captions`."""
+        if self.captions is None:
+            return ()
+        kind = SharedCaptionVotes if self.captions_for_all else CaptionVotes
+        number = len(self.read_captions)
+        return (kind(num_candidates=number, image_shape=self.image_shape, **self.asked("captions")),)
+
+    @property
+    def votes(self) -> tuple[Votes, ...]:
         """One for each generation; they share the budget."""
         return tuple(
             Votes(
                 generation=number + 1, num_candidates=self.candidates_per_class, num_votes=self.num_votes,
-                threshold=self.vote_threshold, image_shape=self.image_shape, pool=self.embedding_pool,
+                threshold=self.vote_threshold, image_shape=self.image_shape,
                 **self.asked("votes", among=len(self.strengths)),
             )
             for number in range(len(self.strengths))
@@ -169,8 +196,14 @@ class PrivateEvolutionConfig(PretrainedFlags, ResultFlags, PublicDataFlags):
         return super().training_facts | own
 
     def check_facts(self, class_names: tuple[str, ...] | None) -> None:
-        """Digits and words are candidates for images of such."""
-        self.read_prompts(class_names)
+        """Digits and words are candidates for images of such; captions of each class are as many at most as a file may
+        hold."""
+        number = len(class_names or ("",)) * len(self.read_prompts(class_names))
+        if self.names_classes and number > MOST_LINES:
+            raise UsageError(
+                f"--captions {self.captions} makes {number:,} captions, because {CLASS} is every class; give fewer "
+                f"lines, for {MOST_LINES:,} at most."
+            )
         public, named = self.public_images, ", ".join((class_names or ("no classes",))[:3])
         others = "name public images that look like yours with --public_dataset_name or --public_data_dir"
         is_colour = self.image_shape[0] != 1
@@ -206,6 +239,8 @@ class PrivateEvolutionConfig(PretrainedFlags, ResultFlags, PublicDataFlags):
             )
         if (self.embedding == "network") != (self.embedding_network is not None):
             raise UsageError("--embedding network and --embedding_network need each other: give both, or neither.")
+        if self.captions is not None and self.embedding_network == EFFICIENTNET:
+            raise UsageError(f"--captions needs a CLIP model, and {EFFICIENTNET} reads no text: give another network.")
         place, steps = self.pretrained_model_name_or_path, self.generator_inference_steps
         if (self.proposer == "pipeline") != (place is not None):
             raise UsageError(

@@ -19,6 +19,7 @@ from ..distributed.interruption import is_memory_error
 from ..distributed.memory import free_bytes
 from ..errors import UsageError, first_line
 from ..pipelines import DPImagePipeline
+from ..queries.votes import draw_parents
 from .variations import CandidateGenerator, seeded
 
 
@@ -92,6 +93,8 @@ class TextToImageCandidates(CandidateGenerator):
         prompts (sequence of `str`): Up to 10,000.
         side (`int`): Side length of the pipeline's images.
         settings (`dict`): Arguments of every call, such as `guidance_scale`.
+        votes (`torch.Tensor` of shape `[classes, prompts]`, *optional*): Noisy votes for prompts, by which those of
+            the first candidates are drawn; one row serves all classes. `None`: each prompt is as likely.
         facts, public_inputs, batch_size: See `CandidateGenerator`.
     """
 
@@ -101,6 +104,7 @@ class TextToImageCandidates(CandidateGenerator):
     prompts: Sequence[str]
     side: int
     settings: dict[str, Any]
+    votes: torch.Tensor | None = None
 
     def __post_init__(self) -> None:
         self.twin = AutoPipelineForImage2Image.from_pipe(self.pipeline)
@@ -110,8 +114,12 @@ class TextToImageCandidates(CandidateGenerator):
         self.twin.watermark = self.pipeline.watermark = None
 
     def initial(self, labels: torch.Tensor, seeds: torch.Tensor) -> torch.Tensor:
-        """Draws an image of a random prompt for each."""
+        """Draws an image of a random prompt for each, by its seed."""
         numbers = (seeds % len(self.prompts)).to(torch.int16)
+        if (votes := self.votes) is not None:
+            own = votes.expand(len(self.class_names), -1)[labels].split(1)
+            drawn = [draw_parents(row, 1, seeded(seed + 1)) for row, seed in zip(own, seeds, strict=True)]
+            numbers = torch.cat(drawn).flatten().to(torch.int16)
         return self._drawn(self.pipeline, numbers, labels, seeds, height=self.side, width=self.side)
 
     def vary(

@@ -43,9 +43,9 @@ def largest(scores: "torch.Tensor", number: int) -> "torch.Tensor":
     Returns:
         `torch.Tensor` of bool, shape `[b, n]`: `number` places of each row.
     """
-    least = scores.topk(number).values[:, -1:]
-    marked = scores >= least
-    tied = marked.sum(1) > number
+    best = scores.topk(min(number + 1, scores.shape[1])).values  # one more shows a tie
+    least = best[:, number - 1 : number]
+    marked, tied = scores >= least, (best[:, number:] == least).any(1)
     if tied.any():
         rows, least = scores[tied], least[tied]
         above, equal = rows > least, rows == least

@@ -85,6 +85,15 @@ class Query:
         """Origins of external weights in its features, for the receipt; no paths."""
         return []
 
+    def needs(self, num_classes: int, num_units: int, noise_multiplier: float, unit: str) -> str:
+        """Returns what the plan says of how much its answer needs to show anything; empty: its signal to noise alone.
+
+        Args:
+            num_classes, num_units, noise_multiplier: Number of classes, 1 without; N; sigma.
+            unit (`str`): What N counts: image or unit.
+        """
+        return ""
+
     def normaliser(self, num_units: int, num_classes: int) -> float | None:
         """Returns the public divisor of an answer, for the ledger, or `None`.
 

@@ -26,6 +26,9 @@ STAND_IN_SIDE = 32  # about its images' side: nor does what they are compared by
 SIGNIFICAND = 53  # bits of a whole number that float64 holds
 MARGIN = 4  # times as far from the centre as any coordinate of a candidate, the grid ends
 SMALLEST_SPREAD = 1e-12  # of candidates that are all the same
+OF_UNIT_VECTORS = 2.0  # the most by which coordinates of two vectors of norm 1 differ
+FALSE_SHARE = 0.01  # of N: expected noisy votes of captions that no image voted for
+SURELY = 1.645  # standard deviations of the noise, below which it is 19 times in 20
 
 
 class NearestCandidates:
@@ -44,9 +47,13 @@ class NearestCandidates:
         candidates (`torch.Tensor` of shape `[classes, n, D]`): Embeddings of the candidates, public. Those of a single
             class stand for all.
         num_votes (`int`): k, at most n.
+        spread (`float`, *optional*): How far a coordinate of a candidate may be from the centre; unset: as far as one
+            is. CLIP's texts are close together, and images far from them: texts alone do not tell where a grid ends.
     """
 
-    def __init__(self, embed: "Embedding", candidates: "torch.Tensor", num_votes: int = 1):
+    def __init__(
+        self, embed: "Embedding", candidates: "torch.Tensor", num_votes: int = 1, spread: float | None = None
+    ):  # fmt: skip
         from ..gradients.parts import widened
 
         self.embed, self.num_votes = embed, num_votes
@@ -54,7 +61,8 @@ class NearestCandidates:
         self.centre = candidates.mean((0, 1))
         # D products of two whole numbers up to `limit`, and D squares of numbers up to a quarter of it.
         self.limit = 2.0 ** ((SIGNIFICAND - math.ceil(math.log2(candidates.shape[2]))) // 2)
-        self.step = MARGIN * (candidates - self.centre).abs().max().clamp_min(SMALLEST_SPREAD) / self.limit
+        found = (candidates - self.centre).abs().max().clamp_min(SMALLEST_SPREAD)
+        self.step = MARGIN * (found if spread is None else spread) / self.limit
         self.candidates = self._on_grid(candidates)
         self.squares = self.candidates.square().sum(2)
 
@@ -94,17 +102,15 @@ class Votes(Query):
         num_votes (`int`): k.
         threshold (`float`): H, in standard deviations of the noise.
         image_shape (`tuple[int, int, int]`): (C, H, W), for the stand-in.
-        pool (`int`, defaults to 1): Side length of squares of pixels, for a forecast.
         candidates_sha256 (`str`, *optional*): Hash of the candidates, when known: a stored answer is about these.
         embedding (`dict`, *optional*): What decides what is near, when it is known: JSON values. The same holds.
     """
 
-    generation: int
+    generation: int = 0
     num_candidates: int
     num_votes: int = 1
     threshold: float = 0.0
     image_shape: tuple[int, ...]
-    pool: int = 1
     candidates_sha256: str | None = None
     embedding: dict[str, Any] | None = None
 
@@ -117,7 +123,7 @@ class Votes(Query):
         return f"votes of generation {self.generation}"
 
     @property
-    def num_values(self) -> int:
+    def num_values(self) -> int | None:
         return self.num_candidates
 
     @property
@@ -133,12 +139,6 @@ class Votes(Query):
         """`max(votes - H sigma, 0)`, `[classes, n]`."""
         return (answer[0] - self.threshold * noise_multiplier).clamp_min(0)
 
-    def timed(self) -> "Features":
-        import torch
-
-        pooled = PooledPixels(self.pool)
-        return NearestCandidates(pooled, pooled(torch.rand(self.num_candidates, *self.image_shape))[None])
-
     def stand_in(self) -> "Features":
         import torch
 
@@ -146,6 +146,67 @@ class Votes(Query):
         images = torch.rand(number, *self.image_shape, generator=torch.Generator().manual_seed(0))
         pooled = PooledPixels(size)
         return NearestCandidates(pooled, pooled(images)[None], self.num_votes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaptionVotes(Votes):
+    """
+    The same over public captions, before the first generation: each image votes for the caption whose embedding is the
+    nearest to its own (of CLIP, which has one space for both). Sensitivity: 1. SPTI (arXiv 2506.07555) is related: it
+    votes on images of captions, over generations.
+    """
+
+    name = "captions"
+    title = "captions"
+
+    @property
+    def num_values(self) -> None:
+        """Most captions get no vote, so that a signal to noise over all of them says little; `needs` says more."""
+        return None
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return {"num_captions": self.num_candidates}
+
+    def least_votes(self, num_classes: int, num_units: int, noise_multiplier: float) -> float:
+        """
+        Computes the threshold T: noisy votes up to it count as none.
+
+        A caption without votes has the noisy vote Z ~ N(0, sigma^2), and `E[Z; Z > T] = sigma phi(T / sigma)`, with
+        phi the normal density. T is the least one at which these are at most `FALSE_SHARE` of N together, of all
+        captions of all classes.
+
+        Args:
+            num_classes (`int`): Number of histograms.
+            num_units (`int`): N.
+            noise_multiplier (`float`): sigma.
+        """
+        loudest = self.num_candidates * num_classes * noise_multiplier / math.sqrt(2 * math.pi)  # at T = 0
+        return noise_multiplier * math.sqrt(2 * math.log(max(1.0, loudest / (FALSE_SHARE * num_units))))
+
+    def finish(self, answer: "torch.Tensor", num_units: int, noise_multiplier: float) -> "torch.Tensor":
+        """Noisy votes, `[classes, n]`, and 0 in the place of those up to the threshold."""
+        votes = answer[0]
+        return votes.where(votes > self.least_votes(len(votes), num_units, noise_multiplier), 0.0)
+
+    def needs(self, num_classes: int, num_units: int, noise_multiplier: float, unit: str) -> str:
+        classes = num_classes if self.by_label else 1
+        least = self.least_votes(classes, num_units, noise_multiplier) + SURELY * noise_multiplier
+        number, whose = max(1, math.ceil(least)), " of a class" if classes > 1 else ""
+        lost = "; that is more than there are: give fewer captions, or raise --budget captions"
+        return (
+            f"{self.title}: one of {self.num_candidates:,} is seen, 19 times in 20, if it is the nearest to "
+            f"{number:,} {unit}s{whose}{lost if number * classes > num_units else ''}"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedCaptionVotes(CaptionVotes):
+    """With one histogram for the images of all classes."""
+
+    name = "shared_captions"
+    title = "captions for all classes"
+    by_label = False
 
 
 def draw_parents(votes: "torch.Tensor", num_drawn: int, generator: "torch.Generator") -> "torch.Tensor":

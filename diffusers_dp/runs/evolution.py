@@ -17,11 +17,13 @@ from ..data.public_images import PublicImages
 from ..errors import UsageError
 from ..files.canonical import canonical_json
 from ..methods.flag import split_list
+from ..methods.private_evolution import CLASS
 from ..models.font_candidates import FontCandidates, find_fonts
 from ..models.pipeline_candidates import PipelineCandidates, TextToImageCandidates, at_once
 from ..models.variations import CandidateGenerator, PublicImageCandidates
 from ..queries.one_image import one_by_one
-from ..queries.votes import draw_parents, embed_all, hash_tensor
+from ..queries.pooled import PooledFeatures
+from ..queries.votes import OF_UNIT_VECTORS, NearestCandidates, draw_parents, embed_all, hash_tensor
 from ..release.allow_list import read_index
 from ..release.components import UNET, component
 from ..release.hub import fetch_release
@@ -218,8 +220,8 @@ def proposer_of(run: "Run") -> CandidateGenerator:
         folder = fetch_release(name, revision, kind="a saved pipeline", files=("model_index.json",), flag=FLAG)
         if component(read_index(folder), "unet") != UNET:
             return _text_to_image(run, name)
-        if config.prompts is not None:
-            raise UsageError(f"--prompts has no effect with {FLAG} {name}, which reads no text; leave it out.")
+        if given := [each for each in ("prompts", "captions") if getattr(config, each) is not None]:
+            raise UsageError(f"--{given[0]} has no effect with {FLAG} {name}, which reads no text; leave it out.")
         model = load_pretrained(name, facts, revision=revision, **config.ledger_options)
         pipeline = build_pipeline(model, facts).to(run.processes.device)
         pipeline.unet.eval()
@@ -249,19 +251,58 @@ def _text_to_image(run: "Run", name: str) -> TextToImageCandidates:
     side = config.generator_resolution or min(base.sides)
     if side % factor:
         raise UsageError(f"--expert generator_resolution={side} is no multiple of {factor}, as {name} has it.")
-    prompts = config.read_prompts(facts.class_names)
+    prompts, kind = config.read_prompts(facts.class_names), "prompts" if config.captions is None else "captions"
     settings = {
         "num_inference_steps": config.generator_inference_steps, "guidance_scale": config.generator_guidance,
     }  # fmt: skip
     said = {
-        **settings, "generator_resolution": side, "num_prompts": len(prompts), "prompts": prompts[:MOST_TOLD],
-        "prompts_sha256": hashlib.sha256(canonical_json(prompts).encode()).hexdigest(),
+        **settings, "generator_resolution": side, f"num_{kind}": len(prompts),
+        f"{kind}_sha256": hashlib.sha256(canonical_json(prompts).encode()).hexdigest(),
+        **({"prompts": prompts[:MOST_TOLD]} if kind == "prompts" else {"captions_for_all": config.captions_for_all}),
     }  # fmt: skip
     origin = {**base.origin, "kind": "text-to-image pipeline", **cost}
     return TextToImageCandidates(
         pipeline, facts.image_shape, facts.class_names or ("",), prompts, side, settings, facts=said,
         public_inputs=[origin], batch_size=config.generator_batch_size or at_once(side, dtype, device),
     )  # fmt: skip
+
+
+def vote_for_captions(
+    run: "Run", proposer: CandidateGenerator, images: "SensitiveImages", see: "Embedding", device: torch.device | str
+) -> None:  # fmt: skip
+    """
+    Asks which captions are the nearest to the images, where the plan does, and lets the proposer draw its first
+    prompts by the votes.
+
+    Args:
+        proposer (`CandidateGenerator`): Its prompts are the captions.
+        images (`SensitiveImages`): Door to what the network sees of each image.
+        see (`Embedding`): What a vote reads of such a row.
+        device (`torch.device`): Where rows are compared.
+
+    Raises:
+        UsageError: See `PooledFeatures.of_texts`; nothing was asked.
+    """
+    config, names, network = run.config, run.facts.class_names or ("",), run.config.perceptual
+    for query in config.caption_votes:
+        assert isinstance(proposer, TextToImageCandidates) and isinstance(network, PooledFeatures)
+        named = names if config.names_classes else names[:1]
+        texts = [caption.replace(CLASS, name) for name in named for caption in proposer.prompts]
+        bar = partial(run.processes.bar, desc="Captions", unit="batch")
+        rows = run.kept(
+            "embedded_captions", partial(network.of_texts, texts, run.processes.device, bar),
+            {"embedding": network.facts, "class_names": list(named), **proposer.facts},
+        ).unflatten(0, (len(named), -1))  # fmt: skip
+        nearest = NearestCandidates(see, rows.to(device), spread=OF_UNIT_VECTORS)
+        asked = replace(query, candidates_sha256=hash_tensor(rows), embedding=network.facts)
+        proposer.votes = votes = run.ask(asked, nearest, images=images)
+        best = votes.flatten().topk(min(MOST_TOLD, votes.numel()))
+        places = zip(best.values.tolist(), best.indices.tolist(), strict=True)
+        won = [(number, *divmod(place, len(proposer.prompts))) for number, place in places if number > 0]
+        whose = [f"{name}: " if len(votes) > 1 else "" for name in names]
+        proposer.facts["winning_captions"] = [
+            f"{whose[label]}{proposer.prompts[place]} ({number:,.0f} votes)" for number, label, place in won
+        ]
 
 
 def images_by_class(public: PublicImages, class_names: Any, margin: int) -> list[torch.Tensor]:

@@ -39,7 +39,20 @@ def short_lines(plan: "Plan") -> list[str]:
     drowned = [query.title for query, *_, ratio in _signals(plan) if _is_lost(ratio, plan.rows)]
     if drowned:
         lines.append(f"drowns in noise: {', '.join(drowned)}; take {REMEDY}")
-    return [*lines, *_others_in_words(ledger), *filter(None, [plan.about_delta]), *_limits_in_words(ledger)]
+    return [
+        *lines, *_needs(plan), *_others_in_words(ledger), *filter(None, [plan.about_delta]), *_limits_in_words(ledger)
+    ]  # fmt: skip
+
+
+def _needs(plan: "Plan") -> list[str]:
+    """What queries need to show anything, of those that say so."""
+    ledger, classes = plan.ledger, len(plan.ledger.header["public_facts"].get("class_names") or ("",))
+    of_all = (
+        query.needs(classes, ledger.num_images, plan.rows[query.name].noise_multiplier, plan.unit)
+        for query in plan.queries
+        if ledger.has_guarantee
+    )
+    return [*filter(None, of_all)]
 
 
 def _short_table(plan: "Plan") -> Iterable[str]:
@@ -89,6 +102,7 @@ def lines_of(plan: "Plan") -> list[str]:
         *filter(None, [plan.about_delta]),
         *_limits_in_words(ledger),
         *_signals_in_words(plan),
+        *_needs(plan),
     ]
 
 

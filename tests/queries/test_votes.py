@@ -12,7 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diffusers_dp import PrivacyLedger, SensitiveImages
-from diffusers_dp.queries.votes import NearestCandidates, PooledPixels, Votes, draw_parents, embed_all, hash_tensor
+from diffusers_dp.queries.votes import (
+    FALSE_SHARE,
+    OF_UNIT_VECTORS,
+    CaptionVotes,
+    NearestCandidates,
+    PooledPixels,
+    SharedCaptionVotes,
+    Votes,
+    draw_parents,
+    embed_all,
+    hash_tensor,
+)
 from diffusers_dp.randomness.private_generator import PrivateGenerator
 
 
@@ -116,3 +127,95 @@ def test_a_stand_in_compares_few_values(shape):
     stand_in = replace(query(), image_shape=shape).stand_in()
     assert stand_in.candidates.shape[2] <= 3 * 64**2
     assert stand_in(torch.rand(2, *shape), None).norm(dim=1).tolist() == pytest.approx([1.0] * 2, abs=1e-4)
+
+
+# Captions.
+
+WIDTH, CAPTIONS = 12, 40
+
+
+def unit_vectors(*shape, seed=0):
+    rows = torch.randn(*shape, WIDTH, generator=torch.Generator().manual_seed(seed))
+    return rows / rows.norm(dim=-1, keepdim=True)
+
+
+def caption_answer(rows, labels, texts, *, kind=CaptionVotes, readable=None, units=None, num_units=None):
+    """Through a door to what a network saw of each image, as `map` makes one."""
+    number = num_units or len(rows)
+    ledger = PrivacyLedger(
+        None, target_epsilon=1e9, target_delta=1e-3, num_images=number, accountant="rdp",
+        unit_of_privacy="image" if units is None else "patient",
+    )  # fmt: skip
+    options = {} if units is None else {"units": np.array(units), "num_units": num_units, "max_images_per_unit": 8}
+    door = SensitiveImages(
+        rows.half().numpy().reshape(-1, 1, 1, WIDTH), np.asarray(labels), readable, num_images=len(rows),
+        image_shape=(1, 1, WIDTH), ledger=ledger, class_names=CLASSES, **options,
+    )  # fmt: skip
+    door._generator = Silent()
+    nearest = NearestCandidates(lambda rows: rows.flatten(1).float(), texts, spread=OF_UNIT_VECTORS)
+    asked = kind(num_candidates=texts.shape[1], image_shape=SHAPE)
+    return asked.ask(door, nearest, noise_multiplier=1.0)[0].double(), ledger.rows[0]
+
+
+@pytest.mark.parametrize("kind", [CaptionVotes, SharedCaptionVotes])
+def test_each_image_votes_for_the_caption_of_the_largest_cosine(kind):
+    """Though texts are close together and images far from them, as in CLIP: no image is moved to the end of the
+    grid."""
+    texts = unit_vectors(1, CAPTIONS) * 0.01
+    texts[..., 0] += 1
+    texts = texts / texts.norm(dim=-1, keepdim=True)
+    images = unit_vectors(60, seed=1)
+    images[:, 1] += 3
+    images = (images / images.norm(dim=1, keepdim=True)).half().float()
+    labels = np.arange(60) % 3
+    votes, row = caption_answer(images, labels, texts, kind=kind)
+    wanted = torch.zeros(3, CAPTIONS, dtype=torch.float64)
+    for label, place in zip(labels, (images.double() @ texts[0].double().T).argmax(1), strict=True):
+        wanted[label, place] += 1
+    assert torch.equal(votes, wanted if kind is CaptionVotes else wanted.sum(0, keepdim=True)) and wanted.max() < 20
+    assert row["partition"] == ("label" if kind is CaptionVotes else None)
+    assert row["query"]["sensitivity"] == 1 and row["query"]["num_captions"] == CAPTIONS
+
+
+@pytest.mark.parametrize("kind", [CaptionVotes, SharedCaptionVotes])
+def test_a_unit_moves_the_votes_for_captions_by_one_at_most(kind):
+    """Of several images, of several classes; whose embeddings are too long, infinite or no numbers; that are missing
+    or cannot be read."""
+    rows, texts = unit_vectors(12), unit_vectors(1, CAPTIONS, seed=2)
+    rows[3], rows[5], rows[7] = 1000.0, torch.inf, torch.nan
+    labels, units = np.arange(12) % 3, np.arange(12) // 3
+    everybody = caption_answer(rows, labels, texts, kind=kind, units=units, num_units=4)[0]
+    for unit in range(4):
+        less = caption_answer(rows, labels, texts, kind=kind, readable=units != unit, units=units, num_units=4)[0]
+        moved = everybody - less
+        assert 0 < moved.norm() <= 1 + 1e-6 and moved.sum() == pytest.approx(1, abs=0.4)
+    alone = caption_answer(rows, labels, texts, kind=kind)[0]
+    for image in (0, 3, 5, 7):
+        moved = alone - caption_answer(rows, labels, texts, kind=kind, readable=np.arange(12) != image)[0]
+        assert moved.norm() == (0 if image == 7 else 1)
+
+
+def test_of_captions_that_are_one_the_first_gets_the_votes():
+    texts = unit_vectors(1, 5).repeat(1, 3, 1)
+    votes, _ = caption_answer(unit_vectors(30, seed=3), np.arange(30) % 3, texts)
+    assert votes[:, :5].sum() == 30 and not votes[:, 5:].any()
+
+
+@pytest.mark.parametrize("captions, num_units, sigma", [(40, 1000, 5.0), (3000, 20_000, 12.0), (10_000, 20_000, 8.0)])
+def test_noise_is_one_percent_of_the_votes_for_captions(captions, num_units, sigma):
+    """Noisy votes over the threshold, of captions that nobody voted for, are as many as promised and no fewer; a
+    caption that a plan calls seen is seen 19 times in 20."""
+    asked, classes = CaptionVotes(num_candidates=captions, image_shape=SHAPE), 3
+    generator = torch.Generator().manual_seed(0)
+    draws = [asked.finish(sigma * torch.randn(1, classes, captions, generator=generator), num_units, sigma)
+             for _ in range(max(4, 600_000 // captions))]  # fmt: skip
+    found = torch.stack(draws).sum((1, 2)).mean().item() / num_units
+    assert found == pytest.approx(FALSE_SHARE, rel=0.15) and found <= FALSE_SHARE * 1.15
+    assert all(draw.shape == (classes, captions) and draw.min() >= 0 for draw in draws)
+    said = asked.needs(classes, num_units, sigma, "image")
+    number = int(said.split("nearest to ")[1].split()[0].replace(",", ""))
+    noisy = number + sigma * torch.randn(1, classes, captions, generator=generator)
+    assert (asked.finish(noisy, num_units, sigma) > 0).double().mean() == pytest.approx(0.95, abs=0.06)
+    assert ("that is more than there are" in said) == (classes * number > num_units)
+    assert "of a class" in said and "of a class" not in asked.needs(1, num_units, sigma, "image")
+    assert asked.least_votes(1, num_units, 0.0) == 0, "without noise"

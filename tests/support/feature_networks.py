@@ -16,6 +16,8 @@ from transformers import (
     ViTModel,
 )
 
+from support.latents import tiny_tokenizer
+
 
 def save_resnet(folder, seed=0, num_channels=3):
     """With batch norms; a card with a licence."""
@@ -59,6 +61,22 @@ def save_clip(folder, kind=CLIPModel, seed=0):
     config = CLIPConfig if kind is CLIPModel else SiglipConfig
     given = {"projection_dim": 6} if kind is CLIPModel else {}
     kind(config(text_config={**tower, "vocab_size": 20}, vision_config=vision, **given)).save_pretrained(folder)
+    return str(folder)
+
+
+def save_clip_with_tokenizer(folder):
+    """As the Hub has CLIP: both towers, and the tokenizer of texts; texts of 77 tokens."""
+    torch.manual_seed(0)
+    tokenizer, words = tiny_tokenizer(folder.with_name(f"{folder.name}-tokens"))
+    tower = {"hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    special = {"bos_token_id": words - 2, "eos_token_id": words - 1, "pad_token_id": words - 1}
+    text = {**tower, **special, "vocab_size": words, "max_position_embeddings": 77}
+    vision = {**tower, "image_size": 16, "patch_size": 8}
+    network = CLIPModel(CLIPConfig(text_config=text, vision_config=vision, projection_dim=6))
+    for weights in network.parameters():  # so that texts and images differ
+        torch.nn.init.normal_(weights, std=0.5)
+    network.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
     return str(folder)
 
 
