@@ -17,7 +17,10 @@ from ..methods.command_line import OneSentence, add_flags, nearest_flag
 from ..methods.config import CONFIGS, SamplingFacts, chosen_method, load_config
 from ..methods.flag import plain_flags, validate
 from ..methods.flags import TrainingConfig
+from ..methods.latents import LatentConfig
+from ..methods.private_evolution import PrivateEvolutionConfig
 from ..release.hub import keep_downloads_in
+from ..runs.gpu_plan import candidates, fine_tuning
 from ..runs.launch import announcement, how_long, planned_model
 from ..runs.plan import Plan, plan_run
 from ..runs.plan_table import aligned, hopeless_step
@@ -61,6 +64,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no_timing", action="store_true", help="Leave out how long it takes here, which is measured in some seconds."
     )
+    parser.add_argument(
+        "--gpu_memory",
+        type=float,
+        metavar="GB",
+        help="Plan Stable Diffusion 1.5 (512 pixels) or XL (1024) for a GPU of this memory that is not here: of "
+        "dp_lora, dp_ldm, dp_sapf, and of pe with a pipeline.",
+    )
     parser.set_defaults(training_flags=[])  # the command line's other flags
 
 
@@ -70,10 +80,10 @@ def run(args: argparse.Namespace) -> None:
     if args.sweep is not None:
         names = plain_flags(CONFIGS[chosen_method(flags, args.method).name])
         print(sweep(flags, *parse_sweep(args.sweep, names), args.method))
-    elif args.method is None and names_facts_alone(flags):
+    elif args.method is None and args.gpu_memory is None and names_facts_alone(flags):
         _recommend(flags, args.details)
     else:
-        _plan(flags, args.method, details=args.details, with_timing=not args.no_timing)
+        _plan(flags, args.method, args.gpu_memory, details=args.details, with_timing=not args.no_timing)
 
 
 def _recommend(flags: list[str], details: bool) -> None:
@@ -84,7 +94,7 @@ def _recommend(flags: list[str], details: bool) -> None:
     print(recommendation(declared, read_evidence(), details=details)[0])
 
 
-def _plan(flags: list[str], method: str | None, *, details: bool, with_timing: bool) -> None:
+def _plan(flags: list[str], method: str | None, gpu: float | None, *, details: bool, with_timing: bool) -> None:
     config, facts = read(flags, method)
     plan = plan_run(config, facts)
     asked = plan.table if details else plan.summary
@@ -93,12 +103,24 @@ def _plan(flags: list[str], method: str | None, *, details: bool, with_timing: b
         return
     if details:
         print(describe_total(plan))
+    if gpu is not None:
+        print(_on_gpu(config, facts, plan, gpu))
+        return
     trained = planned_model(config, facts)
     if plan.sampling is not None and trained is not None and trained.num_noisy:
         step = [describe_step(plan, plan.sampling, trained.num_noisy)] if details else []
         print(*step, *filter(None, [hopeless_step(plan, trained.num_noisy)]), sep="\n", flush=True)
     if with_timing:
         print(how_long(config, facts, plan, trained))
+
+
+def _on_gpu(config: TrainingConfig, facts: PublicFacts, plan: Plan, gigabytes: float) -> str:
+    """Raises `UsageError` where nothing was counted."""
+    if isinstance(config, LatentConfig):
+        return fine_tuning(config, facts, plan, gigabytes)
+    if isinstance(config, PrivateEvolutionConfig) and config.proposer == "pipeline":
+        return candidates(config, facts)
+    raise UsageError("--gpu_memory plans dp_lora, dp_ldm, dp_sapf, and pe with a --generator pipeline: leave it out.")
 
 
 def read(training_flags: list[str], method: str | None = None) -> tuple[TrainingConfig, PublicFacts]:

@@ -84,15 +84,11 @@ def open_base(facts: PublicFacts, config: LatentConfig) -> Opened:
     if not name:
         raise UsageError(f"{FLAG} is needed: the Hub id or folder of a public latent pipeline.")
     base = load_base(name, config.pretrained_model_revision)
-    encoder, (height, width) = LatentEncoder(base.pipeline.vae), base.sides
-    try:
-        encoder.shape(facts.image_shape)
-    except ValueError as error:
-        raise UsageError(f"{FLAG} {name} takes {error}; change --resolution or --num_channels.") from None
-    if facts.image_shape[1:] != (height, width):
+    encoder, taken = LatentEncoder(base.pipeline.vae), base.pipeline.vae.config.in_channels
+    if facts.image_shape[0] not in (1, taken) or facts.image_shape[1:] != base.sides:
         raise UsageError(
-            f"{FLAG} {name} makes images of {height} pixels a side, and yours have {facts.image_shape[1]}; give "
-            f"--resolution {height}."
+            f"{FLAG} {name} takes images of {taken} channels and {base.sides[0]} pixels a side: give --resolution "
+            f"{base.sides[0]} and --num_channels {taken}."
         )
     denoiser = base.denoiser(facts.id2label, config.prompts, bf16=config.precision == "bf16")
     denoiser.requires_grad_(False)
