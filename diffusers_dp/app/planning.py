@@ -36,4 +36,4 @@ def planned(num_images: Any, side: Any, colour: Any, num_classes: Any, epsilon: 
         num_classes=num_classes if num_classes > 1 else None, target_epsilon=float(epsilon), minutes=minutes or None,
     )  # fmt: skip
     validate(facts)
-    return recommendation(facts, read_evidence())[0]
+    return recommendation(facts, read_evidence())

@@ -91,7 +91,7 @@ def _recommend(flags: list[str], details: bool) -> None:
     add_flags(parser, DeclaredFacts, strict=False)
     declared = DeclaredFacts(**vars(parser.parse_args(flags)))
     validate(declared)
-    print(recommendation(declared, read_evidence(), details=details)[0])
+    print(recommendation(declared, read_evidence(), details=details))
 
 
 def _plan(flags: list[str], method: str | None, gpu: float | None, *, details: bool, with_timing: bool) -> None:

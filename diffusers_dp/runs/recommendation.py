@@ -5,9 +5,13 @@ run. No image is read, nothing is written, and no torch is loaded."""
 import os
 import shlex
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from importlib.resources import files
 from typing import Any
 
+import yaml
+
+from .. import methods
 from ..data.images import declared_facts
 from ..errors import UsageError
 from ..methods.advice import Advice, MeasuredRow, Situation, far_from, in_digits, rank, what_would
@@ -18,10 +22,11 @@ from ..methods.flag import MOST, flag
 from ..methods.public_flags import PublicDataFlags
 from ..methods.registry import METHODS
 from ..words import MOST_EPSILON
-from .plan import Plan, plan_run
+from .plan import plan_run
 from .plan_table import aligned
 
 
+MODEL_SIDE = 512  # pixels, at least, of the images of a text-to-image model
 PUBLIC = {"public_dataset_name": "--public_data_dir", "feature_network": "--feature_network",
           "pretrained_model_name_or_path": "--pretrained_model_name_or_path"}  # fmt: skip
 
@@ -42,6 +47,11 @@ class AdviceFlags:
     pretrained_model_name_or_path: str | None = flag(
         None, "Public diffusion pipeline, for methods that can use one.", place=True
     )
+
+    public_model: str | None = flag(
+        None, "Public text-to-image model, such as Stable Diffusion: names the two methods that begin with one.",
+        place=True,
+    )  # fmt: skip
 
 
 @dataclass
@@ -88,11 +98,9 @@ def names_facts_alone(flags: Sequence[str]) -> bool:
     return "--num_train_images" in names and names <= {f"--{each.name}" for each in fields(DeclaredFacts)}
 
 
-def recommendation(
-    facts: DeclaredFacts, rows: Sequence[MeasuredRow], *, details: bool = False
-) -> tuple[str, Plan | None]:
+def recommendation(facts: DeclaredFacts, rows: Sequence[MeasuredRow], *, details: bool = False) -> str:
     """
-    Returns the ranking in words, with the plan and the command of the first choice, and that plan.
+    Returns the ranking in words, with the plan and the command of the first choice.
 
     Args:
         facts (`DeclaredFacts`): Checked.
@@ -133,7 +141,7 @@ def recommendation(
     if far:
         lines.append(f"far from what was measured, so a guess: {'; '.join(far)}.")
     lines += [f"{name}: {reason}" for name, reason in refused.items()]
-    lines += [*_left_out_methods(rows, facts.given, ranked), ""]
+    lines += [*_left_out_methods(rows, facts.given, ranked), *_roads(facts), ""]
     if chosen is None or plan is None or chosen.word == "hopeless":
         if ranked and not in_time:
             lines.append(f"Nothing is done within {facts.minutes:g} minutes: raise --minutes.")
@@ -141,14 +149,14 @@ def recommendation(
             word, changes = what_would(rows, situation, facts.given)
             would = f"It would be {word} with {'; or with '.join(changes)}" if changes else "No single change helps"
             lines.append(f"hopeless: nothing will do with these facts. {would.replace('images', unit)}.")
-        return "\n".join(lines), None
+        return "\n".join(lines)
     lines += [
         f"{chosen.word}: {METHODS[chosen.row.method].title}, about {chosen.minutes:.1f} minutes of one core (this "
         f"machine has {os.cpu_count()}). Its plan:",
         plan.table if details else plan.summary, "", "Run:",
         shlex.join(["diffusers-dp", "train", chosen.row.method, *flags]),
     ]  # fmt: skip
-    return "\n".join(lines), plan
+    return "\n".join(lines)
 
 
 def _table(facts: DeclaredFacts, ranked: Sequence[Advice], refused: Collection[str]) -> list[str]:
@@ -194,24 +202,47 @@ def _left_out_methods(rows: Sequence[MeasuredRow], given: Collection[str], ranke
     return [*lines, f"without a measured row of settings for any folder: {', '.join(others)}"] if others else lines
 
 
+def _roads(facts: DeclaredFacts) -> list[str]:
+    """What `--public_model` is good for."""
+    if facts.public_model is None:
+        return []
+    lines = [
+        f"with {facts.public_model}, which has no row: nothing was measured here with real weights. Published figures "
+        "are those of smaller models of ImageNet at epsilon 10 (DPImageBench, arXiv 2503.14681; FETA-Pro).",
+    ]  # fmt: skip
+    roads = yaml.safe_load(files(methods).joinpath("roads.yaml").read_text(encoding="utf-8"))
+    large = replace(facts, resolution=max(MODEL_SIDE, facts.situation.image_shape[1]))
+    for method, road in roads.items():
+        declared = _declared(facts if CONFIGS[method].releases_images else large, method)
+        command = ["diffusers-dp", "train", method, road["model"], facts.public_model, *road["flags"], *declared]
+        lines += [f"{road['images']}: {METHODS[method].title}. Published of {road['published']}.",
+                  f"  {shlex.join(command)}"]  # fmt: skip
+    return lines
+
+
 def _flags(facts: DeclaredFacts, advice: Advice) -> list[str]:
     """Flags of the training script: settings by rules, what the row has beside them, and the facts."""
-    row, situation = advice.row, facts.situation
+    row = advice.row
+    return ["--config", AUTO, *row.flags, *_declared(facts, row.method, row.needs)]
+
+
+def _declared(facts: DeclaredFacts, method: str, needs: Sequence[str] = ()) -> list[str]:
+    """The facts as flags of a method that needs these public images or models."""
+    situation = facts.situation
     stated: dict[str, Any] = {
         "num_train_images": facts.num_train_images, "resolution": situation.image_shape[1],
         "num_channels": situation.image_shape[0], "target_epsilon": facts.target_epsilon,
     }  # fmt: skip
     if facts.names:
         stated["class_names"] = ",".join(facts.names)
-    known = {each.name for each in fields(CONFIGS[row.method])}
-    own = {"target_delta", *row.needs, *(each.name for each in fields(DataFlags))}
-    if "public_dataset_name" in row.needs:
+    known = {each.name for each in fields(CONFIGS[method])}
+    own = {"target_delta", *needs, *(each.name for each in fields(DataFlags))}
+    if "public_dataset_name" in needs:
         own |= {each.name for each in fields(PublicDataFlags)}
     for each in fields(facts):
         if each.name in known & own and (value := getattr(facts, each.name)) != each.default:
             stated.setdefault(each.name, value)
     if facts.train_data_dir is None and facts.dataset_name is None:
         stated["train_data_dir" if facts.names else "dataset_name"] = "FOLDER"
-    shown = [word for name, value in stated.items()
-             for word in (f"--{name}", f"{value:.12g}" if isinstance(value, float) else str(value))]  # fmt: skip
-    return ["--config", AUTO, *row.flags, *shown]
+    return [word for name, value in stated.items()
+            for word in (f"--{name}", f"{value:.12g}" if isinstance(value, float) else str(value))]  # fmt: skip

@@ -39,6 +39,22 @@ def test_facts_alone_give_a_ranking_and_a_command_that_plans(capsys, monkeypatch
     assert text == output(capsys, *ISSUE.split(), "--train_data_dir", "my scans", command="plan")
 
 
+def test_a_public_model_opens_two_roads(capsys):
+    """Private Evolution for photographs, DP-LoRA or DP-LDM for scans: commands that plan, and what was published."""
+    text = output(capsys, *ISSUE.split(), "--public_model", "me/sd")
+    assert "nothing was measured here with real weights" in text and "arXiv 2503.14681" in text
+    photographs, evolve, scans, tune = text[text.index("photographs that") :].splitlines()[:4]
+    assert "Private Evolution. Published of CIFAR-10: FID 9.2, accuracy 75.3 %" in photographs
+    assert scans.startswith("scans") and "DP-LoRA. Published of Camelyon17" in scans and "DP-LDM (dp_ldm)" in scans
+    for command, method, side in ((evolve, "pe", 64), (tune, "dp_lora", 512)):
+        words = shlex.split(command)
+        assert words[:3] == ["diffusers-dp", "train", method] and "me/sd" in words
+        config = load_config([*words[3:], "--dry_run"], METHODS[method])
+        assert (config.pretrained_model_name_or_path, config.image_shape) == ("me/sd", (3, side, side))
+        assert config.num_train_images == 1500 and config.target_epsilon == 5
+    assert "real weights" not in output(capsys, *ISSUE.split())
+
+
 @pytest.mark.slow
 def test_the_command_runs_as_printed(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
