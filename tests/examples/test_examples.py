@@ -25,6 +25,7 @@ MADE = {
     "your_own_teachers": "example_of_own_teachers/run/release/images.safetensors",
     "patients": "example_of_patients/run/release/privacy_receipt.json",
     "fine_tune_a_hub_model": "example_of_fine_tuning/run/release/pytorch_lora_weights.safetensors",
+    "photographs": "example_of_photographs/run/release/privacy_receipt.json",
 }
 
 
@@ -38,7 +39,10 @@ def test_the_notebook_is_that_of_the_script(name):
     assert kept == written and notebook.read_text(encoding="utf-8") == notebooks.to_text(written)
 
 
-LONGEST = ("train_on_your_own_folder", "plan_a_budget", "make_a_private_dataset", "patients", "fine_tune_a_hub_model")
+LONGEST = (
+    "train_on_your_own_folder", "plan_a_budget", "make_a_private_dataset", "patients", "fine_tune_a_hub_model",
+    "photographs",
+)  # fmt: skip
 # A notebook is the script's text: one runs each time, the others with the slow tests, and with them the scripts that
 # train and calibrate most.
 RUNS = [pytest.param(name, "script", marks=pytest.mark.slow if name in LONGEST else []) for name in SCRIPTS] + [
