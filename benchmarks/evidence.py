@@ -127,11 +127,11 @@ def text_of(rows: Sequence[dict[str, Any]]) -> str:
 
 def check_table(rows: Sequence[dict[str, Any]]) -> str:
     """What the rule chooses without the rows of a group, as Markdown."""
-    lines = ["| data | epsilon | methods, and accuracy of each | first choice without these rows | below the best |",
+    lines = ["| data | epsilon | best methods, and accuracy of each | first choice without these rows | below the best |",
              "|---|---|---|---|---|"]  # fmt: skip
     for each in left_out(evidence_of(rows)):
         best = sorted(each.methods.items(), key=lambda item: -item[1])
-        shown = ", ".join(f"{name} {100 * accuracy:.1f}" for name, accuracy in best)
+        shown = ", ".join(f"{name} {100 * accuracy:.1f}" for name, accuracy in best[:5])
         lines.append(
             f"| {each.data} | {each.epsilon:g} | {shown} | {each.choice or 'none'} | {100 * each.loss:.1f} points |"
         )
