@@ -127,7 +127,7 @@ def text_of(rows: Sequence[dict[str, Any]]) -> str:
 
 def check_table(rows: Sequence[dict[str, Any]]) -> str:
     """What the rule chooses without the rows of a group, as Markdown."""
-    lines = ["| data | epsilon | best methods, and accuracy of each | first choice without these rows | below the best |",
+    lines = ["| data | epsilon | best methods, and accuracy | first choice without these rows | below the best |",
              "|---|---|---|---|---|"]  # fmt: skip
     for each in left_out(evidence_of(rows)):
         best = sorted(each.methods.items(), key=lambda item: -item[1])
