@@ -119,4 +119,4 @@ subprocess.run([sys.executable, "-m", "diffusers_dp", "verify", str(run / "relea
 # %%
 images = load_verified(run / "release")
 print(len(images), "images of", images[0]["image"].size, "with labels", sorted(set(images["label"])))
-Image.open(run / "release" / "samples.png")
+Image.open(run / "release" / "samples.png", formats=["PNG"])

@@ -72,12 +72,13 @@ def evolve(
 ) -> "tuple[torch.Tensor, torch.Tensor]":
     """The children of the last generation, uint8 `[m, C, H, W]`, and their classes, int64 `[m]`."""
     from diffusers_dp.queries.votes import NearestCandidates
-    from diffusers_dp.runs.evolution import Population, embedded_images, vote_for_captions
+    from diffusers_dp.runs.evolution import Population, embedded_captions, embedded_images, vote_for_captions
 
     config = run.config
     device = "cpu" if config.is_exact else run.processes.device  # candidates are embedded where the images are
+    captions = embedded_captions(run, proposer)  # first: what cannot be is refused before images are looked at
     images, see = (run.images, embed) if config.perceptual is None else embedded_images(run, embed)
-    vote_for_captions(run, proposer, images, see, device)
+    vote_for_captions(run, proposer, captions, images, see, device)
     population = Population(run, proposer, config.candidates_per_class, len(run.facts.class_names or ("",)))
     generations = list(zip(config.votes, config.strengths, strict=True))
     for query, strength in run.processes.bar(generations, desc="Generations", unit="generation"):

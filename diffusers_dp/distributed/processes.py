@@ -279,7 +279,7 @@ def start_processes(*, precision: str, allow_tf32: bool = False) -> Processes:
             f"`torchrun --nproc_per_node {asked} training/...`."
         )
     processes = Processes(accelerator)
-    torch.backends.cuda.matmul.allow_tf32 = allow_tf32
+    torch.set_float32_matmul_precision("high" if allow_tf32 else "highest")
     torch.set_num_threads(max(1, cores() // processes.local_count))  # launchers set one thread per process
     if processes.device.type == "cpu":
         keep_freed_memory()

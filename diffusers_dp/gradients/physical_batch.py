@@ -15,7 +15,7 @@ from .step import Gradients, RowLoss, clipped_gradient_sum
 # Of the memory that is free now: the rest of a CPU's is for noise, the optimizer's step, and whoever else is there;
 # that of a GPU is lost between its blocks.
 USABLE = {"cpu": 0.5, "cuda": 0.85}
-# Times the size of the parameters, held back on a GPU: noise, gradient, Adam's two moments and their average.
+# Times the size of trained parameters, held back on a GPU: noise, gradient, Adam's two moments and their average.
 RESERVE = 6
 # Images of the largest batch that is measured: that takes long on a CPU, and kernels of a GPU ask for other workspaces
 # where there are more images.
@@ -91,7 +91,7 @@ def largest_physical_batch(
     step(1)  # what is allocated once and kept
     if device.type == "cuda":
         torch.cuda.empty_cache()  # blocks that torch keeps count as taken
-        held_back = RESERVE * sum(p.numel() * p.element_size() for p in model.parameters())
+        held_back = RESERVE * sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
         usable = USABLE["cuda"] * free_bytes(device) - held_back
         return max(at_least, largest_by_growth(peak, usable, at_most, MEASURED["cuda"]))
     usable = USABLE["cpu"] * free_bytes(device) / processes_here
@@ -110,7 +110,12 @@ def largest_by_growth(peak: Callable[[int], int], usable: float, at_most: int, m
     """
     size, before, now = 1, 0, peak(1)
     while True:
-        fits = min(at_most, size + math.floor((usable - now) / max(1, (now - before) / (size - size // 2))))
+        # A kernel that needs less for more images would hide all growth.
+        growth = (now - before) / (size - size // 2) if now > before else now / size
+        fits = max(1, min(at_most, size + math.floor((usable - now) / max(1, growth))))
         if 2 * size > min(fits, max(2, measured)):
-            return max(1, fits)
-        size, before, now = 2 * size, now, peak(2 * size)
+            return fits
+        try:
+            size, before, now = 2 * size, now, peak(2 * size)
+        except torch.OutOfMemoryError:  # somebody else took what was free
+            return size

@@ -71,9 +71,10 @@ class PooledFeatures(PerceptualFeatures):
         parts = shown(each.to(device).split(TEXTS_AT_ONCE))
         with torch.no_grad():
             rows = torch.cat([network.get_text_features(part).pooler_output.float().cpu() for part in parts])
-        if len(rows) > 1 and bool((rows == rows[0]).all()) or not rows.isfinite().all():
+        same, rows = len(rows) > 1 and bool((rows == rows[0]).all()), unit(rows)
+        if same or not (rows.norm(dim=1) > 0.5).all():  # zeros and what is no number have no direction
             raise UsageError(f"{self.network} tells no text from another: give another network.", field=self.flag)
-        return unit(rows)[places]
+        return rows[places]
 
 
 def tokens_of(name: str, texts: Sequence[str], config: Any, flag: str) -> "torch.Tensor":

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ..methods.private_evolution import PrivateEvolutionConfig
     from ..privacy.sensitive import SensitiveImages
     from ..queries.mean_features import Embedding, FeatureMap
-    from ..queries.votes import PooledPixels
+    from ..queries.votes import CaptionVotes, PooledPixels
     from .run import TrainingRun
 
     Run = TrainingRun[PrivateEvolutionConfig]
@@ -267,23 +267,18 @@ def _text_to_image(run: "Run", name: str) -> TextToImageCandidates:
     )  # fmt: skip
 
 
-def vote_for_captions(
-    run: "Run", proposer: CandidateGenerator, images: "SensitiveImages", see: "Embedding", device: torch.device | str
-) -> None:  # fmt: skip
+def embedded_captions(run: "Run", proposer: CandidateGenerator) -> "list[tuple[CaptionVotes, torch.Tensor]]":
     """
-    Asks which captions are the nearest to the images, where the plan does, and lets the proposer draw its first
-    prompts by the votes.
+    Each vote for captions of the plan, with what stands for the captions, `[classes or 1, captions, D]`.
 
     Args:
         proposer (`CandidateGenerator`): Its prompts are the captions.
-        images (`SensitiveImages`): Door to what the network sees of each image.
-        see (`Embedding`): What a vote reads of such a row.
-        device (`torch.device`): Where rows are compared.
 
     Raises:
-        UsageError: See `PooledFeatures.of_texts`; nothing was asked.
+        UsageError: See `PooledFeatures.of_texts`; no image was looked at.
     """
     config, names, network = run.config, run.facts.class_names or ("",), run.config.perceptual
+    found = []
     for query in config.caption_votes:
         assert isinstance(proposer, TextToImageCandidates) and isinstance(network, PooledFeatures)
         named = names if config.names_classes else names[:1]
@@ -293,8 +288,28 @@ def vote_for_captions(
             "embedded_captions", partial(network.of_texts, texts, run.processes.device, bar),
             {"embedding": network.facts, "class_names": list(named), **proposer.facts},
         ).unflatten(0, (len(named), -1))  # fmt: skip
+        found.append((replace(query, candidates_sha256=hash_tensor(rows), embedding=network.facts), rows))
+    return found
+
+
+def vote_for_captions(
+    run: "Run", proposer: CandidateGenerator, captions: "list[tuple[CaptionVotes, torch.Tensor]]",
+    images: "SensitiveImages", see: "Embedding", device: torch.device | str,
+) -> None:  # fmt: skip
+    """
+    Asks which captions are the nearest to the images, where the plan does, and lets the proposer draw its first
+    prompts by the votes.
+
+    Args:
+        proposer (`CandidateGenerator`), captions: See `embedded_captions`.
+        images (`SensitiveImages`): Door to what the network sees of each image.
+        see (`Embedding`): What a vote reads of such a row.
+        device (`torch.device`): Where rows are compared.
+    """
+    names = run.facts.class_names or ("",)
+    for asked, rows in captions:
+        assert isinstance(proposer, TextToImageCandidates)
         nearest = NearestCandidates(see, rows.to(device), spread=OF_UNIT_VECTORS)
-        asked = replace(query, candidates_sha256=hash_tensor(rows), embedding=network.facts)
         proposer.votes = votes = run.ask(asked, nearest, images=images)
         best = votes.flatten().topk(min(MOST_TOLD, votes.numel()))
         places = zip(best.values.tolist(), best.indices.tolist(), strict=True)

@@ -115,3 +115,29 @@ def test_a_gpu_keeps_room_for_the_optimizer_and_is_not_shared(megabytes, monkeyp
     if megabytes == 40:
         call = functools.partial(step, model, EDMLoss(), found, device=CPU, **ARGUMENTS)
         assert found == 8 or 0.6 * usable < of_cpu(call, CPU) <= 1.1 * usable
+
+
+def test_nothing_is_held_back_for_frozen_weights(monkeypatch):
+    """An adapter's base has neither noise nor moments."""
+    model = denoiser()
+    for parameter in list(model.parameters())[1:]:
+        parameter.requires_grad_(False)
+    weights = 4 * sum(parameter.numel() for parameter in model.parameters())
+    monkeypatch.setattr(physical_batch, "blank_step", lambda *_, **__: None)
+    monkeypatch.setattr(physical_batch, "peak_bytes", lambda call, device: 1)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    monkeypatch.setattr(physical_batch, "free_bytes", lambda device: 3 * weights)
+    assert largest_physical_batch(model, EDMLoss(), at_most=8, device="cuda", **ARGUMENTS) == 8
+
+
+def test_a_batch_that_takes_no_more_than_the_one_before_says_nothing():
+    assert physical_batch.largest_by_growth(lambda images: 100, 1000, 10**6, 2) == 2 + 900 // 50
+
+
+def test_memory_that_somebody_took_meanwhile_ends_the_search():
+    def peak(images):
+        if images > 4:
+            raise torch.OutOfMemoryError
+        return images
+
+    assert physical_batch.largest_by_growth(peak, 1000, 10**6, 256) == 4

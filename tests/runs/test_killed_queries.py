@@ -115,7 +115,7 @@ def test_no_noise_is_chosen_again(tmp_path, noise):
         name: row.noise_multiplier for name, row in plan.rows.items()
     }
     for flags, words in (
-        ("--noise_multiplier central_images=9", "has flag 9.0, and this run began with None"),
+        ("--noise_multiplier central_images=9", "has flag 9, and this run began with None"),
         ("--budget central_images=0.2", "has budget share 0.2"),
         ("--num_central_images 3", "has repeats 3"),
     ):

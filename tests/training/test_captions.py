@@ -23,6 +23,7 @@ from support.feature_networks import save_clip_with_tokenizer, save_siglip, save
 from support.few import few
 from support.flags import RESUME
 from support.latents import stable_diffusion
+from support.processes import launch
 from support.public_models import save as save_pipeline
 from support.runs import BITS_OF_A_CPU, read_ledger, receipt_of
 
@@ -215,6 +216,18 @@ def test_a_stopped_run_goes_on_from_its_answers(stop, script, flags, tmp_path, m
     assert before is None or torch.equal(votes_of(tmp_path / "run"), before)
 
 
+@pytest.mark.slow
+def test_two_processes(flags, tmp_path):
+    """Both vote for captions, and the prompts that the first draws are those of all."""
+    done = launch(2, "training/train_private_evolution.py", *flags, "--noise", "float", patience=500)
+    assert done.returncode == 0, done.stderr[-4000:]
+    run, (receipt, problems) = tmp_path / "run", verify.verify(tmp_path / "run" / "release")
+    assert problems == [] and receipt["processes"] == [2] and load_verified(run / "release").num_rows == 9
+    votes = votes_of(run)
+    assert votes.shape == (3, len(CAPTIONS)) and 0 < votes.sum() <= 2 * NUMBER
+    assert [row["stage"] for row in read_ledger(run)[1]] == ["captions", "votes_1", "votes_2"]
+
+
 def test_grey_images_without_classes(script, flags, tmp_path):
     folder = tmp_path / "grey"
     folder.mkdir()
@@ -287,7 +300,8 @@ NETWORKS = {
 
 @pytest.mark.parametrize("case", NETWORKS)
 def test_networks_that_read_no_captions(case, script, flags, public, tmp_path, monkeypatch):
-    monkeypatch.setattr(SensitiveImages, "noisy_sum", lambda *_, **__: pytest.fail("the images were asked"))
+    for use in ("map", "noisy_sum"):  # to embed all images takes hours
+        monkeypatch.setattr(SensitiveImages, use, lambda *_, **__: pytest.fail("the images were asked"))
     make, said = NETWORKS[case]
     with pytest.raises(UsageError, match=said) as refusal:
         script.main([*flags, "--embedding_network", make(tmp_path / "network", public[1])])
