@@ -148,6 +148,7 @@ def test_each_unit_moves_the_votes_by_one_at_most(units, script, flags, tmp_path
             for path in sorted((tmp_path / "images").rglob("*.png"))
         ]
         (tmp_path / "images" / "metadata.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        given = ["--dataset_name" if each == "--train_data_dir" else each for each in given]
         given += "--unit_column who --num_train_units 10 --max_images_per_unit 8".split()
     script.main([*given, "--output_dir", str(tmp_path / "all")])
     for path in (tmp_path / "images").rglob("*.png"):
