@@ -27,6 +27,8 @@ def precisions():
 @contextlib.contextmanager
 def restored():
     before = precisions()
+    for mode in MODES:  # what a run of another test has set
+        mode.fp32_precision = "none"
     try:
         yield
     finally:
