@@ -14,11 +14,11 @@ from support.places import ROOT
 
 #: From the ground up: a room imports what stands before it, and itself.
 ROOMS = (
-    "errors words files mechanisms accounting distributed randomness gradients data privacy queries models schedulers "
+    "errors files mechanisms accounting distributed randomness gradients data privacy queries models schedulers "
     "methods release sampling evaluation runs audit dossier training commands app"
 ).split()
 #: What anybody may import; `verify.py` and the pipelines import nothing of the package.
-GROUND = ("errors", "words", "verify", "pipelines", "__version__")
+GROUND = ("errors", "verify", "pipelines", "__version__")
 #: What each command, page and script has under one name.
 PROTOCOL_NAMES = ("add_arguments", "run", "main", "train", "build", "draw", "serve", "warm_up")
 #: Names that still have two meanings, none of them in `evaluation/`, `models/` or `queries/`. The verifier stands

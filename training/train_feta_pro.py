@@ -60,10 +60,13 @@ def train(run: "Run") -> None:
 def curriculum_of(run: "Run") -> "FrequencyWarmupScheduler":
     from diffusers_dp.schedulers import FrequencyWarmupScheduler
 
-    stages = (
-        f"{stage}_{what}" for stage in ("spatial", "frequency") for what in ("steps", "batch_size", "learning_rate")
-    )
-    return FrequencyWarmupScheduler(**{name: getattr(run.config, name) for name in ("curriculum", *stages)})
+    config = run.config
+    return FrequencyWarmupScheduler(
+        curriculum=config.curriculum, spatial_steps=config.spatial_steps,
+        spatial_batch_size=config.spatial_batch_size, spatial_learning_rate=config.spatial_learning_rate,
+        frequency_steps=config.frequency_steps, frequency_batch_size=config.frequency_batch_size,
+        frequency_learning_rate=config.frequency_learning_rate,
+    )  # fmt: skip
 
 
 def warm_up(run: "Run", scheduler: "FrequencyWarmupScheduler") -> None:

@@ -71,14 +71,19 @@ class EDMDenoiser(Denoiser):
     Table 1), as Diffusers' EDM schedulers expect. The scheduler's config stores `sigma_data`.
 
     Args:
-        unet (`UNet2DModel`): See `Denoiser`.
+        unet, patch_size, autocast_dtype: See `Denoiser`.
         sigma_data (`float`): Standard deviation that the preconditioning assumes for images in [-1, 1]; a public
             constant.
-        network: `patch_size` and `autocast_dtype` of `Denoiser`.
     """
 
-    def __init__(self, unet: UNet2DModel, sigma_data: float = SIGMA_DATA, **network: Any):
-        super().__init__(unet, **network)
+    def __init__(
+        self,
+        unet: UNet2DModel,
+        sigma_data: float = SIGMA_DATA,
+        patch_size: int = 1,
+        autocast_dtype: torch.dtype | None = None,
+    ):
+        super().__init__(unet, patch_size, autocast_dtype)
         self.sigma_data = sigma_data
 
     def forward(
@@ -209,14 +214,19 @@ class DDPMDenoiser(Denoiser):
     abar_t) epsilon` (Ho et al. 2020, Equation 4).
 
     Args:
-        unet (`UNet2DModel`): See `Denoiser`.
+        unet, patch_size, autocast_dtype: See `Denoiser`.
         scheduler (`DDPMScheduler` or `DDIMScheduler`): Scheduler with the betas and the `prediction_type`: `epsilon`,
             `sample` or `v_prediction`.
-        network: `patch_size` and `autocast_dtype` of `Denoiser`.
     """
 
-    def __init__(self, unet: UNet2DModel, scheduler: DDPMScheduler | DDIMScheduler, **network: Any):
-        super().__init__(unet, **network)
+    def __init__(
+        self,
+        unet: UNet2DModel,
+        scheduler: DDPMScheduler | DDIMScheduler,
+        patch_size: int = 1,
+        autocast_dtype: torch.dtype | None = None,
+    ):
+        super().__init__(unet, patch_size, autocast_dtype)
         self.scheduler = scheduler
 
     def forward(

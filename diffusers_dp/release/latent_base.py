@@ -21,8 +21,7 @@ from ..data.public_images import origin_of_model
 from ..errors import IntegrityError, UsageError, first_line
 from ..models.latent_denoiser import LatentDenoiser, training_scheduler
 from ..models.latent_pipeline import LatentImagePipeline
-from ..verify import check_base, file_digest
-from ..words import BASE_FILE, RECEIPT_NAME
+from ..verify import BASE_FILE, RECEIPT_NAME, check_base, file_digest
 from .components import WRONG, WrongModel, load_whole, quiet, read_json, these_alone
 from .hub import fetch_release, fetch_snapshot
 from .latent_checks import TEXT_ENCODERS, TOKENIZERS, check_component, check_loaded

@@ -199,15 +199,15 @@ def objective_of(
         augmentations (sequence of `str`): Augmentations applied to each row independently.
         bf16 (`bool`): Whether the UNet runs in mixed precision.
     """
-    unet, scheduler = model.unet, model.scheduler
-    network: Any = {"patch_size": model.patch_size, "autocast_dtype": torch.bfloat16 if bf16 else None}
+    unet, scheduler, patch_size = model.unet, model.scheduler, model.patch_size
+    autocast_dtype = torch.bfloat16 if bf16 else None
     denoiser: Denoiser
     loss: TrainingLoss
     if isinstance(scheduler, DDIMScheduler):
-        denoiser = DDPMDenoiser(unet, scheduler, **network)
+        denoiser = DDPMDenoiser(unet, scheduler, patch_size, autocast_dtype)
         loss = DDPMLoss(mixture=mixture)
     else:
-        denoiser = EDMDenoiser(unet, scheduler.config.sigma_data, **network)
+        denoiser = EDMDenoiser(unet, scheduler.config.sigma_data, patch_size, autocast_dtype)
         loss = EDMLoss(p_mean=settings.p_mean, p_std=settings.p_std, mixture=mixture)
     return denoiser, AugmentedLoss(loss, tuple(augmentations)) if augmentations else loss
 

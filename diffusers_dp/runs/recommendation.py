@@ -21,7 +21,7 @@ from ..methods.data_flags import DEFAULT_RESOLUTION, DataFlags
 from ..methods.flag import MOST, flag
 from ..methods.public_flags import PublicDataFlags
 from ..methods.registry import METHODS
-from ..words import MOST_EPSILON
+from ..verify import MOST_EPSILON
 from .plan import plan_run
 from .plan_table import aligned
 
