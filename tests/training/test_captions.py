@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from safetensors.torch import load_file, save_file
 from transformers import CLIPTextConfig, CLIPTextModel, CLIPVisionConfig, CLIPVisionModel
 
 from diffusers_dp import SensitiveImages, cli, load_verified, verify
-from diffusers_dp.errors import UsageError
+from diffusers_dp.errors import BudgetExceeded, UsageError
 from diffusers_dp.files.sealed_folder import open_sealed
 from diffusers_dp.methods.captions import MOST_LINES, noun_captions
 from diffusers_dp.methods.config import load_config
@@ -23,6 +24,7 @@ from support.feature_networks import save_clip_with_tokenizer, save_siglip, save
 from support.few import few
 from support.flags import RESUME
 from support.latents import stable_diffusion
+from support.power_cut import Disk, write_state
 from support.processes import launch
 from support.public_models import save as save_pipeline
 from support.runs import BITS_OF_A_CPU, read_ledger, receipt_of
@@ -73,6 +75,12 @@ def kept(run, name):
 
 def votes_of(run, name="captions"):
     return open_sealed(run / "private" / "answers" / name)[1]["answer"]["answer"]
+
+
+def said_of(run):
+    """Stages of the ledger's lines, of which the first has none."""
+    lines = path.read_text().splitlines() if (path := run / "private" / "ledger.jsonl").exists() else []
+    return [json.loads(line).get("stage") for line in lines]
 
 
 def prompts_of(run):
@@ -137,7 +145,8 @@ def test_a_receipt_of_other_captions_is_refused(script, flags, tmp_path):
 
 @pytest.mark.parametrize("units", few([False, True]))
 def test_each_unit_moves_the_votes_by_one_at_most(units, script, flags, tmp_path, monkeypatch):
-    """Missing and broken images move nobody else's votes, and captions follow from no image at all."""
+    """Missing and broken images, and those without an id, move nobody else's votes, whatever is made at once; captions
+    follow from no image at all."""
     silent = lambda source, shape, std, device="cpu": torch.zeros(shape, dtype=torch.float64, device=device)  # noqa: E731
     monkeypatch.setattr(PrivateGenerator, "normal", silent)
     monkeypatch.setattr(CaptionVotes, "least_votes", lambda *_: -1.0)
@@ -151,10 +160,12 @@ def test_each_unit_moves_the_votes_by_one_at_most(units, script, flags, tmp_path
         given = ["--dataset_name" if each == "--train_data_dir" else each for each in given]
         given += "--unit_column who --num_train_units 10 --max_images_per_unit 8".split()
     script.main([*given, "--output_dir", str(tmp_path / "all")])
-    for path in (tmp_path / "images").rglob("*.png"):
-        if int(path.stem) in (3, 4, 5)[: 3 if units else 1]:
-            path.unlink() if path.stem != "4" else path.write_bytes(b"\x89PNG\r\n\x1a\n and then nothing")
-    script.main([*given, "--output_dir", str(tmp_path / "less")])
+    (tmp_path / "images" / "right" / "3.png").unlink()
+    if units:
+        (tmp_path / "images" / "left" / "4.png").write_bytes(b"\x89PNG\r\n\x1a\n and then nothing")
+        lines = [{**line, "who": None} if line["file_name"] == "right/5.png" else line for line in lines]
+        (tmp_path / "images" / "metadata.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    script.main([*given, "--expert", "generator_batch_size=1", "--output_dir", str(tmp_path / "less")])
     whole, less = (votes_of(tmp_path / name).double() for name in ("all", "less"))
     assert 0.5 < (whole - less).norm() <= 1 + 1e-6 and whole.sum() == pytest.approx(10 if units else NUMBER, abs=1e-4)
     if not units:
@@ -215,6 +226,33 @@ def test_a_stopped_run_goes_on_from_its_answers(stop, script, flags, tmp_path, m
     assert again == (["votes_1", "votes_2"] if stop == "votes_1" else ["captions", "votes_1", "votes_2"])
     assert len(embedded) == 1 and verify.report(tmp_path / "run" / "release") == 0
     assert before is None or torch.equal(votes_of(tmp_path / "run"), before)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("more", [[], ["--captions_for_all"]])
+def test_a_power_cut_before_every_sync(more, script, flags, tmp_path):
+    """Stored votes are read again, and the prompts are the same; nothing is asked in the place of a lost answer."""
+    first, run, cuts = "shared_captions" if more else "captions", tmp_path / "run", {}
+    flags += [*more, *"--candidates_per_class 2 --variation_strengths 0.4 --images_per_class 1".split()]
+    run.mkdir()
+    disk = Disk(run, lambda: cuts.update({disk.state(): None}))
+    with disk.watched():
+        script.main(flags)
+    votes, prompts, seen = votes_of(run, first), prompts_of(run), set()
+    for number, state in enumerate(cuts):
+        write_state(state, cut := tmp_path / str(number))
+        again, answers = [*flags, "--output_dir", str(cut), *RESUME], cut / "private" / "answers"
+        asked = rows[1:] if (rows := said_of(cut)) else []
+        seen.add((*asked, lost := bool(asked) and not (answers / asked[-1]).exists()))
+        if lost:
+            with pytest.raises(BudgetExceeded, match=f"lost the answer of {asked[-1]}"):
+                script.main(again)
+            assert said_of(cut)[1:] == asked
+            continue
+        script.main(again)
+        assert said_of(cut)[1:] == [first, "votes_1"] and verify.verify(cut / "release")[1] == []
+        assert not asked or torch.equal(votes_of(cut, first), votes) and torch.equal(prompts_of(cut), prompts)
+    assert seen == {(False,), *((*asked, lost) for asked in ((first,), (first, "votes_1")) for lost in (True, False))}
 
 
 @pytest.mark.slow
@@ -288,7 +326,29 @@ def one_tower(folder, kind, config):
     return str(folder)
 
 
+def with_texts_of(number, edited):
+    """Sets rows of weights, or all (`...`), whose names begin with these."""
+
+    def save(folder, clip):
+        shutil.copytree(clip, folder)
+        weights = load_file(path := folder / "model.safetensors")
+        for name, rows in weights.items():
+            for begins in [begins for begins in edited if name.startswith(begins)]:
+                rows[edited[begins]] = number
+        save_file(weights, path, {"format": "pt"})
+        return str(folder)
+
+    return save
+
+
+ONE_ENDS_AT_ZERO = {
+    "text_model.embeddings.token_embedding": -1, "text_model.embeddings.position_embedding": 6,
+    "text_model.encoder.layers.0.self_attn.out_proj": ..., "text_model.encoder.layers.0.mlp.fc2": ...,
+    "text_model.final_layer_norm.bias": ...,
+}  # fmt: skip
 NETWORKS = {
+    "texts that are no numbers": (with_texts_of(torch.nan, {"text_projection": ...}), "tells no text from another"),
+    "a text of zeros": (with_texts_of(0, ONE_ENDS_AT_ZERO), "tells no text from another"),
     "no text": (lambda folder, clip: save_vit(folder), "is no CLIP model .* give another, such as openai/clip"),
     "SigLIP": (lambda folder, clip: save_siglip(folder), "is no CLIP model"),
     "images alone": (lambda folder, clip: one_tower(folder, CLIPVisionModel, CLIPVisionConfig), "is no CLIP model"),
