@@ -77,6 +77,13 @@ def quick_forecast(monkeypatch):
 
 
 @pytest.fixture
+def untrained_judge(monkeypatch):
+    """A classifier of random weights answers the query about a finished model; to train it takes most of a minute."""
+    untrained = "diffusers_dp.evaluation.charged.Judge._train"
+    monkeypatch.setattr(untrained, lambda judge, train, validation: judge.classifier.prepare(train))
+
+
+@pytest.fixture
 def watching(monkeypatch):
     """Losses, features and encoders of this test note what they are shown. A door would refuse that, and show losses
     public noise first."""

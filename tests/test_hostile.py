@@ -16,7 +16,7 @@ from support.places import ROOT
 
 PATIENCE = 300  # seconds for one case, on a machine that does other work; the worker counts its own
 START = 180  # until the first one begins
-QUICK = 289  # of how many cases one is taken in each run of the tests
+QUICK = 283  # of how many cases one is taken in each run of the tests
 
 
 def run_cases(folder, step):

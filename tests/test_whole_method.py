@@ -9,7 +9,6 @@ import subprocess
 import sys
 
 import pytest
-from mutants.__main__ import copy_of
 
 from support.places import ROOT
 
@@ -55,6 +54,8 @@ for number, argv in enumerate(json.loads(sys.argv[1])):
 @pytest.fixture
 def copy(tmp_path):
     """The repository and the two new files."""
+    from mutants.__main__ import copy_of  # reads all faults
+
     root = copy_of(ROOT, tmp_path / "copy")
     files = [file for file in FILE.findall(PAGE) if "warm_dpdm" in file[0]]
     assert len(files) == 2

@@ -4,8 +4,10 @@
 import math
 
 import dp_accounting as dp
+import numpy as np
 import pytest
 from dp_accounting.pld import PLDAccountant
+from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType, GaussianPrivacyLoss
 from dp_accounting.rdp import RdpAccountant
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 from diffusers_dp.accounting import epsilon as accounting
 from diffusers_dp.errors import UsageError
 from diffusers_dp.mechanisms import sampled
+from support import remembered
 
 
 N = 55000
@@ -38,6 +41,16 @@ def calibrate(q, steps, *, before=(), target=1.0, delta=1e-5, accountant="pld", 
     composition = merged(before)
     spent = accounting.cost(composition, target, delta, accountant)
     return accounting.calibrate(composition, sampled(q), steps, target, delta, accountant, spent, at_least)
+
+
+def test_losses_of_an_array_are_those_that_dp_accounting_finds_one_by_one():
+    """All other tests compute them at once."""
+    epsilons = np.arange(-3000, 3000) * 3e-3
+    for sigma, q in ((0.3, 0.5), (1.0, 0.01), (5.0, 1 / 14), (5.0, 1.0)):
+        for adjacency in (AdjacencyType.ADD, AdjacencyType.REMOVE):
+            loss = GaussianPrivacyLoss(sigma, sampling_prob=q, adjacency_type=adjacency)
+            found, wanted = (each(loss, epsilons) for each in (remembered.at_once, remembered.one_by_one))
+            assert np.abs(found - wanted).max() < 1e-15
 
 
 # Published epsilons.

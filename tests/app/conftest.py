@@ -18,7 +18,8 @@ from support.runs import load
 TINY = [
     "--max_train_steps=2", "--spatial_steps=3", "--frequency_steps=3", "--generator_steps=3",
     "--expert=num_auxiliary_images=20,generator_batch_size=20", "--num_inference_steps=2",
-    "--noise_multiplicity=1", "--train_batch_size=50", "--skip_preflight", "--budget=judge=0.3",
+    "--noise_multiplicity=1", "--train_batch_size=50", "--skip_preflight", "--budget=judge=0.3", "--accountant=rdp",
+    "--target_epsilon=3", "--expert=generator_channels=4",
 ]  # fmt: skip
 
 

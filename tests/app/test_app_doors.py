@@ -10,18 +10,24 @@ from diffusers_dp.app.shelf import Shelf
 from diffusers_dp.commands.app import Limits, PageFlags
 
 
-pytest.importorskip("gradio", reason="Gradio is not installed")
-testclient = pytest.importorskip("starlette.testclient")
 HERE = "http://127.0.0.1:7860"
 
 
+@pytest.fixture(scope="module", autouse=True)
+def gradio():
+    """Not imported with this file, which every worker reads."""
+    pytest.importorskip("gradio", reason="Gradio is not installed")
+
+
 def client_of(**flags):
+    from starlette.testclient import TestClient
+
     from diffusers_dp.app.page import build_page
 
     page = build_page(Shelf([], Limits()))
     more = {"middleware": server.middleware(PageFlags(**flags), page)}
     page.launch(prevent_thread_lock=True, quiet=True, _frontend=False, ssr_mode=False, app_kwargs=more)
-    return page, testclient.TestClient(page.app, base_url=HERE, raise_server_exceptions=False)
+    return page, TestClient(page.app, base_url=HERE, raise_server_exceptions=False)
 
 
 @pytest.fixture(scope="module")

@@ -61,25 +61,15 @@ def wait_until(happened, process, patience=120):
     return happened()
 
 
-@pytest.fixture(scope="module")
-def duration(flags, tmp_path_factory):
-    """Seconds from the lock to the end of a run that nobody kills."""
-    folder = tmp_path_factory.mktemp("whole")
-    process = start("feta_pro", [*flags, *LONG, "--output_dir", str(folder / "run")], folder / "said")
-    wait_until((folder / "run" / "private" / "lock").exists, process)
-    begun = time.monotonic()
-    process.join()
-    assert process.exitcode == 0, (folder / "said.err").read_text()[-2000:]
-    return time.monotonic() - begun
-
-
-def kill_and_resume(script, flags, duration, folder, monkeypatch):
-    """Kills a process at a moment that the clock draws, and goes on with its run."""
+def kill_and_resume(script, flags, folder, monkeypatch):
+    """Kills a process at a random moment, of three one before the first step, and goes on with its run."""
     run, noted = folder / "run", []
     flags = [*flags, *LONG, "--output_dir", str(run)]
     process = start("feta_pro", flags, folder / "said", drawn=folder / "drawn")
     wait_until((run / "private" / "lock").exists, process)
-    time.sleep(random.SystemRandom().uniform(0, duration))
+    steps = random.SystemRandom().randrange(-12, 25)
+    wait_until(lambda: (folder / "drawn").read_text().count("step") >= steps, process)
+    time.sleep(random.SystemRandom().uniform(0, 0.2 if steps > 0 else 3))
     process.kill()
     process.join()
     before = [line for line in (folder / "drawn").read_text().splitlines() if line == "step" or len(line) == 32]
@@ -89,15 +79,15 @@ def kill_and_resume(script, flags, duration, folder, monkeypatch):
     check_finished(run, check_fresh(before, noted), at_most=36)
 
 
-def test_a_kill(script, flags, duration, tmp_path, monkeypatch):
-    kill_and_resume(script, flags, duration, tmp_path, monkeypatch)
+def test_a_kill(script, flags, tmp_path, monkeypatch):
+    kill_and_resume(script, flags, tmp_path, monkeypatch)
 
 
 @pytest.mark.slow
-def test_many_kills(script, flags, duration, tmp_path, monkeypatch):
+def test_many_kills(script, flags, tmp_path, monkeypatch):
     for number in range(25):
         (tmp_path / str(number)).mkdir()
-        kill_and_resume(script, flags, duration, tmp_path / str(number), monkeypatch)
+        kill_and_resume(script, flags, tmp_path / str(number), monkeypatch)
 
 
 def test_sigterm_to_the_process_that_the_lock_names(flags, tmp_path):

@@ -32,7 +32,7 @@ def run_flags(tmp_path, *more):
 
 @BITS_OF_A_CPU
 @pytest.mark.parametrize("bands", few(["4", "1"]))
-def test_a_run_that_was_interrupted_is_proven(script, tmp_path, monkeypatch, bands):
+def test_a_run_that_was_interrupted_is_proven(script, tmp_path, monkeypatch, untrained_judge, bands):
     """One image cannot be read, and a class is empty."""
     flags = run_flags(tmp_path, "--noise_bands", bands, "--train_batch_size", "6", "--evaluation_reserve", "0.2")
     interrupted(script, monkeypatch, flags, 5)

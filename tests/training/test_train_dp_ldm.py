@@ -49,11 +49,9 @@ def drawn(pipeline, **arguments):
     return pipeline(class_labels=[0, 2], generator=generator, num_inference_steps=2, output_type="np", **arguments)
 
 
-def test_adapters_from_images_to_a_stranger(base, script, flags, tmp_path, capsys, monkeypatch):
+def test_adapters_from_images_to_a_stranger(base, script, flags, tmp_path, capsys, untrained_judge):
     """With a reserve for evaluation. `load_lora_weights` of Diffusers takes what is released, and our own loader draws
     the same as the run did."""
-    untrained = "diffusers_dp.evaluation.charged.Judge._train"  # takes most of a minute
-    monkeypatch.setattr(untrained, lambda judge, train, validation: judge.classifier.prepare(train))
     script.main([*flags, *base_flag(base), "--evaluation_reserve", "0.2", "--num_evaluation_images", "6"])
     run, release = tmp_path / "run", tmp_path / "run" / "release"
     header, rows = read_ledger(run)

@@ -22,7 +22,7 @@ FLAGS = (
 ).split()
 
 
-def test_from_images_to_release(script, flags, tmp_path, capsys):
+def test_from_images_to_release(script, flags, tmp_path, capsys, untrained_judge):
     """With a reserve for evaluation: two queries, the total of an independent accountant, and a verifier that
     agrees."""
     script.main([*flags, "--evaluation_reserve", "0.2", "--num_evaluation_images", "6", "--patch_size", "2"])
