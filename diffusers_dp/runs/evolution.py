@@ -312,12 +312,12 @@ def vote_for_captions(
         nearest = NearestCandidates(see, rows.to(device), spread=OF_UNIT_VECTORS)
         proposer.votes = votes = run.ask(asked, nearest, images=images)
         best = votes.flatten().topk(min(MOST_TOLD, votes.numel()))
-        places = zip(best.values.tolist(), best.indices.tolist(), strict=True)
-        won = [(number, *divmod(place, len(proposer.prompts))) for number, place in places if number > 0]
-        whose = [f"{name}: " if len(votes) > 1 else "" for name in names]
+        places = (divmod(place, len(proposer.prompts)) for place in best.indices.tolist())
+        named = names if len(votes) == len(names) else (CLASS,)  # votes of all classes together name none
         proposer.facts["winning_captions"] = [
-            f"{whose[label]}{proposer.prompts[place]} ({number:,.0f} votes)" for number, label, place in won
-        ]
+            f"{f'{named[row]}: ' * (len(votes) > 1)}{proposer.prompts[at].replace(CLASS, named[row])} ({n:,.0f} votes)"
+            for n, (row, at) in zip(best.values.tolist(), places, strict=True) if n > 0
+        ]  # fmt: skip
 
 
 def images_by_class(public: PublicImages, class_names: Any, margin: int) -> list[torch.Tensor]:

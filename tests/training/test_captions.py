@@ -105,10 +105,11 @@ def test_captions_that_won_are_the_prompts_of_a_release(script, flags, tmp_path,
     assert told["num_captions"] == len(CAPTIONS) and len(told["captions_sha256"]) == 64 and "prompts" not in told
     best = int(votes.argmax())
     name, caption = CLASSES[best // len(CAPTIONS)], CAPTIONS[best % len(CAPTIONS)]
-    assert told["winning_captions"][0] == f"{name}: {caption} ({votes.max():,.0f} votes)"
+    assert told["winning_captions"][0] == f"{name}: {caption.replace('{class}', name)} ({votes.max():,.0f} votes)"
     assert len(told["winning_captions"]) == int((votes > 0).sum()) and str(tmp_path) not in json.dumps(receipt)
     card = (run / "release" / "README.md").read_text()
     assert f"- {told['winning_captions'][0]}\n" in card and "Captions with the most noisy votes, of 6." in card
+    assert "Nothing here tells how frequent" not in card and "Only the noisy votes above tell how frequent" in card
     said = capsys.readouterr().out
     assert "captions: one of 6 is seen, 19 times in 20, if it is the nearest to " in said and "of a class" in said
 
