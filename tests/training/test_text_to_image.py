@@ -8,6 +8,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from diffusers import StableDiffusionImg2ImgPipeline, StableDiffusionPipeline
 from PIL import Image
 from safetensors.torch import load_file, save_file
 from transformers import CLIPModel
@@ -133,7 +134,34 @@ def test_pixels_that_are_no_numbers_end_in_a_sentence(pipelines):
         made.initial(torch.zeros(1, dtype=torch.long), torch.zeros(1, dtype=torch.long))
 
 
+def test_a_batch_that_does_not_fit_is_drawn_in_halves(pipelines, monkeypatch):
+    """And so are those after it; they are the same images."""
+    made, call = proposer(pipelines["StableDiffusionPipeline"]), StableDiffusionPipeline.__call__
+    labels, seeds = torch.arange(8) % 2, torch.arange(8)
+    first = made.initial(labels, seeds)
+    children = made.vary(first, labels, 0.5, seeds)
+
+    def small(pipeline, prompts, **given):
+        if len(prompts) > most:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return call(pipeline, prompts, **given)
+
+    most = 2
+    monkeypatch.setattr(StableDiffusionPipeline, "__call__", small)
+    assert (made.initial(labels, seeds).float() - first).abs().max() <= 1 and made.batch_size == 2
+    call = StableDiffusionImg2ImgPipeline.__call__
+    monkeypatch.setattr(StableDiffusionImg2ImgPipeline, "__call__", small)
+    assert (made.vary(first, labels, 0.5, seeds).float() - children).abs().max() <= 1
+    most = 0
+    with pytest.raises(torch.OutOfMemoryError):
+        made.vary(first, labels, 0.5, seeds)
+
+
 def test_batches_follow_from_free_memory(monkeypatch):
+    """Unless flags say more: by rules, too."""
+    given = "--config auto --generator OWNER/NAME --num_train_images 30 --resolution 512 --num_channels 3".split()
+    config = load_config(given, METHODS[METHOD])
+    assert config.generator_batch_size is config.generator_precision is config.generator_resolution is None
     monkeypatch.setattr("diffusers_dp.models.pipeline_candidates.free_bytes", lambda device: 22 * 10**9)
     sizes = [at_once(side, torch.float16, torch.device("cpu")) for side in (64, 512, 1024, 4096)]
     assert sizes == [16, 10, 2, 1]
