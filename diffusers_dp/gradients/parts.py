@@ -1,6 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Gradients of consecutive images, in as many parts as they were computed in: to put them together costs a copy."""
 
+import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
@@ -10,23 +11,29 @@ import torch
 
 # Each [images of this part, *shape of the parameter]
 Parts = list[torch.Tensor]
+_MODES: Any = tuple(getattr(torch.backends, name).matmul for name in ("cuda", "mkldnn"))
+_LOCK, _FOUND = threading.Lock(), list[list[str]]()  # what each thread found that is inside
 SUMMED_AT_ONCE = 64  # images whose terms are added up in float32: as many cost next to nothing to gather in float64
 
 
 @contextmanager
 def ieee_float32() -> Iterator[None]:
     """Products of matrices are those of IEEE float32 in here, whatever networks are allowed (`allow_tf32`,
-    `torch.set_float32_matmul_precision`): TF32 keeps 10 bits and bfloat16 keeps 7, too few for a bound."""
-    backends: Any = torch.backends
-    modes = (backends.cuda.matmul, backends.mkldnn.matmul)
-    allowed = [mode.fp32_precision for mode in modes]
-    try:
-        for mode in modes:
+    `torch.set_float32_matmul_precision`): TF32 keeps 10 bits and bfloat16 keeps 7, too few for a bound. PyTorch has
+    one setting for all threads: the last one to leave brings back what the first one found."""
+    with _LOCK:
+        _FOUND.append([mode.fp32_precision for mode in _MODES])
+        for mode in _MODES:
             mode.fp32_precision = "ieee"
+    try:
         yield
     finally:
-        for mode, precision in zip(modes, allowed, strict=True):
-            mode.fp32_precision = precision
+        with _LOCK:
+            found = _FOUND.pop()
+            for mode, precision in zip(_MODES, () if _FOUND else found):
+                mode.fp32_precision = "none"  # what is set for all backends holds, where that is what was found
+                if mode.fp32_precision != precision:
+                    mode.fp32_precision = precision
 
 
 @ieee_float32()

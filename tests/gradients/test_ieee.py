@@ -3,6 +3,8 @@
 them."""
 
 import contextlib
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -106,6 +108,49 @@ def test_what_was_allowed_comes_back_after_an_error():
             assert precisions() == ("ieee", "ieee")
             raise ZeroDivisionError
         assert precisions() == ("tf32", "tf32") and torch.backends.cuda.matmul.allow_tf32
+
+
+def test_what_was_left_to_all_backends_is_left_to_them():
+    with restored():
+        torch.backends.fp32_precision = "tf32"
+        clipped()
+        torch.backends.fp32_precision = "ieee"
+        assert precisions() == ("ieee", "ieee")
+
+
+class Slow:
+    """A setting whose changes take long: other threads get their turn."""
+
+    def __init__(self, mode):
+        self.__dict__["mode"] = mode
+
+    def __getattr__(self, name):
+        return getattr(self.mode, name)
+
+    def __setattr__(self, name, value):
+        time.sleep(1e-3)
+        setattr(self.mode, name, value)
+        time.sleep(1e-3)
+
+
+def test_threads_round_no_sum_of_each_other(monkeypatch):
+    """One that leaves lets TF32 in again only when no other is inside."""
+
+    def inside(milliseconds):
+        seen = set()
+        for _ in range(10):
+            time.sleep(1e-3 * milliseconds)
+            with ieee_float32():
+                for _ in range(4):
+                    time.sleep(1e-3)
+                    seen.add(precisions())
+        return seen
+
+    monkeypatch.setattr("diffusers_dp.gradients.parts._MODES", tuple(Slow(mode) for mode in MODES))
+    with restored(), ThreadPoolExecutor(2) as threads:
+        torch.set_float32_matmul_precision("high")
+        assert set().union(*threads.map(inside, (3, 8))) == {("ieee", "ieee")}
+        assert precisions() == ("tf32", "tf32")
 
 
 POISON = {
