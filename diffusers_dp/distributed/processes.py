@@ -67,6 +67,7 @@ class Processes:
         self.index: int = 0 if accelerator is None else accelerator.process_index
         self.local_count: int = number_of(LOCAL_SIZES, 1) if self.count > 1 else 1
         self.device: torch.device = torch.device(device or "cpu") if accelerator is None else accelerator.device
+        self.warm_up_type: torch.dtype | None = None  # see there
         self._alone = self.count == 1  # whether to communicate with no other process
 
     @property
@@ -251,12 +252,20 @@ class Processes:
             raise RuntimeError("A sum over all processes was requested while one process works alone.")
 
 
-def start_processes(*, precision: str, allow_tf32: bool = False) -> Processes:
+def warm_up_type(precision: str | None, device: torch.device) -> torch.dtype | None:
+    """What networks compute in during ordinary training, beside `--mixed_precision`: bf16 where that leaves the choice
+    and the CPU has instructions for it, `benchmarks/warm_up_precision.py`."""
+    asked = precision or os.environ.get("ACCELERATE_MIXED_PRECISION")
+    measured = device.type == "cpu" and torch.cpu.get_capabilities().get("avx512_bf16")
+    return torch.bfloat16 if asked is None and measured else None
+
+
+def start_processes(*, precision: str | None, allow_tf32: bool = False) -> Processes:
     """Connects the processes that `torchrun`, `accelerate launch` or MPI started, or uses a single one; each gets its
     share of the cores.
 
     Args:
-        precision (`str`): `"no"` or `"bf16"`.
+        precision (`str`, *optional*): `"no"` or `"bf16"`; `None`: "no", but for `warm_up_type`.
         allow_tf32 (`bool`, defaults to `False`): Whether products of matrices may be TF32 on a GPU, as convolutions
             are by PyTorch's default.
 
@@ -272,13 +281,14 @@ def start_processes(*, precision: str, allow_tf32: bool = False) -> Processes:
             "cpu": not torch.cuda.is_available() or os.environ.get("ACCELERATE_USE_CPU", "").lower() == "true",
             "kwargs_handlers": [InitProcessGroupKwargs(timeout=LONGEST_WAIT)],
         }
-    accelerator = Accelerator(mixed_precision=precision, gradient_accumulation_steps=1, **options)
+    accelerator = Accelerator(mixed_precision=precision or "no", gradient_accumulation_steps=1, **options)
     if accelerator.num_processes != asked:
         raise UsageError(
             f"{asked} processes were requested, but Accelerate sees {accelerator.num_processes}: start them with "
             f"`torchrun --nproc_per_node {asked} training/...`."
         )
     processes = Processes(accelerator)
+    processes.warm_up_type = warm_up_type(precision, processes.device)
     torch.set_float32_matmul_precision("high" if allow_tf32 else "highest")
     torch.set_num_threads(max(1, cores() // processes.local_count))  # launchers set one thread per process
     if processes.device.type == "cpu":
@@ -297,7 +307,7 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(number)
 
 
-def _refuse(asked: int, precision: str) -> None:
+def _refuse(asked: int, precision: str | None) -> None:
     environment = os.environ
     for name, title in _REWRITERS.items():
         if environment.get(f"ACCELERATE_USE_{name}", "").lower() == "true":

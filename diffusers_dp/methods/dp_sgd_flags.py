@@ -77,7 +77,7 @@ class LoopFlags(CheckpointFlags):
     mixed_precision: str | None = flag(
         None,
         "'bf16' (norms, sums and noise stay float32) or 'no', also of the run's own images; unset: what Accelerate "
-        "is configured to, else no.",
+        "is configured to, else no, but bf16 in warm-ups on a CPU that has it.",
     )
     allow_tf32: bool = expert(False, "A GPU multiplies matrices in TF32; norms, sums and noise stay float32.")
 
@@ -108,9 +108,9 @@ class LoopFlags(CheckpointFlags):
         return None if self.max_physical_batch_size == "auto" else int(self.max_physical_batch_size)
 
     @property
-    def precision(self) -> str:
-        """`--mixed_precision`, or what Accelerate's launcher was told."""
-        return self.mixed_precision or os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
+    def precision(self) -> str | None:
+        """`--mixed_precision`, or what Accelerate's launcher was told, if anything."""
+        return self.mixed_precision or os.environ.get("ACCELERATE_MIXED_PRECISION")
 
     def check(self) -> None:
         if self.lr_warmup_steps and self.lr_scheduler == "constant":
@@ -123,7 +123,7 @@ class LoopFlags(CheckpointFlags):
                 f"--lr_warmup_steps is {self.lr_warmup_steps}; give fewer than --max_train_steps "
                 f"{self.max_train_steps}."
             )
-        if self.precision not in ("no", "bf16"):
+        if self.precision not in (None, "no", "bf16"):
             raise UsageError(
                 f"--mixed_precision {self.precision} is neither (fp16 needs loss scaling, which changes gradients "
                 "before they are clipped); give bf16 or no."

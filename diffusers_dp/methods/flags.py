@@ -308,9 +308,9 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
     # What a method without DP-SGD has in the place of flags.
 
     @property
-    def precision(self) -> str:
+    def precision(self) -> str | None:
         """Precision of what is computed for the door."""
-        return "no"
+        return None
 
 
 class CountsClasses(TrainingConfig):

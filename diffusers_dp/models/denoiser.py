@@ -3,6 +3,7 @@ Diffusers describes it."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from copy import copy
 from typing import Any
 
 import torch
@@ -62,6 +63,14 @@ class Denoiser(nn.Module):
             folded = F.pixel_unshuffle(sample, self.patch_size)
             output = self.unet(folded, noise_condition, class_labels=class_labels).sample
         return F.pixel_shuffle(output.to(sample.dtype), self.patch_size)
+
+
+def in_mixed_precision(denoiser: Any, dtype: torch.dtype | None) -> Any:
+    """The same network in another type, if that is given; latents, which were not measured, stay as they are."""
+    if dtype is not None and isinstance(denoiser, Denoiser):
+        denoiser = copy(denoiser)  # DP-SGD's own keeps its type
+        denoiser.autocast_dtype = dtype
+    return denoiser
 
 
 class EDMDenoiser(Denoiser):

@@ -111,11 +111,8 @@ class DiffusionRun(TrainingRun[Config]):
     def warm_up(self, stage: str, batch: Callable[[], Any], *, num_steps: int, learning_rate: float) -> None:
         """Ordinary training on images made from noisy answers, once, see `warm_up.warm_up` and `learn`."""
         denoiser, loss = self.diffusion
-        settings: dict[str, Any] = {
-            "num_steps": num_steps,
-            "learning_rate": learning_rate,
-            "ema_decay": self.config.ema_decay,
-        }
+        settings: dict[str, Any] = {"num_steps": num_steps, "learning_rate": learning_rate}
+        settings["ema_decay"] = self.config.ema_decay
 
         def teach() -> None:
             warm_up(denoiser, loss, batch, processes=self.processes, title=f"Warm-up ({stage})", **settings)

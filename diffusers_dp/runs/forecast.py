@@ -14,11 +14,13 @@ import torch
 from ..accounting.ledger_row import LedgerRow
 from ..data.images import PublicFacts
 from ..distributed.memory import peak_bytes
+from ..distributed.processes import warm_up_type
 from ..gradients.physical_batch import blank_images, blank_step, largest_physical_batch
 from ..gradients.step import add_noise
 from ..methods.dp_sgd_flags import LoopFlags
 from ..methods.flags import OrdinaryTraining
 from ..methods.private_training import PrivateTraining
+from ..models.denoiser import in_mixed_precision
 from ..models.feature_generator import FeatureGenerator
 from ..randomness.private_generator import PrivateGenerator
 from .dp_sgd import Trained
@@ -73,7 +75,8 @@ def forecast(
                 other, memory = other + of_all, max(memory, most)
         for stage in stages:
             batch = max(1, math.ceil(stage.batch_size / count))
-            of_step, most = _measured(_ordinary_step(stage, facts, trained, device), batch, batch, device)
+            step = _ordinary_step(stage, facts, trained, device, None if loop is None else loop.precision)
+            of_step, most = _measured(step, batch, batch, device)
             other, memory = other + stage.num_steps * of_step, max(memory, most)
     if trained is not None:
         trained.module.zero_grad()
@@ -158,7 +161,7 @@ def _step(
 
 
 def _ordinary_step(
-    stage: OrdinaryTraining, facts: PublicFacts, trained: Trained | None, device: torch.device
+    stage: OrdinaryTraining, facts: PublicFacts, trained: Trained | None, device: torch.device, precision: str | None
 ) -> Callable[[int], None]:
     """Computes gradients of a number of rows: of a model's loss, and of features of images."""
     model: Any = None
@@ -170,6 +173,7 @@ def _ordinary_step(
         _, model, loss = new_image_model(facts, stage.network, device)
     elif trained is not None:
         model, loss, shape = trained.model, trained.loss, trained.row_shape or shape
+    model = in_mixed_precision(model, warm_up_type(precision, device))
 
     def step(number: int) -> None:
         rows, labels, _ = blank_images(number, shape, facts.class_names is not None, device)

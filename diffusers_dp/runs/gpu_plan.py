@@ -46,7 +46,7 @@ def fine_tuning(config: LatentConfig, facts: PublicFacts, plan: Plan, gigabytes:
         )
     rows = draws * row.steps * sampling.expected_batch_size * sampling.images_per_unit
     return _said(
-        layout, rows * counts["step"], config.precision,
+        layout, rows * counts["step"], config.precision or "no",
         f"{row.steps:,} steps of DP-SGD; each image is encoded once before\nmemory: {gigabytes:g} GB hold {fits} "
         f"images at once, in float32 with --noise_multiplicity {draws}: {fixed:.1f} GB, and {each:.1f} GB for each",
     )  # fmt: skip

@@ -50,7 +50,7 @@ def run_method(method: Method, preflight: "Preflight", argv: list[str] | None = 
     """
     config = load_config(argv, method)
     keep_downloads_in(config.cache_dir)
-    early = _start(config) if is_launched() or config.precision != "no" else None
+    early = _start(config) if is_launched() or config.precision == "bf16" else None
     facts, plan = _plan(config) if early is None else early.on_first(lambda: _plan(config))
     if config.dry_run:
         return

@@ -110,14 +110,9 @@ def towards_all(levels: torch.Tensor, counts: torch.Tensor, noise_multiplier: fl
 
 
 def distil(
-    denoiser: Denoiser,
-    loss: TrainingLoss,
-    moments: NoisyMoments,
-    *,
-    batch_size: int,
-    processes: Processes,
+    denoiser: Denoiser, loss: TrainingLoss, moments: NoisyMoments, *, batch_size: int, processes: Processes,
     **training: Any,
-) -> None:
+) -> None:  # fmt: skip
     """
     Teaches a network the ideal denoiser of the moments.
 

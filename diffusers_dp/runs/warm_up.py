@@ -13,7 +13,7 @@ from diffusers.training_utils import EMAModel
 from ..data.public_images import PublicImages
 from ..distributed.processes import Processes
 from ..models.augmentation import AugmentationBag
-from ..models.denoiser import Denoiser, TrainingLoss
+from ..models.denoiser import Denoiser, TrainingLoss, in_mixed_precision
 from ..models.feature_generator import FeatureGenerator, frequency_matching_loss
 from ..models.latent_denoiser import LatentDenoiser
 from ..models.one_step import DDIMGenerator, OneStepGenerator, generate
@@ -123,6 +123,7 @@ def warm_up(
         title (`str`): Title of the progress bar.
         lr_warmup_steps (`int`, defaults to 0): Steps in which the learning rate rises from 0.
     """
+    denoiser = in_mixed_precision(denoiser, processes.warm_up_type)
     weights = [*denoiser.parameters()]
     optimizer = torch.optim.Adam(weights, lr=learning_rate)
     lr_scheduler = get_scheduler("constant_with_warmup", optimizer, num_warmup_steps=lr_warmup_steps)
@@ -146,9 +147,7 @@ def warm_up(
 
 
 def curriculum_batch(
-    scheduler: FrequencyWarmupScheduler,
-    sources: Mapping[str, CentralImages | LabelledImages],
-    processes: Processes,
+    scheduler: FrequencyWarmupScheduler, sources: Mapping[str, CentralImages | LabelledImages], processes: Processes
 ) -> Batch:
     """The next batch of a curriculum, in the parts that its stage takes from each source.
 

@@ -18,7 +18,7 @@ from diffusers_dp.accounting.ledger import PrivacyLedger
 from diffusers_dp.audit.canaries import groups_of_rows
 from diffusers_dp.distributed.interruption import STOPPED, stoppable
 from diffusers_dp.distributed.launcher import cores, tell
-from diffusers_dp.distributed.processes import LOST, Processes, one_thread, start_processes
+from diffusers_dp.distributed.processes import LOST, Processes, one_thread, start_processes, warm_up_type
 from diffusers_dp.distributed.shared_ledger import SharedLedger
 from diffusers_dp.errors import Interrupted, ProcessLost, UsageError
 from diffusers_dp.methods.config import load_config
@@ -293,6 +293,15 @@ def test_what_cannot_be_is_refused(environment, flags, words, monkeypatch):
         config = load_config(flags.split(), DPDMConfig)
         start_processes(precision=config.precision)
     assert all(word in str(refusal.value) for word in words) and "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("has", [True, False])
+def test_a_warm_up_is_in_bf16_where_that_is_measured_and_nothing_else_is_asked(has, monkeypatch):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": has})
+    assert warm_up_type(None, torch.device("cpu")) == (torch.bfloat16 if has else None)
+    assert {warm_up_type("no", torch.device("cpu")), warm_up_type(None, torch.device("cuda"))} == {None}
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "no")  # by its launcher
+    assert warm_up_type(None, torch.device("cpu")) is None
 
 
 def test_one_process_on_all_cores_in_the_place_of_several(monkeypatch, capsys):

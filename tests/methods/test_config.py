@@ -313,7 +313,7 @@ def test_resolve_refuses_impossible_batches():
 
 
 def test_precision_is_what_the_launcher_was_told(monkeypatch):
-    assert load_config([]).precision == "no"
+    assert load_config([]).precision is None
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
     assert load_config([]).precision == "bf16" and load_config(["--mixed_precision", "no"]).precision == "no"
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "fp16")

@@ -15,6 +15,7 @@ from diffusers_dp.files.sealed_folder import open_sealed
 from diffusers_dp.mechanisms import sampled
 from diffusers_dp.methods.config import load_config
 from diffusers_dp.methods.registry import METHODS
+from diffusers_dp.models.denoiser import EDMDenoiser
 from diffusers_dp.queries.central_images import MeanImages
 from diffusers_dp.runs import diffusion_run, warm_up
 from diffusers_dp.runs.folder import RunIdentity, read_identity, save_identity
@@ -197,8 +198,17 @@ class Stopped(BaseException):
 
 
 def test_a_resumed_run_repeats_no_finished_stage_of_its_warm_up(tmp_path, monkeypatch):
-    """And nothing that its flags say now changes what the stage followed from."""
-    script, taught = load("feta_pro", monkeypatch), []
+    """And nothing that its flags say now changes what the stage followed from. Warm-ups, also
+    repeated ones, are in bf16 where the CPU has it; DP-SGD is not."""
+    script, taught, types = load("feta_pro", monkeypatch), [], []
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True})
+    forward = EDMDenoiser.forward
+
+    def watched(self, *inputs):
+        types.append(self.autocast_dtype)
+        return forward(self, *inputs)
+
+    monkeypatch.setattr(EDMDenoiser, "forward", watched)
     flags = [*SHORT_FETA_PRO, *write_images(tmp_path / "images"), "--output_dir", str(tmp_path / "run")]
     for module, name in ((diffusion_run, "warm_up"), (warm_up, "fit_generator")):
 
@@ -216,7 +226,7 @@ def test_a_resumed_run_repeats_no_finished_stage_of_its_warm_up(tmp_path, monkey
         with pytest.raises(Stopped):
             script.main(flags)
     stages = ["Warm-up (spatial)", "Auxiliary generator", "Warm-up (frequency)"]
-    assert taught == stages
+    assert taught == stages and types == [torch.bfloat16] * 2
     learned = tmp_path / "run" / "private" / "learned"
     assert {each.name for each in learned.iterdir()} == {"spatial", "auxiliary_generator", "frequency"}
     with pytest.raises(UsageError, match="spatial was made with other flags"):
@@ -225,7 +235,7 @@ def test_a_resumed_run_repeats_no_finished_stage_of_its_warm_up(tmp_path, monkey
     wanted = open_sealed(learned / "spatial")[1]["module"]
     taught.clear()
     script.main([*flags, *RESUME])
-    assert taught == ["Warm-up (frequency)"]
+    assert taught == ["Warm-up (frequency)"] and types[2] == torch.bfloat16 and set(types[3:]) == {None}
     found = open_sealed(learned / "spatial")[1]["module"]
     assert all(torch.equal(found[name], value) for name, value in wanted.items())
 
