@@ -26,6 +26,7 @@ from support.runs import load, write_images
 
 
 remember_accounting()
+os.fsync = lambda descriptor: None  # tests of what is synced, and of what cannot be, have their own
 
 # They take most of the time, and begin: a worker that had one of them at the end would let the others wait.
 LONGEST = (

@@ -32,14 +32,15 @@ WHOLE = (
     (["verify", "run/release"], 0, "numbers consistent"),
     (["audit", "run", "--method", "warm_dpdm", *SMALL, *CANARIES, "--output_dir", "audit"], 4, "noise off"),
 )
+#: What is loaded once for `WHOLE`.
+HEAVY = ["torch", "diffusers_dp.audit.training_run", "diffusers_dp.runs.diffusion_run"]
 #: Runs each in a process of its own, which is forked from one that has loaded what is heavy.
 ALL_COMMANDS = """
-import json, multiprocessing, os, sys
+import importlib, json, multiprocessing, os, sys
 
-import diffusers_dp.audit.training_run, diffusers_dp.runs.diffusion_run, torch
 from diffusers_dp import cli
 
-torch.set_num_threads(1)
+[importlib.import_module(name) for name in sys.argv[2:]]
 for number, argv in enumerate(json.loads(sys.argv[1])):
     with open(f"said_{number}", "w") as said:
         def run():
@@ -74,8 +75,9 @@ def test_a_new_method_edits_one_shared_line(commands, copy, tmp_path):
     (copy / shared).write_text(after)
     environment = {"PYTHONPATH": os.pathsep.join([str(copy), *sys.path]), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [sys.executable, "-c", ALL_COMMANDS, json.dumps([argv for argv, _, _ in commands])], capture_output=True,
-        text=True, cwd=tmp_path, env={**environment, "CUDA_VISIBLE_DEVICES": ""},
+        [sys.executable, "-c", ALL_COMMANDS, json.dumps([argv for argv, _, _ in commands]),
+         *(HEAVY if commands is WHOLE else [])],
+        capture_output=True, text=True, cwd=tmp_path, env={**environment, "CUDA_VISIBLE_DEVICES": ""},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     for number, (code, (argv, expected, words)) in enumerate(zip(done.stdout.split(), commands, strict=True)):

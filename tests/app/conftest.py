@@ -6,10 +6,12 @@ import shutil
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from diffusers_dp.methods import judge
+from support import forked
 from support.page_visits import Visit, playwright_or_skip
 from support.places import ROOT
 from support.runs import load
@@ -21,6 +23,11 @@ TINY = [
     "--noise_multiplicity=1", "--train_batch_size=50", "--skip_preflight", "--budget=judge=0.3", "--accountant=rdp",
     "--target_epsilon=3", "--expert=generator_channels=4",
 ]  # fmt: skip
+
+
+@pytest.fixture(scope="package", autouse=True)
+def forks():
+    forked.serve()
 
 
 @pytest.fixture(scope="package")
@@ -55,6 +62,8 @@ def address(models):
         said = process.stdout.readline()
         assert f"127.0.0.1:{port}" in said, said + process.stdout.read()
         yield f"http://127.0.0.1:{port}"
+        maps = Path(f"/proc/{process.pid}/maps")
+        assert not maps.exists() or "libtorch" not in maps.read_text(), "models have processes of their own"
     finally:
         process.terminate()
         said, _ = process.communicate(timeout=30)

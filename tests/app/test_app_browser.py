@@ -54,10 +54,21 @@ def test_the_guarantee_comes_first_then_images_that_can_be_saved(visit, tmp_path
     assert np.array_equal(np.asarray(table[0]["image"]), images[0])
 
 
-def test_a_page_is_of_one_model(visit, address):
+def test_a_page_is_of_one_model_and_who_leaves_a_drawing_frees_it_for_others(visit, address):
     """A card is a link; what was typed is opened, or refused, before the page leaves the model that it shows."""
-    page = visit()
+    page, other = visit(), visit()
+    for each in (page, other):
+        each.page.click("text=Seed, steps and solver")
+        each.number("steps", 50)
+    page.number("count", 64)
+    page.page.click("#draw")
+    page.page.wait_for_selector("#result progress")
     page.page.click("#gallery a:has-text('three/release')")
+    other.number("count", 64)
+    other.page.click("#draw:not([disabled])")
+    other.page.wait_for_selector("#result progress")
+    other.page.click("#stop")
+    other.page.wait_for_selector("#result :text('Stopped.')")
     page.page.wait_for_selector("#guarantee h2:has-text('three/release')")
     page.draw(16)
     assert "class 2" in page.text("#result")
@@ -69,22 +80,6 @@ def test_a_page_is_of_one_model(visit, address):
     page.page.goto(f"{address}/?model=tampered/release")
     page.page.wait_for_selector("#guarantee :text('is not open here yet')")
     assert page.page.is_disabled("#draw")
-
-
-def test_who_leaves_a_drawing_frees_the_page_for_others(visit):
-    page, other = visit(), visit()
-    page.page.click("text=Seed, steps and solver")
-    page.number("count", 64)
-    page.number("steps", 50)
-    page.page.click("#draw")
-    page.page.wait_for_selector("#result progress")
-    page.page.click("#gallery a:has-text('three/release')")
-    other.draw(16)
-    other.number("count", 64)
-    other.page.click("#draw")
-    other.page.wait_for_selector("#result progress")
-    other.page.click("#stop")
-    other.page.wait_for_selector("#result :text('Stopped.')")
 
 
 def test_a_wrong_value_is_refused_in_a_sentence_and_without_a_traceback(address):

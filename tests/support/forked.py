@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from multiprocessing.forkserver import ensure_running
 from pathlib import Path
 from typing import Any
 
@@ -36,15 +37,21 @@ def start(
         file_size (`int`, *optional*): The most bytes that a file may have.
         first (`Callable`, *optional*): Is called in the process before the program, with `given`.
     """
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["support.imports"])
+    serve()
     options = (str(program), [str(each) for each in arguments], str(said), environment or {}, file_size, first, given)
-    process = context.Process(target=_run, args=options)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))  # the server of forks imports what this process would
-        patch.setenv("CUDA_VISIBLE_DEVICES", "")  # no fork can use a GPU that the server has seen
-        process.start()
+    process = multiprocessing.get_context("forkserver").Process(target=_run, args=options)
+    process.start()
     return process
+
+
+def serve() -> None:
+    """Starts the server of forks, which imports what this process would. A process has one: that of a model's page,
+    which imports less, would be that of these programs, too."""
+    multiprocessing.get_context("forkserver").set_forkserver_preload(["support.imports"])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+        patch.setenv("CUDA_VISIBLE_DEVICES", "")  # no fork can use a GPU that the server has seen
+        ensure_running()
 
 
 def _run(program, arguments, said, environment, file_size, first, given):

@@ -27,7 +27,7 @@ def playwright_or_skip():
 def chromium():
     """For one module: as long as it is open, nothing else of this process may run a loop of asyncio."""
     with playwright_or_skip().sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
+        opened = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox", "--disable-gpu"])
         yield opened
         opened.close()
 
@@ -36,7 +36,7 @@ class Visit:
     """A visitor's page, with what it asked of other servers and what its console complained of."""
 
     def __init__(self, browser, address, **options):
-        self.context = browser.new_context(**options)
+        self.context = browser.new_context(reduced_motion="reduce", **options)
         self.page = self.context.new_page()
         self.page.set_default_timeout(WAIT)
         self.elsewhere, self.complaints = [], []
