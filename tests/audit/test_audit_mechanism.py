@@ -312,7 +312,7 @@ FAULTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("plant", "caught_by"), few(FAULTS.values(), *range(0, len(FAULTS), 3)), ids=FAULTS)
+@pytest.mark.parametrize(("plant", "caught_by"), few(FAULTS.values(), 0, 6, 15, 18, 23), ids=FAULTS)
 def test_planted_faults_are_caught(plant, caught_by, monkeypatch):
     runs, checks = honest()
     plant(monkeypatch)

@@ -27,7 +27,7 @@ from support.latents import stable_diffusion
 from support.power_cut import Disk, write_state
 from support.processes import launch
 from support.public_models import save as save_pipeline
-from support.runs import BITS_OF_A_CPU, read_ledger, receipt_of
+from support.runs import BITS_OF_A_CPU, read_ledger
 
 
 METHOD = "pe"
@@ -91,7 +91,8 @@ def prompts_of(run):
 
 
 def test_captions_that_won_are_the_prompts_of_a_release(script, flags, tmp_path, capsys):
-    """One row of the ledger, in plan, receipt and card; epsilon recomputed; candidates of captions with votes."""
+    """One row of the ledger, in plan, receipt and card; epsilon recomputed; candidates of captions with votes. A
+    receipt of other captions is refused."""
     script.main(flags)
     run, rows = tmp_path / "run", read_ledger(tmp_path / "run")[1]
     assert [row["stage"] for row in rows] == ["captions", "votes_1", "votes_2"] and rows[0]["partition"] == "label"
@@ -113,6 +114,18 @@ def test_captions_that_won_are_the_prompts_of_a_release(script, flags, tmp_path,
     said = capsys.readouterr().out
     assert "captions: one of 6 is seen, 19 times in 20, if it is the nearest to " in said and "of a class" in said
 
+    def found(edit):
+        copy = json.loads(json.dumps(receipt))
+        edit(copy)
+        return " ".join(verify.check_method(copy))
+
+    assert found(lambda copy: None) == ""
+    assert "num_captions" in found(lambda copy: copy["curriculum"].update(num_captions=7))
+    assert "asks shared_captions" in found(lambda copy: copy["curriculum"].update(captions_for_all=True))
+    assert "nothing called 'captions'" in found(lambda copy: copy["curriculum"].pop("num_captions"))
+    assert "asks captions" in found(lambda copy: copy["events"].pop(0))
+    assert "each class apart" in found(lambda copy: copy["events"][0].update(partition=None))
+
 
 def test_the_card_shows_twenty_of_the_shipped_captions(script, flags, tmp_path):
     script.main([*flags, "--captions", "nouns", "--target_epsilon", "1000", "--captions_for_all"])
@@ -125,23 +138,6 @@ def test_the_card_shows_twenty_of_the_shipped_captions(script, flags, tmp_path):
     assert all(caption.startswith("a") for caption in told["winning_captions"]), "without a class"
     captions = noun_captions()
     assert len(set(captions)) == len(captions) and "a photo of an umbrella" in captions and "a" not in captions
-
-
-def test_a_receipt_of_other_captions_is_refused(script, flags, tmp_path):
-    script.main(flags)
-    receipt = receipt_of(tmp_path / "run")
-
-    def problems(edit):
-        copy = json.loads(json.dumps(receipt))
-        edit(copy)
-        return " ".join(verify.check_method(copy))
-
-    assert problems(lambda copy: None) == ""
-    assert "num_captions" in problems(lambda copy: copy["curriculum"].update(num_captions=7))
-    assert "asks shared_captions" in problems(lambda copy: copy["curriculum"].update(captions_for_all=True))
-    assert "nothing called 'captions'" in problems(lambda copy: copy["curriculum"].pop("num_captions"))
-    assert "asks captions" in problems(lambda copy: copy["events"].pop(0))
-    assert "each class apart" in problems(lambda copy: copy["events"][0].update(partition=None))
 
 
 @pytest.mark.parametrize("units", few([False, True]))

@@ -83,7 +83,7 @@ def candidates(run, generation):
     return torch.cat([open_sealed(folder)[1]["kept"]["kept"] for folder in folders])
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", few(KINDS))
 def test_a_pipeline_and_a_vision_network_make_a_release(kind, script, flags, pipelines, clip, tmp_path):
     """In colour, of all classes alike; the receipt names both, and the prompts."""
     seen = ["--embedding", "network", "--embedding_network", clip, "--lookahead", "2"]
