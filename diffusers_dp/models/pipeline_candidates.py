@@ -151,24 +151,23 @@ class TextToImageCandidates(CandidateGenerator):
             found = pipeline(prompts, generator=generators, output_type="np", **self.settings, **given).images
         except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
             if not is_memory_error(error):
-                reason = f"The pipeline of --pretrained_model_name_or_path draws nothing ({first_line(error)})"
-                raise UsageError(f"{reason}; choose another.") from None
+                reason = f"draws nothing ({first_line(error)}); choose another"
+                raise UsageError(f"The pipeline of --generator {reason}.") from None
             if len(numbers) == 1:
                 raise
-            found = None
-        if found is None:  # only now: the error held on to all that had been computed
-            clear_device_cache(garbage_collection=True)
-            self.batch_size = half = len(numbers) // 2
-            return torch.cat([
-                self._drawn(pipeline, numbers[part], labels[part], seeds[part], **{
-                    name: each[part] if name == "image" else each for name, each in given.items()
-                })
-                for part in (slice(half), slice(half, None))
-            ])  # fmt: skip
-        if not np.isfinite(found).all():
-            raise UsageError("A pixel is no number in this precision: give --expert generator_precision=float32.")
-        pixels = torch.from_numpy((found * 255).round().astype(np.uint8))
-        return torch.cat([numbers[:, None].view(torch.uint8), pixels.flatten(1)], 1)
+        else:
+            if not np.isfinite(found).all():
+                raise UsageError("A pixel is no number in this precision: give --expert generator_precision=float32.")
+            pixels = torch.from_numpy((found * 255).round().astype(np.uint8))
+            return torch.cat([numbers[:, None].view(torch.uint8), pixels.flatten(1)], 1)
+        clear_device_cache(garbage_collection=True)  # only now: the error held on to all that had been computed
+        self.batch_size = half = len(numbers) // 2
+        return torch.cat([
+            self._drawn(pipeline, numbers[part], labels[part], seeds[part], **{
+                name: each[part] if name == "image" else each for name, each in given.items()
+            })
+            for part in (slice(half), slice(half, None))
+        ])  # fmt: skip
 
 
 def at_once(side: int, dtype: torch.dtype, device: torch.device) -> int:

@@ -29,7 +29,7 @@ from ..release.components import UNET, component
 from ..release.hub import fetch_release
 from ..release.latent_base import load_base
 from .diffusion_run import build_pipeline
-from .pretrained import FLAG, load_pretrained, priced_images
+from .pretrained import load_pretrained, priced_images
 from .prior_release import cost_of_start
 
 
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     Run = TrainingRun[PrivateEvolutionConfig]
 
+FLAG = "--generator"  # also of a pipeline that --pretrained_model_name_or_path names, which needs it
 MOST_TOLD = 20  # prompts in a receipt, which has the hash of all
 MADE, LOOKAHEAD, PARENTS = range(3)  # draws of a generation, each with numbers of its own
 
@@ -242,7 +243,7 @@ def _text_to_image(run: "Run", name: str) -> TextToImageCandidates:
     """The text-to-image pipeline of this name. Raises `UsageError`, see `load_base`."""
     config, facts, device = run.config, run.facts, run.processes.device
     dtype = getattr(torch, config.generator_precision or ("float32" if device.type == "cpu" else "float16"))
-    base = load_base(name, config.pretrained_model_revision, dtype=dtype)
+    base = load_base(name, config.pretrained_model_revision, flag=FLAG, dtype=dtype)
     cost = cost_of_start(base.folder, f"{FLAG} {name}", facts, **config.ledger_options)
     pipeline, factor = base.pipeline.to(device), base.pipeline.vae_scale_factor
     size = base.network.config.sample_size
