@@ -9,7 +9,6 @@ numbers. Features are finite (`check_features`) and enough (`analyses.py`). Dist
 import numpy as np
 import torch
 from scipy import linalg, special
-from sklearn.covariance import ledoit_wolf
 
 from ..errors import UsageError
 
@@ -35,28 +34,36 @@ def frechet_distance(real: np.ndarray, synthetic: np.ndarray, *, shrink: bool = 
     """Computes the squared Fréchet distance of Gaussians with these moments (Heusel et al. 2017, Equation 6; Dowson &
     Landau 1982): `|m1 - m2|^2 + Tr(S1 + S2 - 2 (S1 S2)^(1/2))`, with unbiased covariances, in float64.
 
-    `Tr (S1 S2)^(1/2)` is the sum of the singular values of `S1^(1/2) S2^(1/2)`. This needs no root of a non-symmetric
-    product and is exact even for singular covariances.
+    `Tr (S1 S2)^(1/2)` is the sum of the singular values of `S1^(1/2) S2^(1/2)`, also of singular covariances.
 
     Args:
         real, synthetic (`np.ndarray`, shapes `[n, D]` and `[m, D]`): Features.
         shrink (`bool`, defaults to `False`): Whether to estimate both covariances by Ledoit & Wolf (2004), which needs
             fewer images than D. The value then depends even more on the number of images.
     """
-    (mean1, cov1), (mean2, cov2) = (_moments(features, shrink) for features in (real, synthetic))
+    both, dimensions = [real, synthetic], real.shape[1]
+    if len(real) + len(synthetic) < dimensions:  # coordinates in what all images span: distances are the same
+        both = np.split(linalg.qr(np.concatenate(both, dtype=np.float64).T, mode="economic")[1].T, [len(real)])
+    (mean1, cov1, rest1), (mean2, cov2, rest2) = (_moments(rows, dimensions, shrink) for rows in both)
     cross = linalg.svdvals(_root(cov1) @ _root(cov2)).sum()
-    return max(0.0, float(((mean1 - mean2) ** 2).sum() + np.trace(cov1) + np.trace(cov2) - 2 * cross))
+    others = (dimensions - len(mean1)) * (np.sqrt(rest1) - np.sqrt(rest2)) ** 2
+    return max(0.0, float(((mean1 - mean2) ** 2).sum() + np.trace(cov1) + np.trace(cov2) - 2 * cross + others))
 
 
-def _moments(features: np.ndarray, shrink: bool) -> tuple[np.ndarray, np.ndarray]:
+def _moments(features: np.ndarray, dimensions: int, shrink: bool) -> tuple[np.ndarray, np.ndarray, float]:
+    """Mean, covariance, and the variance in each of the `dimensions` that the features do not have."""
     mean = features.mean(axis=0, dtype=np.float64)
-    if shrink:
-        return mean, ledoit_wolf(features.astype(np.float64))[0]
     covariance = np.zeros((features.shape[1],) * 2)
     for start in range(0, len(features), ROWS_OF_A_COVARIANCE):  # avoids a float64 copy of all rows
         centred = features[start : start + ROWS_OF_A_COVARIANCE] - mean
         covariance += centred.T @ centred
-    return mean, covariance / (len(features) - 1)
+    covariance /= len(features) - (not shrink)
+    if not shrink:
+        return mean, covariance, 0.0
+    mu, squares = np.trace(covariance) / dimensions, np.square(covariance).sum()
+    error = (np.square(np.square(features - mean).sum(1)).mean() - squares) / len(features)
+    part = min(1.0, error / (squares - dimensions * mu**2)) if error > 0 else 0.0
+    return mean, (1 - part) * covariance + part * mu * np.eye(len(covariance)), float(part * mu)
 
 
 def _root(covariance: np.ndarray) -> np.ndarray:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy import linalg
 from scipy.spatial.distance import cdist
+from sklearn.covariance import ledoit_wolf
 
 from diffusers_dp.evaluation.analyses import ANALYSES, function_of
 from diffusers_dp.evaluation.extractors import FeatureCache, PixelExtractor
@@ -37,6 +38,24 @@ class TestFrechet:
         offset = real.mean(0) - synthetic.mean(0)
         expected = offset @ offset + np.trace(cov[0] + cov[1] - 2 * linalg.sqrtm(cov[0] @ cov[1]).real)
         assert frechet_distance(real, synthetic) == pytest.approx(expected, rel=1e-4)
+
+    @pytest.mark.parametrize(("number", "dimensions"), [(9, 30), (40, 12), (2, 30)])
+    def test_shrinks_as_scikit_learn_does(self, number, dimensions):
+        """More dimensions than images, and fewer."""
+        random = np.random.default_rng(0)
+        real, synthetic = (random.random((count, dimensions)) ** 2 for count in (number, number + 3))
+        (cov1, _), (cov2, _) = (ledoit_wolf(rows) for rows in (real, synthetic))
+        offset = real.mean(0) - synthetic.mean(0)
+        expected = offset @ offset + np.trace(cov1 + cov2 - 2 * linalg.sqrtm(cov1 @ cov2).real)
+        assert frechet_distance(real, synthetic, shrink=True) == pytest.approx(expected, rel=1e-6)
+
+    @pytest.mark.parametrize("shrink", [True, False])
+    def test_pixels_of_photographs_need_no_matrix_of_all_pixels(self, shrink):
+        """Which would have 300 GB."""
+        few = np.random.default_rng(0).random((7, 20), dtype=np.float32)
+        many = np.concatenate([few, np.zeros((7, 3 * 256**2 - 20), np.float32)], axis=1)
+        distance = frechet_distance(many[:4], many[4:], shrink=shrink)
+        assert shrink or distance == pytest.approx(frechet_distance(few[:4], few[4:]), rel=1e-6)
 
 
 class TestInceptionScore:
