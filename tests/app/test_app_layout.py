@@ -30,7 +30,7 @@ def test_everything_can_be_read(visit, name):
         page.page.get_by_role("tab", name=tab).click()
         if tab == "Plan a run":
             page.page.click("#plan")
-            page.page.wait_for_selector("#planned img")
+            page.page.wait_for_selector("#planned :text('Moments')")
         page.page.wait_for_timeout(300)  # colours move
         for fault in (CONTRAST, CUT_OFF, BROKEN):
             assert page.page.evaluate(fault) == [], tab
