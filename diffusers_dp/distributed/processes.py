@@ -67,7 +67,7 @@ class Processes:
         self.index: int = 0 if accelerator is None else accelerator.process_index
         self.local_count: int = number_of(LOCAL_SIZES, 1) if self.count > 1 else 1
         self.device: torch.device = torch.device(device or "cpu") if accelerator is None else accelerator.device
-        self.warm_up_type: torch.dtype | None = None  # see there
+        self.warm_up_type: torch.dtype | None = None  # see the function `warm_up_type`
         self._alone = self.count == 1  # whether to communicate with no other process
 
     @property

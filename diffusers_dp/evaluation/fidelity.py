@@ -60,6 +60,7 @@ def _moments(features: np.ndarray, dimensions: int, shrink: bool) -> tuple[np.nd
     covariance /= len(features) - (not shrink)
     if not shrink:
         return mean, covariance, 0.0
+    # As scikit-learn's `ledoit_wolf`, which takes the dimensions of its rows for all that there are.
     mu, squares = np.trace(covariance) / dimensions, np.square(covariance).sum()
     error = (np.square(np.square(features - mean).sum(1)).mean() - squares) / len(features)
     part = min(1.0, error / (squares - dimensions * mu**2)) if error > 0 else 0.0
