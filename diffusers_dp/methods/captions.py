@@ -35,7 +35,7 @@ def read_lines(place: str, flag: str, is_file: bool = True) -> list[str]:
         is_file (`bool`): Whether it is one, and not the text itself.
 
     Raises:
-        UsageError: It is not there, no text of UTF-8, too large or empty.
+        UsageError: It is not there, no text of UTF-8, too large or empty, or has another placeholder than `{class}`.
     """
     try:
         place.encode()  # arguments that are no UTF-8 have surrogates
@@ -44,6 +44,8 @@ def read_lines(place: str, flag: str, is_file: bool = True) -> list[str]:
             raise ValueError("it holds control characters")
     except (OSError, ValueError) as error:
         raise UsageError(f"--{flag} is not taken ({first_line(error)}); give UTF-8 text.") from None
+    if other := re.search(r"\{(?!class\})\w*\}", text):
+        raise UsageError(f"--{flag} has {other[0]}; the one placeholder is {{class}}: correct it.")
     texts = [line.strip() for line in text.splitlines() if line.strip()]
     if not 0 < len(texts) <= MOST_LINES:
         raise UsageError(f"--{flag} {place} holds {len(texts):,} lines; give 1 to {MOST_LINES:,}.")

@@ -29,7 +29,6 @@ STEPS, BATCH_SIZE, CLIP_NORM, MOMENTUM = 350, 4096, 3.0, 0.9
 #: Standard deviation of the noise that all steps together leave in a weight, by which the learning rate is found; and
 #: the largest rate. For colour it was chosen on training images of CIFAR-10.
 WEIGHT_NOISE, WEIGHT_NOISE_IN_COLOUR, LARGEST_RATE = 0.13, 0.065, 8.0
-PHYSICAL_BATCH = "512"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +105,7 @@ class HasJudge(TrainingConfig):
             return ()
         settings = LoopFlags(
             max_train_steps=STEPS, train_batch_size=BATCH_SIZE, noise_multiplicity=1, max_grad_norm=CLIP_NORM,
-            lr_scheduler="cosine", ema_decay=0.0, max_physical_batch_size=PHYSICAL_BATCH,
+            lr_scheduler="cosine", ema_decay=0.0, max_physical_batch_size="512",
         )  # fmt: skip
         seen, asked = self.judge_frequencies, self.asked(JUDGE)
         return (JudgeTraining(settings=settings, num_frequencies=seen, kind=self.judge_features, **asked),)

@@ -27,8 +27,6 @@ FEWEST_FREQUENCIES, MOST_FREQUENCIES, FREQUENCIES_OF_ONE_IMAGE = 16, 144, 22
 PART_ROUNDS = 3  # of noisy k-means: each further one has less of the budget for all
 #: Longest difference of an image to the centre of its part that counts in full, in root mean squares.
 MOMENT_CLIP = 1.4
-#: Channels of a matched network: not varied in trials.
-NETWORK_WIDTH = 32
 #: Images of a class that are moved together, and steps that move each: as in the trials that chose the learning rate.
 MATCHED_IMAGES, MATCHING_STEPS = 50, 30
 
@@ -193,8 +191,8 @@ class MomentsConfig(HasJudge, MomentFlags, ResultFlags):
     def network_means(self) -> NetworkMeans | None:
         if not self.matched_networks:
             return None
-        return NetworkMeans(
-            feature_map=RandomNetworkFeatures(self.image_shape, self.matched_networks, NETWORK_WIDTH, self.seed),
+        return NetworkMeans(  # 32 channels: not varied in trials
+            feature_map=RandomNetworkFeatures(self.image_shape, self.matched_networks, 32, self.seed),
             **self.asked("network_means"),
         )
 
