@@ -19,7 +19,7 @@ from diffusers_dp.training.script import main_of
 
 
 if TYPE_CHECKING:
-    from diffusers_dp.methods.pge_dpsgd import PGEDPSGDConfig
+    from diffusers_dp.methods.method_flags import PGEDPSGDConfig
     from diffusers_dp.runs.diffusion_run import DiffusionRun
 
 

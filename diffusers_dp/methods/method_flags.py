@@ -176,8 +176,17 @@ class DPFETAConfig(HasJudge, SpatialFlags, PublicConfig):
             )
 
 
+@dataclass
+class PGEDPSGDConfig(DiffusionConfig):
+    """PGE with DP-SGD: DPDM's training without a judge, and a sampler of its own."""
+
+    method: ClassVar[str] = "pge_dpsgd"
+    solver: str = "hmc"
+
+
 METHODS = (
     built(DPFETAConfig, train="diffusers_dp.training.train_dp_feta:train", **DIFFUSION),
     built(DPDMConfig, train="diffusers_dp.training.train_dpdm:train", **DIFFUSION),
     built(DPDiffusionConfig, train="diffusers_dp.training.train_dp_diffusion:train", **DIFFUSION),
+    built(PGEDPSGDConfig, train="diffusers_dp.training.train_pge_dpsgd:train", **DIFFUSION),
 )

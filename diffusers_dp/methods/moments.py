@@ -10,7 +10,7 @@ from ..errors import UsageError
 from ..queries.moments import ClassMoments, GreyLevels, PartCovariances, PartMeans
 from ..queries.query import Query
 from ..queries.random_networks import BLOCKS, NetworkMeans, RandomNetworkFeatures
-from .flag import by_name, flag
+from .flag import by_name, expert, flag
 from .flags import OrdinaryTraining, TrainingConfig
 from .generator_flags import ResultFlags
 from .judge import DRAWN, JUDGE, HasJudge
@@ -48,6 +48,10 @@ class MomentFlags(TrainingConfig):
         "Parts of each class, each with a mean and a covariance; unset: one for 300 images at epsilon 10, at most 8.",
         at_most=64,
     )  # fmt: skip
+    covariance_noise: str | None = expert(
+        None, "The noise in covariances, as far as it is known; unset: removed where a judge labels colour images, "
+        "else kept.", choices=("kept", "removed"),
+    )  # fmt: skip
     #: In a method without DP-SGD the covariances have what the others leave.
     query_defaults: ClassVar[dict[str, dict[str, float]]] = {
         name: {} if name == "covariances" else {"budget_share": share} for name, share in SHARES.items()
@@ -62,6 +66,11 @@ class MomentFlags(TrainingConfig):
     def other_share(self) -> float:
         """Share that a query beside the moments has, where there is no DP-SGD."""
         return 0.0
+
+    @property
+    def removes_covariance_noise(self) -> bool:
+        """Whether draws are from covariances without the noise that they are known to have."""
+        return self.covariance_noise == "removed"
 
     @property
     def judge_share(self) -> float:
@@ -122,8 +131,8 @@ class MomentFlags(TrainingConfig):
     @property
     def moment_facts(self) -> dict[str, Any]:
         """What the receipt says of the moments."""
-        asked = {"num_parts": self.parts, "num_frequencies": self.frequencies}
-        return asked | {"part_rounds": PART_ROUNDS, "moment_clip": MOMENT_CLIP}
+        asked = {"num_parts": self.parts, "num_frequencies": self.frequencies, "part_rounds": PART_ROUNDS}
+        return asked | {"moment_clip": MOMENT_CLIP, "covariance_noise_removed": self.removes_covariance_noise}
 
     @property
     def _spectrum(self) -> dict[str, Any]:
@@ -203,6 +212,11 @@ class MomentsConfig(HasJudge, MomentFlags, ResultFlags):
     @property
     def judge_frequencies(self) -> int:
         return self.frequencies
+
+    @property
+    def removes_covariance_noise(self) -> bool:
+        unset = self.covariance_noise is None
+        return unset and self.has_judge and self.image_shape[0] > 1 or super().removes_covariance_noise
 
     @property
     def ordinary_training(self) -> tuple[OrdinaryTraining, ...]:

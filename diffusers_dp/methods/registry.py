@@ -22,7 +22,6 @@ _FILES = (
     "psg",
     "dp_gan",
     "teachers",
-    "pge_dpsgd",
 )
 _BUILT = {method.name: method for file in _FILES for method in import_module(f"{__package__}.{file}").METHODS}
 _NOT_BUILT = {name: Method(**said) for name, said in said_of_methods().items() if name not in _BUILT}

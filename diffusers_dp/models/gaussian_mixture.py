@@ -8,6 +8,9 @@ import numpy as np
 import torch
 
 
+CHANCE = 2  # standard deviations of the mean square of noise, beyond which a group holds more than noise
+
+
 @dataclass(frozen=True)
 class GaussianMixture:
     """
@@ -54,6 +57,35 @@ def shrunk(means: torch.Tensor, deviations: torch.Tensor) -> torch.Tensor:
     """
     size = means.square().mean(-1).clamp_min(1e-12)
     return means * (1 - deviations.square() / size).clamp_min(0)[..., None]
+
+
+def denoised(sums: torch.Tensor, sizes: torch.Tensor, noise: float, groups: torch.Tensor) -> torch.Tensor:
+    """
+    Covariances of parts: what all images have in common, and what a class and then a part add. Of each, groups of
+    entries move towards 0 by the noise that they are known to have, and those that it explains become 0.
+
+    Args:
+        sums (`torch.Tensor` of shape `[classes, P, E]`): Noisy sums of products, as pairs of `symmetric`.
+        sizes (`torch.Tensor` of shape `[classes, P]`): Numbers of images; 0 for a part that is not used.
+        noise (`float`): Standard deviation of the noise in each sum.
+        groups (`torch.Tensor` of int64, shape `[E]`): See `Frequencies.pairs`.
+
+    Returns:
+        `torch.Tensor` of shape `[classes, P, E]`: Pairs.
+    """
+    number = groups.bincount()
+    surely = 1 + CHANCE * (2 / number).sqrt()
+
+    def certain(values: torch.Tensor, variances: torch.Tensor) -> torch.Tensor:
+        size = values.new_zeros(*values.shape[:-1], len(number)).index_add(-1, groups, values.square()) / number
+        kept = 1 - variances[..., None] * surely / size.clamp_min(1e-30)
+        return values * kept.clamp_min(0)[..., groups]
+
+    used, of_class = (sizes > 0).float(), sizes.sum(1)
+    common = certain(sums.sum((0, 1)) / of_class.sum(), used.sum() * (noise / of_class.sum()) ** 2)
+    own = common + certain(sums.sum(1) / of_class[:, None] - common, used.sum(1) * (noise / of_class) ** 2)
+    parts = sums / sizes.clamp_min(1)[..., None] - own[:, None]
+    return own[:, None] + certain(parts, (noise / sizes.clamp_min(1)) ** 2) * used[..., None]
 
 
 def symmetric(pairs: torch.Tensor) -> torch.Tensor:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from ..privacy.separate_records import Features
 
+BAND = 4  # half periods; pairs of waves of two bands are denoised together
 CHROMA_SHARE = 4  # chroma has a quarter of luma's frequencies
 COUNT = 0.5  # entry of a row that counts images, in units of the longest that the others can be
 
@@ -37,6 +38,8 @@ class Frequencies:
         waves (`torch.Tensor` of shape `[D, C * H * W]`): Orthonormal waves.
         weights (`torch.Tensor` of shape `[D]`): `sqrt(1 + f)` for a wave of f half periods. Deviations in natural
             images fall as 1 / (1 + f); after the weights, they fall as 1 / `weights`.
+        pairs (`torch.Tensor` of int64, shape `[D (D + 1) / 2]`): Group of each pair of waves: those of about the same
+            frequencies and the same channels, and a wave with itself apart.
     """
 
     def __init__(self, image_shape: tuple[int, ...], number: int):
@@ -50,10 +53,15 @@ class Frequencies:
         kept = [lowest, *[lowest[: max(1, number // CHROMA_SHARE)]] * (channels - 1)]
         which = torch.cat(kept)
         tall, wide = _cosines(height).float()[down.flatten()[which]], _cosines(width).float()[across.flatten()[which]]
-        colours = _colours(channels).repeat_interleave(torch.tensor([len(each) for each in kept]), 0)
+        channel = torch.arange(channels).repeat_interleave(torch.tensor([len(each) for each in kept]))
+        colours = _colours(channels)[channel]
         # Small factors first: the product is the only large one in memory.
         self.waves = torch.einsum("kcy,kx->kcyx", torch.einsum("kc,ky->kcy", colours, tall), wide).flatten(1)
         self.weights = (1 + radius[which]).sqrt().float()
+        first, second = torch.triu_indices(len(which), len(which))
+        band = (radius[which] / BAND).round().long() + height * width * channel
+        kinds = torch.stack([band[first], band[second], (first == second).long()])
+        self.pairs = kinds.unique(dim=1, return_inverse=True)[1]
 
     def __call__(self, images: "torch.Tensor") -> "torch.Tensor":
         """Maps images `[b, C, H, W]` in [0, 1] to weighted coefficients `[b, D]`."""

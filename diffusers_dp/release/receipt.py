@@ -11,9 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from importlib.metadata import version
+from importlib.resources import files as resources
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from .. import __version__
 from ..accounting.epsilon import RDP_ORDERS
@@ -29,31 +32,8 @@ NOT_HASHED = (CARD_NAME, RECEIPT_NAME)
 STEPS_OF_EVENT = ("steps_reserved", "steps_executed")
 RESERVATION = ("id", "first_step", *STEPS_OF_EVENT)  # fields of an event
 
-FLOAT_ASSUMPTION = "Arithmetic on real numbers: attacks on floating-point noise are not covered."
-EXACT_ASSUMPTION = (
-    "Processor, operating system and libraries compute as they are specified, and the inverse normal distribution is "
-    "computed to 2^-38; that the bits of one image's numbers follow neither from its place nor from other images was "
-    "tried, not proven."
-)
-ASSUMPTIONS = (
-    "The noise and the Poisson samples come from the random generator that `privacy_receipt.json` names (`rng`); its "
-    "state was not kept or reused.",
-    "The number of {unit}s and the label set are public, and so is all else that `privacy_receipt.json` lists under "
-    "`public_facts`.",
-    "Choices made by looking at the sensitive images, such as tuned hyper-parameters, are not priced.",
-)
-PUBLIC_INPUTS_ASSUMPTION = (
-    "What {is_else}listed under `public_inputs` was public and made without the sensitive images; the guarantee "
-    "covers nothing of what it tells."
-)
-UNKNOWN_INPUTS_ASSUMPTION = (
-    "Whether the sensitive images were used to make what says `saw_training_images: unknown` under `public_inputs` is "
-    "not known; the guarantee covers nothing of what it tells."
-)
-RELEASE_INPUTS_ASSUMPTION = (
-    "A release under `public_inputs` has an epsilon of its own, for the images that it was trained on; for an image "
-    "in both, the two add up."
-)
+#: What the guarantee takes for granted: texts by the case that they are stated in.
+ASSUMPTIONS = yaml.safe_load(resources("diffusers_dp").joinpath("templates", "assumptions.yaml").read_text("utf-8"))
 
 
 def hash_release(folder: str | Path) -> list[dict[str, str]]:
@@ -219,22 +199,13 @@ def is_exact(ledger: PrivacyLedger) -> bool:
 
 
 def _assumptions(unit: str, public_inputs: Sequence[dict[str, Any]], exact: bool) -> list[str]:
-    texts = (EXACT_ASSUMPTION if exact else FLOAT_ASSUMPTION, *ASSUMPTIONS)
-    found = [_unit_assumption(unit), *(text.format(unit=unit) for text in texts)]
     unknown = [origin for origin in public_inputs if origin.get("saw_training_images") == "unknown"]
     releases = [origin for origin in public_inputs if "epsilon" in origin]
-    special = [
-        *([RELEASE_INPUTS_ASSUMPTION] if releases else []), *([UNKNOWN_INPUTS_ASSUMPTION] if unknown else []),
-    ]  # fmt: skip
+    stated = ["image" if unit == "image" else "unit", "exact" if exact else "float", "random", "public", "choices"]
+    stated += ["release_inputs"] * bool(releases) + ["unknown_inputs"] * bool(unknown)
     if any(origin not in [*unknown, *releases] for origin in public_inputs):
-        special.append(PUBLIC_INPUTS_ASSUMPTION.format(is_else="else is " if special else "is "))
-    return [*found, *special]
-
-
-def _unit_assumption(unit: str) -> str:
-    if unit == "image":
-        return "One image is one unit: several images of the same person are not protected as a group."
-    return f"All images with the same {unit} are one unit; that this column is right is the trainer's statement."
+        stated.append("other_inputs" if releases or unknown else "public_inputs")
+    return [ASSUMPTIONS[case].format(unit=unit) for case in stated]
 
 
 def _dataset(ledger: PrivacyLedger) -> dict[str, Any] | None:

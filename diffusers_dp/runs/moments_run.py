@@ -11,7 +11,7 @@ from ..distributed.processes import Processes
 from ..methods.moments import MATCHED_IMAGES, MATCHING_STEPS, MOMENT_CLIP
 from ..models.denoiser import Denoiser, TrainingLoss
 from ..models.feature_matching import Matching
-from ..models.gaussian_mixture import GaussianMixture, in_levels, shrunk, symmetric
+from ..models.gaussian_mixture import GaussianMixture, denoised, in_levels, shrunk, symmetric
 from ..models.mixture_denoiser import DistillationLoss, MixtureDenoiser
 from ..queries.class_counts import ENOUGH
 from ..queries.moments import COUNT, Frequencies, MomentQuery, PartQuery
@@ -162,13 +162,17 @@ def ask_for_mixture(run: "Run") -> tuple[GaussianMixture, torch.Tensor]:
         centres, sizes = torch.where(used[..., None], centres, centres[:, :1]), sizes * used
         apart = (sizes / sizes.sum())[..., None] * (centres - means).square()
         energy = max(energy - float(apart.sum()), LEAST_ENERGY * energy)
-    sums, sizes, _ = ask_about_parts(run, config.covariances, centres, MOMENT_CLIP * energy**0.5)
+    clip = MOMENT_CLIP * energy**0.5
+    sums, sizes, noise = ask_about_parts(run, config.covariances, centres, clip)
     sums, sizes = sums * used[..., None], sizes * used
-    borrowed = BORROWED * run.plan.rows[config.covariances.name].noise_multiplier
-    from_all = borrowed * (RARE * counts < counts.mean())[:, None, None]
-    of_class = sums.sum(1, keepdim=True) + from_all * sums.sum((0, 1)) / sizes.sum()
-    of_class = of_class / (sizes.sum(1)[:, None, None] + from_all)
-    pairs = (sums + borrowed * of_class) / (sizes + borrowed)[..., None]
+    if config.removes_covariance_noise:
+        pairs = denoised(sums, sizes, noise * clip, config.class_moments.spectrum.pairs)
+    else:
+        borrowed = BORROWED * run.plan.rows[config.covariances.name].noise_multiplier
+        from_all = borrowed * (RARE * counts < counts.mean())[:, None, None]
+        of_class = sums.sum(1, keepdim=True) + from_all * sums.sum((0, 1)) / sizes.sum()
+        of_class = of_class / (sizes.sum(1)[:, None, None] + from_all)
+        pairs = (sums + borrowed * of_class) / (sizes + borrowed)[..., None]
     return GaussianMixture(sizes, centres, symmetric(pairs)), counts
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from diffusers_dp.models.gaussian_mixture import GaussianMixture, in_levels, shrunk, symmetric
+from diffusers_dp.models.gaussian_mixture import GaussianMixture, denoised, in_levels, shrunk, symmetric
 from diffusers_dp.queries.moments import ClassMoments, Frequencies, GreyLevels, PartCovariances, PartMeans
 
 
@@ -151,3 +151,33 @@ def test_means_shrink_by_their_noise():
     still = shrunk(0.1 * noise, torch.full((4,), 0.1))
     assert still.square().mean() < 0.002, "of nothing but noise nearly nothing is left"
     torch.testing.assert_close(shrunk(3 + 0.1 * noise, torch.full((4,), 0.1)), 3 + 0.1 * noise, atol=0.01, rtol=0.01)
+
+
+def test_covariances_lose_the_noise_they_are_known_to_have():
+    """What draws have of it looks like coloured snow: of each sum of squares only the positive half is drawn."""
+    spectrum, generator = Frequencies((3, 16, 16), 64), torch.Generator().manual_seed(0)
+    size = len(spectrum.weights)
+    first, second = torch.triu_indices(size, size)
+    sizes, noise = torch.tensor([[600.0, 300], [500, 0], [40, 20]]), 20.0
+    variances = 4 / spectrum.weights.pow(2)
+    pairs = torch.where(first == second, variances[first], 0.0).repeat(3, 2, 1)
+    pairs[0, :, first == second] += 6.0 * (first[first == second] < 3)  # a class that differs in the lowest waves
+    sums = (pairs + noise * torch.randn(pairs.shape, generator=generator) / sizes.clamp_min(1)[..., None]) * sizes[
+        ..., None
+    ]
+    raw, found = (
+        symmetric(sums / sizes.clamp_min(1)[..., None]),
+        symmetric(denoised(sums, sizes, noise, spectrum.pairs)),
+    )
+    true, drawn = symmetric(pairs), sizes > 0
+
+    def energy(covariances):
+        return torch.linalg.eigvalsh(covariances[drawn]).clamp_min(0).sum(1)
+
+    assert (energy(raw)[-2:] > 2 * energy(true)[-2:]).all(), "a small part is mostly noise"
+    torch.testing.assert_close(energy(found), energy(true), rtol=0.2, atol=0)
+    assert ((found - true)[drawn].square().sum((1, 2)) < 0.2 * (raw - true)[drawn].square().sum((1, 2))).all()
+    assert (found[0, 0].diagonal()[:3] > 0.7 * true[0, 0].diagonal()[:3]).all(), "what a class has of its own is kept"
+    whole = symmetric(denoised(pairs * sizes[..., None], sizes, 1e-6, spectrum.pairs))
+    torch.testing.assert_close(whole[drawn], true[drawn], rtol=1e-4, atol=1e-4)
+    assert found.isfinite().all() and denoised(0 * sums, 0 * sizes + 1, 5.0, spectrum.pairs).abs().max() == 0

@@ -11,7 +11,7 @@ from diffusers_dp import verify
 from diffusers_dp.accounting.ledger import PrivacyLedger
 from diffusers_dp.mechanisms.mechanism import STEPS
 from diffusers_dp.randomness.private_generator import EXACT_RNG_FACTS, RNG_FACTS
-from diffusers_dp.release.receipt import EXACT_ASSUMPTION, FLOAT_ASSUMPTION
+from diffusers_dp.release.receipt import ASSUMPTIONS
 from support.bands import banded_row
 from support.ledgers import row
 from support.releases import RECEIPT, forge, make_release
@@ -48,14 +48,14 @@ def test_a_release_whose_queries_are_all_exact_is_proven(exact):
         receipt = receipt_of(release)
         assert receipt["status"] == receipt["method"]["status"] == "proven"
         assert receipt["rng"] == EXACT_RNG_FACTS
-        assert EXACT_ASSUMPTION in receipt["assumptions"] and FLOAT_ASSUMPTION not in receipt["assumptions"]
+        assert ASSUMPTIONS["exact"] in receipt["assumptions"] and ASSUMPTIONS["float"] not in receipt["assumptions"]
         assert verify.verify(release)[1] == []
 
 
 def test_one_query_without_the_grid_lowers_the_status(tmp_path):
     receipt = receipt_of(release_of(tmp_path, row(12.0, facts=FACTS, name="a"), steps()))
     assert receipt["status"] == "proven_with_assumptions" and receipt["rng"] == RNG_FACTS
-    assert FLOAT_ASSUMPTION in receipt["assumptions"]
+    assert ASSUMPTIONS["float"] in receipt["assumptions"]
 
 
 @pytest.mark.parametrize("which", ["first", "second", "neither"])
@@ -71,7 +71,7 @@ def test_one_release_in_floating_point_lowers_the_status_of_those_after_it(tmp_p
     receipt, proven = receipt_of(release), which == "neither"
     assert receipt["status"] == ("proven" if proven else "proven_with_assumptions")
     assert receipt["rng"] == (EXACT_RNG_FACTS if proven else RNG_FACTS)
-    assert (EXACT_ASSUMPTION in receipt["assumptions"]) == proven and verify.verify(release)[1] == []
+    assert (ASSUMPTIONS["exact"] in receipt["assumptions"]) == proven and verify.verify(release)[1] == []
 
     def lie(receipt):
         receipt["status"] = receipt["method"]["status"] = "proven"
