@@ -132,6 +132,17 @@ def test_parts_follow_from_public_numbers():
     assert [parts(12_000, 10), parts(12_000, 1), parts(1_000_000, 10), parts(100, 10)] == [8, 2, 8, 1]
 
 
+def test_noise_leaves_the_covariances_of_colour_draws_that_a_judge_labels():
+    """Drawn labels teach less then, and in grey so do the judge's: elsewhere it is asked for."""
+    said = {"class_names": "a,b", "num_train_images": 300, "dataset_name": "somebody/images"}
+    for channels, budget, given, wanted in (
+        (3, "judge=0.3", None, True), (1, "judge=0.3", None, False), (3, "", None, False),
+        (3, "judge=0.3", "kept", False), (1, "", "removed", True),
+    ):  # fmt: skip
+        config = MomentsConfig(num_channels=channels, budget=budget, covariance_noise=given, **said)
+        assert config.moment_facts["covariance_noise_removed"] == config.removes_covariance_noise == wanted
+
+
 def test_frequencies_follow_from_public_numbers():
     def frequencies(images, epsilon):
         return MomentsConfig(class_names="a,b", num_train_images=images, target_epsilon=epsilon).frequencies
