@@ -59,20 +59,24 @@ def shrunk(means: torch.Tensor, deviations: torch.Tensor) -> torch.Tensor:
     return means * (1 - deviations.square() / size).clamp_min(0)[..., None]
 
 
-def denoised(sums: torch.Tensor, sizes: torch.Tensor, noise: float, groups: torch.Tensor) -> torch.Tensor:
+def denoised(sums: torch.Tensor, sizes: torch.Tensor, noise: float, bands: torch.Tensor) -> torch.Tensor:
     """
     Covariances of parts: what all images have in common, and what a class and then a part add. Of each, groups of
-    entries move towards 0 by the noise that they are known to have, and those that it explains become 0.
+    entries move towards 0 by the noise that they are known to have, and those that it explains become 0. A group is
+    two bands, and variances are apart.
 
     Args:
         sums (`torch.Tensor` of shape `[classes, P, E]`): Noisy sums of products, as pairs of `symmetric`.
         sizes (`torch.Tensor` of shape `[classes, P]`): Numbers of images; 0 for a part that is not used.
         noise (`float`): Standard deviation of the noise in each sum.
-        groups (`torch.Tensor` of int64, shape `[E]`): See `Frequencies.pairs`.
+        bands (`torch.Tensor` of int64, shape `[D]`): See `Frequencies`.
 
     Returns:
         `torch.Tensor` of shape `[classes, P, E]`: Pairs.
     """
+    first, second = torch.triu_indices(len(bands), len(bands))
+    kinds = torch.stack([bands[first], bands[second], (first == second).long()])
+    groups = kinds.unique(dim=1, return_inverse=True)[1]
     number = groups.bincount()
     surely = 1 + CHANCE * (2 / number).sqrt()
 

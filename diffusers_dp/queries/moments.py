@@ -38,8 +38,7 @@ class Frequencies:
         waves (`torch.Tensor` of shape `[D, C * H * W]`): Orthonormal waves.
         weights (`torch.Tensor` of shape `[D]`): `sqrt(1 + f)` for a wave of f half periods. Deviations in natural
             images fall as 1 / (1 + f); after the weights, they fall as 1 / `weights`.
-        pairs (`torch.Tensor` of int64, shape `[D (D + 1) / 2]`): Group of each pair of waves: those of about the same
-            frequencies and the same channels, and a wave with itself apart.
+        bands (`torch.Tensor` of int64, shape `[D]`): The same for waves of one channel and of about one frequency.
     """
 
     def __init__(self, image_shape: tuple[int, ...], number: int):
@@ -58,10 +57,7 @@ class Frequencies:
         # Small factors first: the product is the only large one in memory.
         self.waves = torch.einsum("kcy,kx->kcyx", torch.einsum("kc,ky->kcy", colours, tall), wide).flatten(1)
         self.weights = (1 + radius[which]).sqrt().float()
-        first, second = torch.triu_indices(len(which), len(which))
-        band = (radius[which] / BAND).round().long() + height * width * channel
-        kinds = torch.stack([band[first], band[second], (first == second).long()])
-        self.pairs = kinds.unique(dim=1, return_inverse=True)[1]
+        self.bands = (radius[which] / BAND).round().long() + height * width * channel
 
     def __call__(self, images: "torch.Tensor") -> "torch.Tensor":
         """Maps images `[b, C, H, W]` in [0, 1] to weighted coefficients `[b, D]`."""

@@ -166,7 +166,7 @@ def ask_for_mixture(run: "Run") -> tuple[GaussianMixture, torch.Tensor]:
     sums, sizes, noise = ask_about_parts(run, config.covariances, centres, clip)
     sums, sizes = sums * used[..., None], sizes * used
     if config.removes_covariance_noise:
-        pairs = denoised(sums, sizes, noise * clip, config.class_moments.spectrum.pairs)
+        pairs = denoised(sums, sizes, noise * clip, config.class_moments.spectrum.bands)
     else:
         borrowed = BORROWED * run.plan.rows[config.covariances.name].noise_multiplier
         from_all = borrowed * (RARE * counts < counts.mean())[:, None, None]
