@@ -49,8 +49,8 @@ class MomentFlags(TrainingConfig):
         at_most=64,
     )  # fmt: skip
     covariance_noise: str | None = expert(
-        None, "The noise in covariances, as far as it is known; unset: removed where a judge labels colour images, "
-        "else kept.", choices=("kept", "removed"),
+        None, "The noise in covariances, as far as it is known; unset: removed from colour images whose labels are a "
+        "judge's, else kept.", choices=("kept", "removed"),
     )  # fmt: skip
     #: In a method without DP-SGD the covariances have what the others leave.
     query_defaults: ClassVar[dict[str, dict[str, float]]] = {
@@ -216,7 +216,7 @@ class MomentsConfig(HasJudge, MomentFlags, ResultFlags):
     @property
     def removes_covariance_noise(self) -> bool:
         unset = self.covariance_noise is None
-        return unset and self.has_judge and self.image_shape[0] > 1 or super().removes_covariance_noise
+        return unset and self.labels == JUDGE and self.image_shape[0] > 1 or super().removes_covariance_noise
 
     @property
     def ordinary_training(self) -> tuple[OrdinaryTraining, ...]:

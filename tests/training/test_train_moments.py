@@ -133,13 +133,13 @@ def test_parts_follow_from_public_numbers():
 
 
 def test_noise_leaves_the_covariances_of_colour_draws_that_a_judge_labels():
-    """Drawn labels teach less then, and in grey so do the judge's: elsewhere it is asked for."""
-    said = {"class_names": "a,b", "num_train_images": 300, "dataset_name": "somebody/images"}
-    for channels, budget, given, wanted in (
-        (3, "judge=0.3", None, True), (1, "judge=0.3", None, False), (3, "", None, False),
-        (3, "judge=0.3", "kept", False), (1, "", "removed", True),
+    """Drawn labels teach less then, above all at a small epsilon: elsewhere it is asked for."""
+    said = {"class_names": "a,b", "num_train_images": 300, "dataset_name": "somebody/images", "budget": "judge=0.3"}
+    for channels, labels, given, wanted in (
+        (3, "judge", None, True), (1, "judge", None, False), (3, "drawn", None, False),
+        (3, "judge", "kept", False), (1, "drawn", "removed", True),
     ):  # fmt: skip
-        config = MomentsConfig(num_channels=channels, budget=budget, covariance_noise=given, **said)
+        config = MomentsConfig(num_channels=channels, labels=labels, covariance_noise=given, **said)
         assert config.moment_facts["covariance_noise_removed"] == config.removes_covariance_noise == wanted
 
 
