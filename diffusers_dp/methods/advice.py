@@ -124,7 +124,7 @@ def read_evidence() -> list[MeasuredRow]:
     return [MeasuredRow(**each) for each in found]
 
 
-def rank(rows: Sequence[MeasuredRow], facts: Situation, given: Collection[str]) -> list[Advice]:
+def rank(rows: Sequence[MeasuredRow], facts: Situation, given: Collection[str], cap: float = math.inf) -> list[Advice]:
     """
     Expected results of each method, the best first; of ones that are equal to two digits, the quicker first.
 
@@ -132,6 +132,7 @@ def rank(rows: Sequence[MeasuredRow], facts: Situation, given: Collection[str]) 
         rows (`list[MeasuredRow]`): What was measured.
         facts (`Situation`): What is declared.
         given (`Collection[str]`): Flags of public images and models that are there.
+        cap (`float`): Minutes. Settings of a method that take more are left out where others do not.
     """
     usable = [row for row in rows if set(row.needs) <= set(given)]
     sources = sorted({row.images: row for row in usable}.values(), key=lambda row: _apart(row, facts))
@@ -141,6 +142,7 @@ def rank(rows: Sequence[MeasuredRow], facts: Situation, given: Collection[str]) 
         own = [row for row in usable if row.method == method]
         source = next(name for name in names if any(row.images == name for row in own))
         on_source = [row for row in own if row.images == source]
+        on_source = [row for row in on_source if minutes_of(row, facts) <= cap] or on_source
         skill = skill_at(on_source, facts.signal)
         if source != names[0]:  # of other images: what the two make of methods that were measured on both
             ratio = _ratio(usable, names[0], source, facts.signal)

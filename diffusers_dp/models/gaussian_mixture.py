@@ -78,11 +78,10 @@ def denoised(sums: torch.Tensor, sizes: torch.Tensor, noise: float, bands: torch
     kinds = torch.stack([bands[first], bands[second], (first == second).long()])
     groups = kinds.unique(dim=1, return_inverse=True)[1]
     number = groups.bincount()
-    surely = 1 + CHANCE * (2 / number).sqrt()
 
     def certain(values: torch.Tensor, variances: torch.Tensor) -> torch.Tensor:
         size = values.new_zeros(*values.shape[:-1], len(number)).index_add(-1, groups, values.square()) / number
-        kept = 1 - variances[..., None] * surely / size.clamp_min(1e-30)
+        kept = 1 - variances[..., None] * (1 + CHANCE * (2 / number).sqrt()) / size.clamp_min(1e-30)
         return values * kept.clamp_min(0)[..., groups]
 
     used, of_class = (sizes > 0).float(), sizes.sum(1)

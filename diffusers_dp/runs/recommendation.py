@@ -111,7 +111,7 @@ def recommendation(facts: DeclaredFacts, rows: Sequence[MeasuredRow], *, details
         UsageError: No method can be planned for these facts.
     """
     situation = facts.situation
-    ranked, far = rank(rows, situation, facts.given), far_from(rows, situation)
+    ranked, far = rank(rows, situation, facts.given, facts.minutes or float("inf")), far_from(rows, situation)
     in_time = [each for each in ranked if facts.minutes is None or each.minutes <= facts.minutes]
     refused: dict[str, str] = {}
     plan, chosen, flags = None, None, list[str]()
