@@ -70,7 +70,7 @@ def copy(tmp_path):
 def test_a_new_method_edits_one_shared_line(commands, copy, tmp_path):
     shared, line = re.search(r"The shared line .* `([\w/]+\.py)`: `([^`]+)`\.$", PAGE, re.MULTILINE).groups()
     before = (copy / shared).read_text()
-    after = before.replace('    "pge_dpsgd",\n', f'    "pge_dpsgd",\n    {line}\n')
+    after = before.replace('    "teachers",\n', f'    "teachers",\n    {line}\n')
     assert len(after.splitlines()) == len(before.splitlines()) + 1
     (copy / shared).write_text(after)
     environment = {"PYTHONPATH": os.pathsep.join([str(copy), *sys.path]), "OMP_NUM_THREADS": "1"}

@@ -189,7 +189,7 @@ class MomentsConfig(HasJudge, MomentFlags, ResultFlags):
         choices=("uniform", "released"),
     )
     labels: str = flag(
-        DRAWN, "The column label: the class that was drawn, or the judge's most probable one.", choices=(DRAWN, JUDGE)
+        DRAWN, "The drawn class, or the judge's; colour images then lose covariance_noise.", choices=(DRAWN, JUDGE)
     )
     matched_networks: int = flag(
         0, "Random networks whose mean features of a class, by one more query, drawn images are moved to; 0: none.",
