@@ -109,7 +109,8 @@ def _images(answer: Answers, model: gr.Textbox) -> list[Any]:
         show_progress_on=result,
     )  # fmt: skip
     drawing.success(lambda: [gr.update(interactive=True)] * len(saves), None, list(saves.values()), **QUIET)
-    stop.click(None, [result], [result], js=STOPPED, cancels=[drawing])
+    drawing.then(None, [result], [result], js=STOPPED, **QUIET)  # after the last step, however it ended
+    stop.click(None, cancels=[drawing])
     for kind, button in saves.items():
         saving = button.click(partial(answers.save, kind), [kept], [link], **QUIET)
         saving.success(None, [link], None, js=SAVE)
