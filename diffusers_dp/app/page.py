@@ -103,10 +103,9 @@ def _images(answer: Answers, model: gr.Textbox) -> list[Any]:
                 }
             link = gr.HTML(elem_id="saved", padding=False)
     kept = gr.State(None, time_to_live=SECONDS_KEPT)
-    controls = [classes, count, seed, steps, solver]
     drawing = draw.click(
-        answer.draw, [model, *controls], [result, kept, link], api_name="draw", concurrency_id="work",
-        show_progress_on=result,
+        answer.draw, [model, classes, count, seed, steps, solver], [result, kept, link], api_name="draw",
+        concurrency_id="work", show_progress_on=result,
     )  # fmt: skip
     drawing.success(lambda: [gr.update(interactive=True)] * len(saves), None, list(saves.values()), **QUIET)
     drawing.then(None, [result], [result], js=STOPPED, **QUIET)  # after the last step, however it ended
