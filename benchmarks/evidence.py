@@ -19,6 +19,7 @@ from diffusers_dp.methods.data_flags import DataFlags
 from diffusers_dp.methods.flag import flags_of, plain_flags
 from diffusers_dp.methods.public_flags import PublicDataFlags
 from diffusers_dp.methods.registry import METHODS
+from diffusers_dp.queries.efficientnet import EFFICIENTNET
 
 
 FILE = ROOT / "diffusers_dp" / "methods" / "evidence.json"
@@ -65,6 +66,8 @@ def _mean_row(key: tuple[Any, ...], same: list[dict[str, Any]], real: float | No
     pairs = re.findall(r"--(\w+)((?: (?!--)\S+)*)", flags)
     if not {name for name, _ in pairs} <= {*plain, "expert"}:
         return None  # a flag that is gone: nobody could run this
+    if EFFICIENTNET in flags:
+        return None  # of an extra, which is not installed everywhere
     config = load_config([*start, "--dataset_name", data, *flags.split()], METHODS[method])
     if real is None or config.num_train_images is None:
         return None
