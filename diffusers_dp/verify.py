@@ -45,6 +45,7 @@ IDS = ("path", "row", "column")
 CLOSED_PIPE = 141  # as a shell has it of a program that SIGPIPE ends
 DP_SGD, TEACHERS, JUDGE, EVALUATION_STAGE = "dp_sgd", "teachers", "judge", "evaluation_reserve"
 JUDGE_FILE, JUDGES_NETWORK, SCATTERING = "judge.safetensors", "network of the judge", "scattering"
+JUDGE_STEPS = 350
 NOISE, INTERVALS = (0.02, 1e7), (5e-6, 1e-2)
 SIZES = (9.99e-31, LARGEST_CLAIM)  # of clip norms and divisors; squares of smaller ones vanish in float32
 ACCOUNTANTS = ("pld", "rdp", "prv")
@@ -928,10 +929,7 @@ METHODS = {
     "DP-HP": Asks(KERNEL, "features=hermite"),
     "DP-Scattering": Asks(KERNEL, "features=scattering"),
     "DP-MEPF": Asks(f"{KERNEL} second_moments? stopping_features_1? stopping_features_2?", "features=perceptual"),
-    "Moments": Asks(
-        lambda said: _moments(said) + " network_means" * ("matched_networks" in said),
-        "class_balance",
-    ),
+    "Moments": Asks(lambda said: _moments(said) + " network_means" * ("matched_networks" in said), "class_balance"),
     "Private Evolution": Asks(_evolution, "lookahead"),
     "GS-WGAN": Asks("teachers", "aggregation=gradients"),
     "PATE-GAN": Asks("teachers", "aggregation=votes", True, "generated_per_round"),
@@ -969,6 +967,9 @@ def check_method(receipt: dict[str, Any]) -> Iterator[str]:
     """The events are those of the method that the receipt names, as its `curriculum` describes it."""
     title, said, facts = receipt["method"]["name"], receipt["curriculum"], receipt["public_facts"]
     asked, method = receipt["events"], METHODS.get(title)
+    judged = sum(event["steps_reserved"] for event in asked if event["stage"] == JUDGE)
+    if judged < JUDGE_STEPS and any(file["name"] == JUDGE_FILE for file in receipt["files"]):
+        yield f"The release holds {JUDGE_FILE}, and the receipt lists {judged} of its {JUDGE_STEPS} steps."
     if method is None:
         return
     try:
@@ -996,8 +997,6 @@ def check_method(receipt: dict[str, Any]) -> Iterator[str]:
         known |= either
         if len(found & either) > 1 or not (found & either or stage.endswith("?")):
             yield f"{title} asks {stage.replace('|', ' or ')}, and the receipt does not list it so."
-    if JUDGE not in found and any(file["name"] == JUDGE_FILE for file in receipt["files"]):
-        yield f"The release holds {JUDGE_FILE}, and the receipt lists no steps that trained it."
     for stage in sorted(found - known):
         yield f"{title} asks nothing called {ascii(stage)[:60]}: this is an event of another method."
     reserved = sum(event["steps_reserved"] for event in asked if event["stage"] in (DP_SGD, TEACHERS))
@@ -1025,7 +1024,7 @@ def _problems_of_method(
     if ("votes" in facts) != method.votes or method.norm and not math.isclose(facts["clip_norm"], norm):
         yield "its votes or its clip norm are not those of the curriculum"
     for name, value in facts.items():
-        if name not in STATED and not (name in FACTS and isinstance(value, int)):
+        if name not in STATED and not (name in FACTS and type(value) is int and value > 0):
             yield f"no query of this library states {ascii(name)} so"
         if said.get(CALLED.get(name, name), value) != value:
             yield f"its {name} is not that of the curriculum"

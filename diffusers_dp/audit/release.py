@@ -128,12 +128,7 @@ def _share(hits: int, trials: int) -> Interval:
 
 
 def audit_release(
-    pipeline: DPImagePipeline,
-    members: ImageSet,
-    others: ImageSet,
-    *,
-    num_draws: int,
-    drawing: Drawing,
+    pipeline: DPImagePipeline, members: ImageSet, others: ImageSet, *, num_draws: int, drawing: Drawing
 ) -> tuple[dict[str, Interval], tuple[np.ndarray, np.ndarray]]:
     """Both attacks on a released model, with images and labels that were trained on and others of the same kind that
     were not.

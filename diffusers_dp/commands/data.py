@@ -21,7 +21,7 @@ from ..data.images import READING, ImageArrays, PublicFacts, load_images, public
 from ..data.records import DataSource, Id
 from ..data.sources import open_source
 from ..data.values import are_positions, integer_of, positions, why_no_label
-from ..errors import UsageError
+from ..errors import UsageError, printable
 from ..files.file_modes import private_files
 from ..methods.config import CONFIGS, chosen_method, load_config
 from ..release.hub import keep_downloads_in
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> None:
         lines = [*_describe(arrays, facts, noted), *_labels(data, facts, cache), *_files(data, facts, cache)]
         lines += _left_out(data)
         del arrays  # it maps files of the folder
-    print(PRIVATE, *lines, _declared(facts), sep="\n")
+    print(printable("\n".join([PRIVATE, *lines])), _declared(data, facts), sep="\n")
 
 
 def _source(args: argparse.Namespace) -> DataSource:
@@ -115,12 +115,14 @@ def _files(data: DataSource, facts: PublicFacts, cache: Path) -> Iterable[str]:
     counted = {name: Counter[str]() for name in ("sizes", "modes", "why images cannot be read")}
     deep: list[tuple[float, float]] = []
     holders: dict[str, list[Id]] = {}
+    images_of = Counter[Id]()
     for number, (encoded, _, unit) in enumerate(open_source(data).records(facts.class_names, cache)):
         found = describe_file(encoded, data.max_image_pixels, data.value_range)
         for kinds, kind in zip(counted.values(), (found.size, found.mode, found.reason)):
             kinds.update([kind] if kind else [])
         deep += [] if found.ends is None else [found.ends]
         owner = number if data.unit_column is None else unit
+        images_of[unit] += 1
         if (digest := _digest(encoded)) is not None and owner is not None:  # others contribute nothing
             holders.setdefault(digest, []).append(owner)
     for name, kinds in counted.items():
@@ -132,6 +134,10 @@ def _files(data: DataSource, facts: PublicFacts, cache: Path) -> Iterable[str]:
             f"more than 8 bits: {len(deep)}, largest value {high:g}, smallest {low:g}; the flag that declares their "
             f"black and white: {_range_flag(low, high)}"
         )
+    if data.unit_column is not None:
+        none = images_of.pop(None, 0)  # contribute nothing
+        most = max(images_of.values(), default=0)
+        yield f"{data.unit_column}: {len(images_of)} units of up to {most} records, and {none} without a file or an id"
     channels, height, width = facts.image_shape
     yield f"become: {width}x{height} pixels, {channels} channel{'s' if channels > 1 else ''}"
     yield from _copies(list(holders.values()), data)
@@ -175,7 +181,9 @@ def _range_flag(low: float, high: float) -> str:
     return f"--value_range={math.floor(low)},{math.ceil(high)}"
 
 
-def _declared(facts: PublicFacts) -> str:
+def _declared(data: DataSource, facts: PublicFacts) -> str:
     """What becomes public with a run, as flags."""
     names = "" if facts.class_names is None else f" --class_names {','.join(facts.class_names)}"
+    if data.unit_column is not None:
+        names += f" --unit_column {data.unit_column} --num_train_units {data.num_train_units or 'N'}"
     return f"a run makes public what you declare: --num_train_images {facts.num_images}{names}"

@@ -26,7 +26,7 @@ from ..files.journal import put_in_place
 
 
 STATE_FILE = "state.json"
-_VERSION = 1
+_VERSION = 2
 
 
 def fingerprint(made_of: Any) -> str:

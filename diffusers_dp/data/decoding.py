@@ -99,10 +99,7 @@ def decode_as_it_is(
 
 
 def _decoded(
-    source: Encoded,
-    max_pixels: int,
-    value_range: ValueRange | None,
-    finish: Callable[[Image.Image], Image.Image],
+    source: Encoded, max_pixels: int, value_range: ValueRange | None, finish: Callable[[Image.Image], Image.Image]
 ) -> np.ndarray | None:
     with _silence():
         try:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from ..errors import UsageError
-from .values import in_nfc
+from .values import in_nfc, is_unicode
 
 
 #: Names, in lower case, that systems and programs give to their own folders and files, such as bins, previews, shadow
@@ -117,10 +117,10 @@ def class_folders(root: Path, field: str) -> tuple[str, ...]:
         names = sorted({in_nfc(path.name) for path in subfolders(root)})
     except OSError as error:
         raise UsageError(f"{root} cannot be read ({error.strerror}); make it readable.", field=field) from None
-    odd = next((name for name in names if "," in name or name != name.strip()), None)
+    odd = next((name for name in names if "," in name or name != name.strip() or not is_unicode(name)), None)
     if odd is not None:
         raise UsageError(
-            f"{root} holds a folder '{odd}', whose comma or outer space no label set can have; rename it.",
+            f"{root} holds a folder '{odd}': no label set can have a comma, outer space or no UTF-8; rename it.",
             field=field,
         )
     return tuple(names)

@@ -3,6 +3,7 @@
 records of a source, read in any part: an encoded image, its class, its id. They travel to another process as a list of
 files, not as images."""
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -184,7 +185,7 @@ class DatasetRecords:
         columns = dict.fromkeys(name for name in (self.image_column, label_column, self.id_column) if name is not None)
         for number, row in self._rows(places, list(columns), ROWS_AT_ONCE):
             label = None if label_column is None else self._label(row[label_column])
-            image = _own(_encoded(row[self.image_column]), self.roots)
+            image = _own(_encoded(row[self.image_column], Path(os.path.expanduser(self.dataset_name))), self.roots)
             yield image, label, self._id(number, row[self.id_column] if self.id_column else None)
 
     def ids(self) -> Iterator[Id]:
@@ -255,11 +256,11 @@ def _text(value: bytes | None) -> str | None:
         return None
 
 
-def _encoded(value: Any) -> bytes | Path | None:
+def _encoded(value: Any, folder: Path) -> bytes | Path | None:
     if isinstance(value, dict):
         if value.get("bytes") is not None:
             return value["bytes"]
-        return None if value.get("path") is None else Path(value["path"])
+        return None if value.get("path") is None else folder / value["path"]
     return value
 
 

@@ -133,8 +133,8 @@ def id_of(value: Any) -> str | int | None:
     """
     The id that a value is.
 
-    Text is compared as it is spelled, without blanks around it: `7`, `7.0` and `007` are three ids, and a misspelt id
-    is another one. A number is compared by value: 7 and 7.0 are one id, which is not that of the text `7`.
+    Text is compared as it is spelled, without blanks around it and in NFC: `7`, `7.0` and `007` are three ids, and a
+    misspelt id is another one. A number is compared by value: 7 and 7.0 are one id, which is not that of the text `7`.
 
     Args:
         value: As the file has it.
@@ -143,12 +143,12 @@ def id_of(value: Any) -> str | int | None:
         `str`, `int` or `None`: `None` for what `NO_VALUE` lists, for booleans, and for numbers that are not whole.
     """
     if isinstance(value, str):
-        text = value.strip()
-        return None if text in NO_VALUE or not _is_unicode(text) else text
+        text = in_nfc(value.strip())
+        return None if text in NO_VALUE or not is_unicode(text) else text
     return None if isinstance(value, bool) else integer_of(value)
 
 
-def _is_unicode(text: str) -> bool:
+def is_unicode(text: str) -> bool:
     """False for text with half a surrogate pair, which no file name and no hash can hold."""
     try:
         text.encode("utf-8")

@@ -66,10 +66,7 @@ def contents(
             "earlier_releases": len(receipt.get("prior_releases") or []),
         },
         "asked": queries(receipt["events"]),
-        "attacker": {
-            "in_words": found_in_words(receipt, bounds, both),
-            "bounds": _limits(bounds, both),
-        },
+        "attacker": {"in_words": found_in_words(receipt, bounds, both), "bounds": _limits(bounds, both)},
         "tests": tests,
         "assumptions": receipt.get("assumptions") or [f"The receipt has no assumptions: {NOT_STATED}."],
         "not_covered": {

@@ -148,11 +148,7 @@ class Judge:
         return found + self._distances(parts, error, noise_std, facts)
 
     def _distances(
-        self,
-        parts: Sequence[_Part],
-        error: float,
-        noise_std: float,
-        facts: dict[str, Any],
+        self, parts: Sequence[_Part], error: float, noise_std: float, facts: dict[str, Any]
     ) -> list[Measurement]:
         """Averages the distances of classes, whose numbers of images have the standard deviation `error`."""
         totals, synthetic = np.zeros((2, 2)), self.synthetic
@@ -190,11 +186,7 @@ def _share(share: float, error: float, protocol: dict[str, Any], metric: str = "
 
 
 def charged_evaluation(
-    pipeline: DPImagePipeline,
-    images: SensitiveImages,
-    row: LedgerRow,
-    answers: NoisyAnswers,
-    drawing: Drawing,
+    pipeline: DPImagePipeline, images: SensitiveImages, row: LedgerRow, answers: NoisyAnswers, drawing: Drawing
 ) -> list[dict[str, Any]]:
     """Draws images, trains a classifier on them, asks the training images once, and returns publishable numbers.
 

@@ -78,8 +78,7 @@ class MeasureFlags:
     _argument_group_name = "numbers"
 
     quick: bool = flag(
-        False,
-        f"A verdict within a minute: one classifier and one distance, of at most {QUICK_IMAGES:,} images.",
+        False, f"A verdict within a minute: one classifier and one distance, of at most {QUICK_IMAGES:,} images."
     )
     metrics: Sequence[str] | None = flag(None, "Of the images; unset: all that apply.", choices=METRICS)
     extractors: Sequence[str] | None = flag(

@@ -57,12 +57,7 @@ class Inputs:
     """
 
     def __init__(
-        self,
-        flags: EvaluationFlags,
-        seed: int,
-        release: Drawer | None,
-        facts: dict[str, Any] | None,
-        cache: Path,
+        self, flags: EvaluationFlags, seed: int, release: Drawer | None, facts: dict[str, Any] | None, cache: Path
     ):
         self.flags, self.seed, self.release, self.facts, self.cache = flags, seed, release, facts, cache
         self.warnings: list[str] = []

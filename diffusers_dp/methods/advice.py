@@ -141,9 +141,10 @@ def rank(rows: Sequence[MeasuredRow], facts: Situation, given: Collection[str], 
     for method in sorted({row.method for row in usable}):
         own = [row for row in usable if row.method == method]
         source = next(name for name in names if any(row.images == name for row in own))
-        on_source = [row for row in own if row.images == source]
-        on_source = [row for row in on_source if minutes_of(row, facts) <= cap] or on_source
-        skill = skill_at(on_source, facts.signal)
+        whole = [row for row in own if row.images == source]
+        on_source = [row for row in whole if minutes_of(row, facts) <= cap] or whole
+        near = max(facts.signal, min(row.signal for row in on_source))  # below it all rows say how skill falls
+        skill = skill_at(on_source, near) * skill_at(whole, facts.signal) / max(skill_at(whole, near), 1e-9)
         if source != names[0]:  # of other images: what the two make of methods that were measured on both
             ratio = _ratio(usable, names[0], source, facts.signal)
             if ratio is None:

@@ -32,6 +32,7 @@ FLOPS, FLOPS_A_SECOND, OWN_GRADIENT_SECONDS, TRAINING_STEP_SECONDS, CORES_OF_A_G
 WIDTHS, MOST_DRAWS, LARGEST_BATCH_OF_A_GPU = (4, 2, 1), 32, 4096
 #: epsilon times images from which correlated noise helps: at 600,000 it did, at 60,000 next to nothing came of it.
 LITTLE_NOISE = 200_000
+INDEPENDENT = {"noise_bands": "1", "learning_rate": 3e-3}  # noise, and its rate
 #: With so much epsilon times images of a class for each candidate of Private Evolution, votes exceed their noise.
 SIGNAL_OF_A_CANDIDATE, FEWEST_CANDIDATES, MOST_CANDIDATES = 12, 25, 500
 
@@ -107,9 +108,9 @@ def dp_sgd(method: str, facts: Situation, minutes: float) -> dict[str, Any]:
     least = max(1, min(LEAST_BATCH, facts.num_units // 4))
     batch = min(BATCHES.get(method, LARGEST_BATCH), max(facts.num_units // BATCHES_OF_ALL, least))
     seconds = batch * DP_SGD_SECONDS * places(facts.image_shape[1])
-    groups, rate = ("16", 2.5e-2) if has_little_noise(facts) else ("1", 3e-3)
+    noise = {"noise_bands": "16", "learning_rate": 2.5e-2} if has_little_noise(facts) else INDEPENDENT
     return {
-        "train_batch_size": batch, "noise_bands": groups, "noise_multiplicity": 1, "learning_rate": rate,
+        "train_batch_size": batch, "noise_multiplicity": 1, **noise,
         "max_train_steps": max(20, min(MOST_STEPS, int(60 * minutes * DP_SGD_PART / seconds))),
         "max_physical_batch_size": "256", "lr_scheduler": "linear", "lr_warmup_steps": 10,
         "p_mean": 0.8, "p_std": 1.0, "sigma_min": 0.3,
@@ -151,9 +152,8 @@ def teachers(method: str, facts: Situation, minutes: float) -> dict[str, Any]:
     that were measured with a thousand teachers; rounds are fewer where their sum drowns in noise."""
     side = facts.image_shape[1]
     number = max(1, min(MOST_TEACHERS, facts.num_units // IMAGES_OF_A_TEACHER))
-    rounds = min(
-        MOST_ROUNDS, max(FEWEST_ROUNDS, round(FEWEST_ROUNDS * (facts.epsilon * number / MOST_TEACHERS) ** 0.5))
-    )
+    in_proportion = FEWEST_ROUNDS * (facts.epsilon * number / MOST_TEACHERS) ** 0.5
+    rounds = round(min(MOST_ROUNDS, max(FEWEST_ROUNDS, in_proportion)))
     votes, part = method == AGGREGATIONS["votes"], min(1.0, minutes / MINUTES_OF_TEACHERS)
     return {
         "num_teachers": number, "teacher_resolution": side // 4 if side % 4 == 0 and side >= 16 else None,

@@ -38,7 +38,6 @@ def read_lines(place: str, flag: str, is_file: bool = True) -> list[str]:
         UsageError: It is not there, no text of UTF-8, too large or empty, or has another placeholder than `{class}`.
     """
     try:
-        place.encode()  # arguments that are no UTF-8 have surrogates
         text = read_bounded(os.path.expanduser(place), MOST_BYTES).decode("utf-8-sig") if is_file else place
         if CONTROL.search(text):
             raise ValueError("it holds control characters")

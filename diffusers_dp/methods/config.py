@@ -6,17 +6,19 @@ import re
 import sys
 import types
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, get_type_hints
 
 from ..accounting.epsilon import largest_sample
+from ..data.values import is_unicode
 from ..distributed.launcher import has_gpu
 from ..errors import UsageError
 from ..files.untrusted_values import read_yaml_file
 from ..mechanisms.poisson import rate_of_coins
 from .advice import Situation
-from .automatic import AUTO, OF_A_NEW_MODEL, automatic
+from .automatic import AUTO, INDEPENDENT, OF_A_NEW_MODEL, automatic
 from .command_line import dash_remedy, nearest_flag, parser_of, value_type
 from .feta_pro import FETAProConfig
 from .flag import (
@@ -45,6 +47,7 @@ CONFIGS = {name: method.config for name, method in METHODS.items() if method.con
 #: Flags that choose a method by their value.
 CHOOSERS = {"features": FEATURES, "train": TRAINED, "aggregation": AGGREGATIONS}
 _UNSET = object()
+MOST_ASKED = 0.95  # of the budget, by all but DP-SGD
 MOST_RECIPE = 200_000  # bytes
 
 
@@ -175,6 +178,8 @@ def _read_command_line(
 ) -> dict[str, Any]:  # fmt: skip
     """Returns only the flags that were given, so that a recipe can supply the others."""
     experts = [name for name, each in said.items() if each.expert]
+    if odd := next((word for word in argv if not is_unicode(word)), None):
+        raise UsageError(f"'{odd}' is not UTF-8: rename it.")
     try:
         given, unknown = _parsed(parser, said, _spelt_out([_underscored(word) for word in argv], experts))
     except argparse.ArgumentError as error:
@@ -243,7 +248,21 @@ def _by_rules(config_class: type[TrainingConfig], given: dict[str, Any]) -> dict
     images = min(facts.images_per_unit, (facts.num_train_images or number) / number)
     on_gpu = given.get("minutes_on", "gpu" if has_gpu() else "core") == "gpu"
     settings = automatic(config_class.method, situation, given.get("minutes"), max(1.0, images), on_gpu=on_gpu)
-    return {name: value for name, value in settings.items() if name in names}
+    settings = {name: value for name, value in settings.items() if name in names}
+    steps = given.get("max_train_steps", settings.get("max_train_steps", 0))  # rules give way to flags
+    if settings.get("lr_warmup_steps", -1) >= steps or given.get("lr_scheduler") == "constant":
+        settings["lr_warmup_steps"] = 0
+    bands = int(settings.get("noise_bands", 0))
+    if bands > steps or bands * given.get("train_batch_size", 0) > number or facts.target_epsilon == math.inf:
+        settings |= {name: value for name, value in INDEPENDENT.items() if name in settings}
+    if "budget" in settings:
+        with suppress(ValueError, ArithmeticError):  # refused later
+            both: Any = config_class(**{**settings, **given, **_of_queries(settings, given)})
+            shares = both.asked_shares
+            if asked := shares.pop("--budget moments", 0.0):
+                most = (MOST_ASKED - math.fsum(shares.values())) * both.moments_share / asked
+                settings["budget"] = f"moments={max(0.01, min(both.moments_share, most)):g}"
+    return settings
 
 
 def _read_recipe(

@@ -92,7 +92,7 @@ class PrivacyFlags:
             check_dataset_id(self.dataset_id)
         if self.noise == "exact" and not self.has_guarantee:
             raise UsageError(
-                "--noise exact has no effect with --target_epsilon inf, which has no noise: leave one out.",
+                "--noise exact has no effect with --target_epsilon inf, which has no noise: leave one out."
             )
         if self.accountant == "prv" and MOST_BY_PRV < self.target_epsilon < math.inf:
             raise UsageError(

@@ -100,7 +100,7 @@ class MomentFlags(TrainingConfig):
     def _images_at_10(self) -> float:
         """Number of images of a class that would have as much noise at epsilon 10."""
         per_class = (self.num_train_units or self.num_train_images or 0) / len(self.declared_class_names or ("",))
-        share = (self.moments_share or 1) * (1 - self.other_share)
+        share = (self.moments_share or 1) * max(0.0, 1 - self.other_share)
         return per_class * min(self.target_epsilon, 10.0) * math.sqrt(share) / 10
 
     @property

@@ -171,12 +171,7 @@ def _on_one_thread(features: Features) -> Features:
 
 
 def _bits_stay(
-    features: Features,
-    image_shape: Sequence[int],
-    num_classes: int | None,
-    *,
-    size: int,
-    device: torch.device | str,
+    features: Features, image_shape: Sequence[int], num_classes: int | None, *, size: int, device: torch.device | str
 ) -> bool:
     noise, classes_of_noise = _public_noise(2 * size, image_shape, num_classes, device)
     images, fresh = noise.split(size)

@@ -212,8 +212,7 @@ class PerceptualFeatures(PublicNetwork):
             found: list[nn.Module] = [module for module in modules.values() if isinstance(module, nn.Conv2d)]
             if len(found) < 2:
                 raise UsageError(
-                    f"{self.network} is not a convolutional network: give --{self.flag_of('layers')}.",
-                    field=self.flag,
+                    f"{self.network} is not a convolutional network: give --{self.flag_of('layers')}.", field=self.flag
                 )
             return found
         for layer in self.layers:

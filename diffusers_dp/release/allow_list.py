@@ -10,11 +10,7 @@ from ..files.untrusted_files import read_bounded
 from ..verify import CARD_NAME, RECEIPT_NAME
 
 
-COMPONENT_FILES = (
-    "scheduler/scheduler_config.json",
-    "unet/config.json",
-    "unet/diffusion_pytorch_model.safetensors",
-)
+COMPONENT_FILES = ("scheduler/scheduler_config.json", "unet/config.json", "unet/diffusion_pytorch_model.safetensors")
 PIPELINE_FILES = ("model_index.json", "pipeline.py", "samples.png", *COMPONENT_FILES)  # for a `PipelineArtefact`
 CARD_AND_RECEIPT = (CARD_NAME, RECEIPT_NAME)  # for every release
 RELEASE_FILES = (*CARD_AND_RECEIPT, *PIPELINE_FILES)

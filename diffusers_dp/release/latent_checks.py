@@ -10,16 +10,7 @@ import diffusers
 import transformers
 
 from ..files.untrusted_files import is_own
-from .components import (
-    FLOATS,
-    LARGEST_SIDE,
-    WrongModel,
-    build_empty,
-    check_schedule,
-    read_json,
-    read_shapes,
-    whole,
-)
+from .components import FLOATS, LARGEST_SIDE, WrongModel, build_empty, check_schedule, read_json, read_shapes, whole
 
 
 TEXT_ENCODERS = ("CLIPTextModel", "CLIPTextModelWithProjection", "T5EncoderModel")

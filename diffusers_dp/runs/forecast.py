@@ -198,7 +198,8 @@ def _measured(step: Callable[[int], object], images: int, at_once: int, device: 
     while several < LONG_ENOUGH and number < at_once:
         number = min(2 * number, at_once)
         several = _timed(step, number, device)
-    each = max(0.0, several - one) / (number - 1) if number > 1 else one
+    # Busy cores slow single calls, and a further image never costs more than a call of its own.
+    each = min(one, max(0.0, several - one) / (number - 1)) if number > 1 else one
     return one + (images - 1) * each, memory + (at_once - 1) * max(0, two - memory)
 
 

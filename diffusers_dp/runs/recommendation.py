@@ -150,8 +150,9 @@ def recommendation(facts: DeclaredFacts, rows: Sequence[MeasuredRow], *, details
             would = f"It would be {word} with {'; or with '.join(changes)}" if changes else "No single change helps"
             lines.append(f"hopeless: nothing will do with these facts. {would.replace('images', unit)}.")
         return "\n".join(lines)
+    word = f"{chosen.word}, a guess" if far else chosen.word
     lines += [
-        f"{chosen.word}: {METHODS[chosen.row.method].title}, about {chosen.minutes:.1f} minutes of one core (this "
+        f"{word}: {METHODS[chosen.row.method].title}, about {chosen.minutes:.1f} minutes of one core (this "
         f"machine has {os.cpu_count()}). Its plan:",
         plan.table if details else plan.summary, "", "Run:",
         shlex.join(["diffusers-dp", "train", chosen.row.method, *flags]),

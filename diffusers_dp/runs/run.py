@@ -466,7 +466,7 @@ class TrainingRun(Generic[Config]):
         """After the table of stages; the same words, whatever could not be read."""
         path = self.folder.private / "cache" / READING
         print(
-            self.stages, saying, "Private: `diffusers-dp data` says which images cannot be read, and why; "
+            self.stages, saying, "Private: `diffusers-dp data` says why images cannot be read; "
             f"{path} counts those of this run.", sep="\n",
         )  # fmt: skip
 

@@ -38,7 +38,6 @@ def models(tmp_path_factory, honest):
     playwright_or_skip()
     folder = tmp_path_factory.mktemp("app")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(judge, "STEPS", 4)
         patch.setattr(judge, "BATCH_SIZE", 50)
         load("feta_pro", patch).main([*TINY, "--output_dir", str(folder / "digits")])
     shutil.copytree(honest, folder / "three" / "release")

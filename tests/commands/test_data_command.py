@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from datasets import Features, Value
 from PIL import Image
 
 from diffusers_dp import cli
@@ -73,6 +74,22 @@ def test_a_data_set_is_read_by_its_columns(tmp_path, capsys):
     name = save_parquet(tmp_path / "set", {"image": rows, "label": [0, 1, 1, 1, 0, 0, 1]}, labelled(["x", "y"]))
     said = told(capsys, "--dataset_name", name, "--resolution", "8").splitlines()
     assert "images: 7" in said and "can be read: 5" in said and "  x: 2" in said and "  y: 3" in said
+
+
+def test_units_are_counted(tmp_path, capsys):
+    columns = {"image": image_bytes(*[encode(grey(number)) for number in range(5)]), "label": [0, 1, 1, 1, 0]}
+    kinds = Features(labelled(["x", "y"]) | {"patient": Value("string")})
+    name = save_parquet(tmp_path / "set", columns | {"patient": ["p", "p", "q", None, "p"]}, kinds)
+    flags = ["--dataset_name", name, "--resolution", "8", "--unit_column", "patient", "--num_train_units", 2]
+    flags += ["--num_train_images", 5]
+    said = told(capsys, *flags)
+    assert "\npatient: 2 units of up to 3 records, and 1 without a file or an id\n" in said
+    assert said.endswith("--class_names x,y --unit_column patient --num_train_units 2\n")
+
+
+def test_names_that_are_not_utf_8_are_printed(scans, capsys):
+    (scans / "benign" / "a.\udce4").write_text("")
+    assert "1 .\\udce4" in told(capsys, scans, "--resolution", "8").replace("1 .csv, 2 .txt, ", "")
 
 
 def test_copies_and_service_folders_are_told_of(scans, capsys):

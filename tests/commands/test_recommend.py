@@ -78,6 +78,14 @@ def test_more_signal_never_does_worse_and_less_does_in_proportion():
         assert rank(public, replace(ROW, num_units=250), ("x",))[0].skill == pytest.approx(0.9 * share)
 
 
+def test_few_minutes_make_no_method_worse_than_its_rows_are():
+    """A quick row of much signal alone says little of a small one."""
+    slow, quick = replace(ROW, minutes=20.0, accuracy=0.8), replace(ROW, num_units=60_000, accuracy=0.9, minutes=1.0)
+    found = rank([slow, quick], ROW, (), cap=5.0)[0]
+    assert found.row == quick and found.skill == pytest.approx(slow.skill)
+    assert rank([slow, replace(quick, accuracy=0.5)], ROW, (), cap=5.0)[0].skill == pytest.approx(0.5)
+
+
 def test_of_equally_good_rows_that_with_fewest_flags_is_taken():
     """A judge that brings nothing by its soft labels takes from hard ones."""
     judged = replace(ROW, case="judged", flags=("--budget", "judge=0.5"), accuracy=ROW.accuracy + 0.001)

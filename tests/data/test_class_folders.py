@@ -7,6 +7,8 @@ import pytest
 from PIL import Image
 
 from diffusers_dp.errors import UsageError
+from diffusers_dp.methods.config import load_config
+from support.flags import SHORT_RUN
 from support.images import folder_config, read_images
 
 
@@ -84,7 +86,6 @@ def test_a_class_called_train_is_a_class(tmp_path):
 ODD = (
     "a[1]", "a?b*", "two words", unicodedata.normalize("NFC", "é"), unicodedata.normalize("NFD", "é"), "a#b", "50%20",
     "-dash", "'q\"", "{x}", "~tilde", "$HOME", "a::b", "back\\slash", "new\nline", "https:",
-    b"\xe4".decode("utf-8", "surrogateescape"),
 )  # fmt: skip
 
 
@@ -100,7 +101,23 @@ def test_odd_names_of_folders_classes_and_images(tmp_path, odd, channels):
     assert count == 5 and sorted(arrays.labels[arrays.readable].tolist()) == [0, 0, 1, 1]
 
 
-@pytest.mark.parametrize("name", ["a,b", " a", "a "])
+NO_UTF8 = b"\xe4".decode("utf-8", "surrogateescape")
+
+
+def test_an_image_whose_name_is_not_utf_8_is_read(tmp_path):
+    write(tmp_path / "scans" / "a" / f"{NO_UTF8}.png")
+    write(tmp_path / "scans" / "b" / "1.png")
+    count, arrays = read(tmp_path / "scans", tmp_path, "a,b")
+    assert count == 2 and arrays.readable.all()
+
+
+@pytest.mark.parametrize("flag", ["class_names", "output_dir"])
+def test_flags_that_a_release_could_not_name_are_refused_before_anything_is_spent(flag):
+    with pytest.raises(UsageError, match="is not UTF-8: rename it"):
+        load_config([*SHORT_RUN, f"--{flag}", f"a,{NO_UTF8}"])
+
+
+@pytest.mark.parametrize("name", ["a,b", " a", "a ", NO_UTF8])
 def test_a_name_that_no_list_can_hold_is_refused(tmp_path, name):
     write(tmp_path / "scans" / name / "1.png")
     with pytest.raises(UsageError, match="--train_data_dir .*; rename it"):

@@ -268,6 +268,35 @@ def test_names_match_in_both_forms_of_unicode(tmp_path):
         read(folder, class_names=("dog", written))
 
 
+def test_an_id_is_one_in_both_forms_of_unicode(tmp_path):
+    """Else a person of two files would be two units."""
+    folder = folder_of(tmp_path)
+    accents = [unicodedata.normalize(form, "José") for form in ("NFC", "NFD")]
+    for kind in ("metadata.csv", "metadata.jsonl"):
+        found = rows()
+        for number, accent in enumerate(accents):
+            found[number]["patient"] = accent
+        write_table(folder / kind, found)
+        units = read(folder, unit_column="patient")
+        assert units[0][1] == units[1][1] != units[2][1]
+        (folder / kind).unlink()
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_path_in_a_row_is_one_in_the_folder_of_the_data_set(tmp_path, monkeypatch, channels):
+    """Where a command is started decides nothing."""
+    folder_of(tmp_path / "set", channels)
+    (tmp_path / "elsewhere").mkdir()
+    for number, name in enumerate(NAMES):
+        (tmp_path / "elsewhere" / name).write_bytes(picture(100 + number, channels))
+    kind = pa.struct({"bytes": pa.binary(), "path": pa.string()})
+    named = pa.array([{"bytes": None, "path": name} for name in NAMES], kind)
+    pq.write_table(pa.table({"image": named, "label": LABELS}), tmp_path / "set" / "rows.parquet")
+    for start, place in (("set", tmp_path / "set"), ("elsewhere", tmp_path / "set"), ("elsewhere", "../set")):
+        monkeypatch.chdir(tmp_path / start)
+        assert set(read(place, channels, image_column="image")) == set(range(COUNT))
+
+
 def test_the_delimiter_is_declared(tmp_path):
     folder = folder_of(tmp_path)
     lines = [b"file_name;label;patient", *(f"{name};{label};a,b".encode() for name, label in zip(NAMES, LABELS))]

@@ -8,6 +8,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from diffusers_dp.data.images import public_facts
 from diffusers_dp.distributed import launcher
+from diffusers_dp.errors import UsageError
 from diffusers_dp.methods import automatic
 from diffusers_dp.methods.config import CONFIGS, load_config
 from diffusers_dp.methods.public_flags import PretrainingFlags
@@ -28,6 +29,36 @@ NEEDS = {
 
 def configured(method, *flags):
     return load_config(["--config", "auto", "--dry_run", *flags], METHODS[method])
+
+
+@pytest.mark.parametrize("share", [0.3, 0.5, 0.9])
+@pytest.mark.parametrize("number", [1500, 10_000, 60_000])
+def test_a_judge_beside_the_moments_leaves_some_of_the_budget_to_dp_sgd(share, number):
+    facts = [*MNIST[2:], "--num_train_images", str(number), "--budget", f"judge={share}"]
+    config = configured("feta_pro", *facts)
+    shares = config.asked_shares
+    assert shares["--budget judge"] == share and sum(shares.values()) <= 0.96
+    assert share > 0.3 or config.moments_share in (0.1, 0.5), "as much as without a judge, where that can be"
+    with pytest.raises(UsageError, match="of the budget together"):
+        configured("feta_pro", *facts[:-1], f"moments={1.2 - share:g},judge={share}")
+
+
+def test_rules_give_way_to_few_steps():
+    for steps, warm_up, bands in ((2, 0, "1"), (10, 0, "1"), (16, 10, "16")):
+        config = configured("feta_pro", *MNIST, "--max_train_steps", str(steps))
+        assert (config.lr_warmup_steps, config.noise_bands) == (warm_up, bands)
+
+
+@pytest.mark.parametrize("method", ["dpdm", "dp_gan", "gs_wgan", "psg"])
+@pytest.mark.parametrize("flags", ["--lr_scheduler constant", "--target_epsilon inf", "--minutes 0.1"])
+def test_rules_give_way_to_a_flag(method, flags):
+    config = configured(method, *MNIST, *flags.split())
+    assert config.lr_warmup_steps < max(1, config.max_train_steps)
+
+
+def test_shares_of_more_than_all_are_refused_by_a_sentence():
+    with pytest.raises(UsageError, match="of the budget together"):
+        configured("moments", *MNIST, "--budget", "judge=0.99", "--matched_networks", "2")
 
 
 @pytest.mark.parametrize("method", CONFIGS)

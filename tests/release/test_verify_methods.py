@@ -159,6 +159,8 @@ FORGERIES = {
     "a key in pieces": ("dpdm", queries(a=KEY[:16], b=KEY[16:32], c=KEY[32:48], d=KEY[48:]), "states 'a' so"),
     "a number that no query states": ("dpdm", queries(note=3), "no query of this library states 'note'"),
     "a word in place of a number": ("moments", queries(num_frequencies="nine"), "states 'num_frequencies' so"),
+    "a boolean in place of a number": ("moments", queries(num_levels=True), "states 'num_levels' so"),
+    "no level": ("moments", queries(num_levels=0), "states 'num_levels' so"),
     "another divisor of teachers": ("gs_wgan", queries(normaliser=90), "its divisor is not the number of teachers"),
     "several images of an image": ("dpdm", queries(max_images_per_unit=3), "contradicts the public facts"),
     "several images of an image, everywhere": ("dpdm", lambda r: (

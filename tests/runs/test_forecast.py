@@ -45,6 +45,11 @@ def test_time_is_in_proportion_to_images_steps_and_processes(clock):
     assert step == 6 and "2 processes" in said
 
 
+def test_a_call_that_busy_cores_slowed_makes_no_forecast_of_days(monkeypatch):
+    monkeypatch.setattr(module, "_timed", lambda step, number, device: 0.02 if number == 1 else 0.5)
+    assert module._measured(lambda number: None, 128, 128, torch.device("cpu"))[0] <= 128 * 0.02
+
+
 def test_a_step_is_really_taken():
     start = time.perf_counter()
     step, _ = forecast_of("--max_train_steps", "1", "--train_batch_size", "4", "--noise_multiplicity", "1")

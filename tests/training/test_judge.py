@@ -527,7 +527,9 @@ def test_a_record_moves_a_sum_of_gradients_by_the_clip_norm_and_no_batch_mate():
     assert last.norm().item() == pytest.approx(method.CLIP_NORM, rel=1e-3)
 
 
-@pytest.mark.parametrize("lie", ["divisor", "by label", "unsaid", "left out", "exact", "network", "input", "public"])
+@pytest.mark.parametrize(
+    "lie", ["divisor", "by label", "unsaid", "left out", "few steps", "exact", "network", "input", "public"]
+)
 def test_a_forged_judge_is_noticed(lie, released):
     receipt = receipt_of(released)
     assert list(check_method(receipt)) == []
@@ -538,6 +540,8 @@ def test_a_forged_judge_is_noticed(lie, released):
             event["query"]["grid"] = CLIP_STEPS
         elif event["stage"] == "judge" and lie == "by label":
             event["partition"] = "label"
+    if lie == "few steps":
+        receipt["events"].remove(next(event for event in receipt["events"] if event["stage"] == "judge"))
     if lie == "left out":
         receipt["events"] = [event for event in receipt["events"] if event["stage"] != "judge"]
     network = {"kind": "network of the judge", "name": EFFICIENTNET, "weights_sha256": WEIGHTS_SHA256}
@@ -550,6 +554,8 @@ def test_a_forged_judge_is_noticed(lie, released):
         receipt["public_inputs"].append(network | {"kind": "feature network"})
     if lie in ("unsaid", "left out"):
         del receipt["curriculum"]["judge_frequencies"]
+    if lie == "left out":
+        receipt["method"]["name"] = "Moments 2"
     assert list(check_method(receipt)) != []
 
 
