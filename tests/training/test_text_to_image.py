@@ -321,7 +321,7 @@ def test_flags_that_cannot_be(script, flags, pipelines, tmp_path, monkeypatch):
         (["--prompts", str(tmp_path / "latin")], "is not taken .*; give UTF-8 text"),
         (["--generator", "text", "--prompts", "a {class}"], "--prompts needs --pretrained_model_name_or_path"),
         (["--generator", unet, "--prompts", "a {class}"], "--prompts has no effect"),
-        (["--prompts", "a caf\udce9"], "is not taken .*; give UTF-8 text"),
+        (["--prompts", "a caf\udce9"], "is not UTF-8: rename it"),
         (["--prompts", "a photo of a {Class}"], r"--prompts has {Class}; the one placeholder is {class}"),
         (["--prompts", "a {} photo of a {class}"], r"--prompts has {}; the one placeholder is {class}"),
         (["--generator", "pipeline"], "need each other"),
