@@ -120,7 +120,7 @@ def class_folders(root: Path, field: str) -> tuple[str, ...]:
     odd = next((name for name in names if "," in name or name != name.strip() or not is_unicode(name)), None)
     if odd is not None:
         raise UsageError(
-            f"{root} holds a folder '{odd}': no label set can have a comma, outer space or no UTF-8; rename it.",
+            f"{root} holds a folder '{odd}': no label set holds a comma, outer space or what is not UTF-8; rename it.",
             field=field,
         )
     return tuple(names)

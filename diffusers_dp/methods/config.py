@@ -18,7 +18,7 @@ from ..errors import UsageError
 from ..files.untrusted_values import read_yaml_file
 from ..mechanisms.poisson import rate_of_coins
 from .advice import Situation
-from .automatic import AUTO, INDEPENDENT, OF_A_NEW_MODEL, automatic
+from .automatic import AUTO, INDEPENDENT, OF_A_NEW_MODEL, OWN, automatic
 from .command_line import dash_remedy, nearest_flag, parser_of, value_type
 from .feta_pro import FETAProConfig
 from .flag import (
@@ -254,7 +254,8 @@ def _by_rules(config_class: type[TrainingConfig], given: dict[str, Any]) -> dict
         settings["lr_warmup_steps"] = 0
     bands = int(settings.get("noise_bands", 0))
     if bands > steps or bands * given.get("train_batch_size", 0) > number or facts.target_epsilon == math.inf:
-        settings |= {name: value for name, value in INDEPENDENT.items() if name in settings}
+        own = OWN.get(config_class.method, {})
+        settings |= {name: value for name, value in INDEPENDENT.items() if name in {*settings} - {*own}}
     if "budget" in settings:
         with suppress(ValueError, ArithmeticError):  # refused later
             both: Any = config_class(**{**settings, **given, **_of_queries(settings, given)})

@@ -47,6 +47,8 @@ def test_rules_give_way_to_few_steps():
     for steps, warm_up, bands in ((2, 0, "1"), (10, 0, "1"), (16, 10, "16")):
         config = configured("feta_pro", *MNIST, "--max_train_steps", str(steps))
         assert (config.lr_warmup_steps, config.noise_bands) == (warm_up, bands)
+        assert config.learning_rate == (3e-3 if bands == "1" else 2.5e-2)
+    assert configured("dpdm", *MNIST, "--train_batch_size", "6000").noise_bands == "1", "16 groups are too small"
 
 
 @pytest.mark.parametrize("method", ["dpdm", "dp_gan", "gs_wgan", "psg"])
