@@ -160,7 +160,7 @@ class DatasetRecords:
             `id_column` the id of an image is its row number.
         places (`list[int]`, *optional*): The declared place of each class of a `ClassLabel`.
         class_names (`tuple[str, ...]`, *optional*): The public label set, `None` for unlabelled images.
-        dataset_name (`str`): As `--dataset_name` gives it, for messages.
+        dataset_name (`str`): As `--dataset_name` gives it: for messages, and where relative paths in rows begin.
         roots (tuple of `Path`, *optional*): Folders in which a file may lie that a row names; unset: anywhere.
     """
 
@@ -183,9 +183,10 @@ class DatasetRecords:
         """Raises `UsageError` where a file of the dataset cannot be read."""
         label_column = None if self.class_names is None else self.label_column
         columns = dict.fromkeys(name for name in (self.image_column, label_column, self.id_column) if name is not None)
+        folder = Path(os.path.expanduser(self.dataset_name))
         for number, row in self._rows(places, list(columns), ROWS_AT_ONCE):
             label = None if label_column is None else self._label(row[label_column])
-            image = _own(_encoded(row[self.image_column], Path(os.path.expanduser(self.dataset_name))), self.roots)
+            image = _own(_encoded(row[self.image_column], folder), self.roots)
             yield image, label, self._id(number, row[self.id_column] if self.id_column else None)
 
     def ids(self) -> Iterator[Id]:
