@@ -100,15 +100,18 @@ def symmetric(pairs: torch.Tensor) -> torch.Tensor:
     return whole + whole.triu(1).mT
 
 
-def in_levels(values: torch.Tensor, levels: torch.Tensor) -> torch.Tensor:
+def in_levels(images: torch.Tensor, levels: torch.Tensor) -> torch.Tensor:
     """
-    Moves values to those of the same rank in a histogram.
+    Moves values to those of the same rank in the histogram of their channel.
 
     Args:
-        values (`torch.Tensor`): Any shape, at least one value.
-        levels (`torch.Tensor` of shape `[levels]`): Shares of values up to the end of each level of [0, 1].
+        images (`torch.Tensor` of shape `[n, C, H, W]`): At least one.
+        levels (`torch.Tensor` of shape `[C, levels]`): Shares of values up to the end of each level of [0, 1].
     """
-    ranks = (values.flatten().argsort().argsort().double() + 0.5) / values.numel()
-    shares = np.concatenate([[0.0], levels.double().numpy()])
-    found = np.interp(ranks.numpy(), shares, np.linspace(0, 1, len(shares)))
-    return torch.from_numpy(found).to(values).view_as(values)
+    moved = torch.empty_like(images)
+    for channel, own in enumerate(levels):
+        values, shares = images[:, channel], np.concatenate([[0.0], own.double().numpy()])
+        ranks = (values.flatten().argsort().argsort().double() + 0.5) / values.numel()
+        found = np.interp(ranks.numpy(), shares, np.linspace(0, 1, len(shares)))
+        moved[:, channel] = torch.from_numpy(found).view_as(values)
+    return moved

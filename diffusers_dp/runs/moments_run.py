@@ -44,6 +44,8 @@ class NoisyMoments:
         levels (`torch.Tensor` of shape `[classes, C, levels]`): Shares of values up to the end of each grey level.
         spectrum (`Frequencies`): The coefficients.
         matching (`Matching`, *optional*): Moves what is drawn.
+        levels_twice (`bool`): Whether images get their grey levels again after they got back half of what the first
+            time took from their coefficients.
     """
 
     mixture: GaussianMixture
@@ -51,6 +53,7 @@ class NoisyMoments:
     levels: torch.Tensor
     spectrum: Frequencies
     matching: Matching | None = None
+    levels_twice: bool = False
 
     def draw(self, num_images: int, class_balance: str, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
         """
@@ -69,9 +72,11 @@ class NoisyMoments:
         coefficients = self.mixture.draw(labels, torch.Generator().manual_seed(seed))
         images = torch.empty(len(labels), *self.spectrum.image_shape, dtype=torch.uint8)
         for label in labels.unique():
-            drawn = self.spectrum.images(coefficients[labels == label])
-            for channel, found in enumerate(self.levels[label]):
-                drawn[:, channel] = in_levels(drawn[:, channel], found)
+            asked = coefficients[labels == label]
+            drawn = in_levels(self.spectrum.images(asked), self.levels[label])
+            if self.levels_twice:
+                lost = self.spectrum.images(asked - self.spectrum(drawn)) - 0.5
+                drawn = in_levels(drawn + lost / 2, self.levels[label])
             images[labels == label] = drawn.mul(255).round().byte()
         return images if self.matching is None else self.matching.move(images, labels, seed), labels
 
@@ -98,7 +103,8 @@ def ask_for_moments(run: "Run") -> NoisyMoments:
     levels = run.ask(config.grey_levels)
     mixture, counts = ask_for_mixture(run)
     levels = towards_all(levels, counts, run.plan.rows[config.grey_levels.name].noise_multiplier)
-    return NoisyMoments(mixture, counts, levels, config.class_moments.spectrum, matching)
+    spectrum = config.class_moments.spectrum
+    return NoisyMoments(mixture, counts, levels, spectrum, matching, config.matches_levels_twice)
 
 
 def towards_all(levels: torch.Tensor, counts: torch.Tensor, noise_multiplier: float) -> torch.Tensor:

@@ -10,6 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from diffusers_dp.models.gaussian_mixture import GaussianMixture, denoised, in_levels, shrunk, symmetric
 from diffusers_dp.queries.moments import ClassMoments, Frequencies, GreyLevels, PartCovariances, PartMeans
+from diffusers_dp.runs.moments_run import NoisyMoments
 
 
 SHAPES = [(1, 8, 8), (3, 8, 6), (2, 5, 9)]
@@ -129,8 +130,20 @@ def test_grey_levels_are_the_values_of_the_pixels():
     noisy = query.finish(rows[None] + torch.tensor([0, -0.2, 0, 0]), 1, 1.0)
     assert (noisy.diff() >= 0).all() and noisy[0, 0, -1] == 1, "shares rise, whatever the noise"
     assert query.finish(-rows[None], 1, 1.0).isfinite().all(), "a class of noise alone"
-    moved = in_levels(torch.tensor([3.0, 1.0, 2.0, 4.0]), torch.tensor([0.5, 0.5, 0.75, 1.0]))
+    moved = in_levels(torch.tensor([3.0, 1.0, 2.0, 4.0]).view(2, 1, 1, 2), torch.tensor([[0.5, 0.5, 0.75, 1.0]]))
+    moved = moved.flatten()
     assert moved.argsort().tolist() == [1, 2, 0, 3] and moved.min() >= 0 and (moved < 0.25).sum() == 2
+
+
+def test_grey_levels_matched_twice_leave_more_of_the_coefficients():
+    spectrum, levels = Frequencies((1, 8, 8), 16), torch.tensor([[[0.7, 0.8, 0.9, 1.0]]])
+    mixture = GaussianMixture(torch.ones(1, 1), torch.zeros(1, 1, 16), torch.eye(16).expand(1, 1, 16, 16))
+    moments = NoisyMoments(mixture, torch.ones(1), levels, spectrum)
+    asked = mixture.draw(torch.zeros(200, dtype=torch.int64), torch.Generator().manual_seed(0))
+    once, twice = (replace(moments, levels_twice=each).draw(200, "uniform", 0)[0] / 255 for each in (False, True))
+    torch.testing.assert_close(once.flatten().sort().values, twice.flatten().sort().values, atol=1 / 255, rtol=0)
+    lost = [float((spectrum(images) - asked).square().mean()) for images in (once, twice)]
+    assert lost[1] < 0.95 * lost[0]
 
 
 def test_a_mixture_draws_its_moments():
