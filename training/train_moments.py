@@ -49,7 +49,9 @@ def train(run: "Run") -> None:
     # 1. The queries, and images that are drawn from the answers.
     num_images = config.images_per_class * len(names or ("",))
     moments, judge = ask_for_moments(run), train_judge(run)
-    images, labels = moments.draw(num_images, config.class_balance, config.seed)
+    # A judge then sees images more like those it learned from. In colour it changed nothing.
+    levels_twice = judge is not None and run.facts.image_shape[0] == 1
+    images, labels = moments.draw(num_images, config.class_balance, config.seed, levels_twice)
     if judge is not None:
         judge = judge.balanced(images, labels)
         labels = judge.label(images).argmax(1) if config.labels == JUDGE else labels

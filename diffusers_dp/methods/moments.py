@@ -73,11 +73,6 @@ class MomentFlags(TrainingConfig):
         return self.covariance_noise == "removed"
 
     @property
-    def matches_levels_twice(self) -> bool:
-        """See `NoisyMoments.levels_twice`. A judge looks at images like those it learned from."""
-        return False
-
-    @property
     def judge_share(self) -> float:
         """Share of a judge, beside which defaults are shares of the rest."""
         return 0.0
@@ -222,10 +217,6 @@ class MomentsConfig(HasJudge, MomentFlags, ResultFlags):
     def removes_covariance_noise(self) -> bool:
         unset = self.covariance_noise is None
         return unset and self.labels == JUDGE and self.image_shape[0] > 1 or super().removes_covariance_noise
-
-    @property
-    def matches_levels_twice(self) -> bool:
-        return self.has_judge and self.image_shape[0] == 1  # in colour it changed nothing
 
     @property
     def ordinary_training(self) -> tuple[OrdinaryTraining, ...]:

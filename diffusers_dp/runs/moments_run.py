@@ -44,8 +44,6 @@ class NoisyMoments:
         levels (`torch.Tensor` of shape `[classes, C, levels]`): Shares of values up to the end of each grey level.
         spectrum (`Frequencies`): The coefficients.
         matching (`Matching`, *optional*): Moves what is drawn.
-        levels_twice (`bool`): Whether images get their grey levels again after they got back half of what the first
-            time took from their coefficients.
     """
 
     mixture: GaussianMixture
@@ -53,9 +51,10 @@ class NoisyMoments:
     levels: torch.Tensor
     spectrum: Frequencies
     matching: Matching | None = None
-    levels_twice: bool = False
 
-    def draw(self, num_images: int, class_balance: str, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def draw(
+        self, num_images: int, class_balance: str, seed: int, levels_twice: bool = False
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """
         Images with these moments.
 
@@ -63,6 +62,8 @@ class NoisyMoments:
             num_images (`int`): Images of all classes together.
             class_balance (`str`): See `--class_balance`.
             seed (`int`): Public.
+            levels_twice (`bool`): Whether images regain half of what the matching of grey levels took from their
+                coefficients, and are then matched once more.
 
         Returns:
             Images, uint8 `[m, C, H, W]`, and their classes, int64 `[m]`.
@@ -74,7 +75,7 @@ class NoisyMoments:
         for label in labels.unique():
             asked = coefficients[labels == label]
             drawn = in_levels(self.spectrum.images(asked), self.levels[label])
-            if self.levels_twice:
+            if levels_twice:
                 lost = self.spectrum.images(asked - self.spectrum(drawn)) - 0.5
                 drawn = in_levels(drawn + lost / 2, self.levels[label])
             images[labels == label] = drawn.mul(255).round().byte()
@@ -103,8 +104,7 @@ def ask_for_moments(run: "Run") -> NoisyMoments:
     levels = run.ask(config.grey_levels)
     mixture, counts = ask_for_mixture(run)
     levels = towards_all(levels, counts, run.plan.rows[config.grey_levels.name].noise_multiplier)
-    spectrum = config.class_moments.spectrum
-    return NoisyMoments(mixture, counts, levels, spectrum, matching, config.matches_levels_twice)
+    return NoisyMoments(mixture, counts, levels, config.class_moments.spectrum, matching)
 
 
 def towards_all(levels: torch.Tensor, counts: torch.Tensor, noise_multiplier: float) -> torch.Tensor:

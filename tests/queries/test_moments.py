@@ -140,7 +140,7 @@ def test_grey_levels_matched_twice_leave_more_of_the_coefficients():
     mixture = GaussianMixture(torch.ones(1, 1), torch.zeros(1, 1, 16), torch.eye(16).expand(1, 1, 16, 16))
     moments = NoisyMoments(mixture, torch.ones(1), levels, spectrum)
     asked = mixture.draw(torch.zeros(200, dtype=torch.int64), torch.Generator().manual_seed(0))
-    once, twice = (replace(moments, levels_twice=each).draw(200, "uniform", 0)[0] / 255 for each in (False, True))
+    once, twice = (moments.draw(200, "uniform", 0, levels_twice=each)[0] / 255 for each in (False, True))
     torch.testing.assert_close(once.flatten().sort().values, twice.flatten().sort().values, atol=1 / 255, rtol=0)
     lost = [float((spectrum(images) - asked).square().mean()) for images in (once, twice)]
     assert lost[1] < 0.95 * lost[0]
