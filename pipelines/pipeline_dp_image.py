@@ -410,9 +410,7 @@ class DPImagePipeline(DiffusionPipeline):
 
         first = slope(latents, sigma)
         euler = latents + (next_sigma - sigma) * first
-        if next_sigma == 0:
-            return euler
-        return latents + (next_sigma - sigma) * (first + slope(euler, next_sigma)) / 2
+        return euler if next_sigma == 0 else latents + (next_sigma - sigma) * (first + slope(euler, next_sigma)) / 2
 
     @torch.no_grad()
     def __call__(

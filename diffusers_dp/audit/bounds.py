@@ -94,9 +94,7 @@ def one_run_epsilon(
     def rejected(epsilon: float) -> float:
         return one_run_p_value(epsilon, num_canaries, num_guesses, num_correct, delta) - (1 - confidence)
 
-    if rejected(0.0) >= 0:
-        return 0.0
-    return float(optimize.brentq(rejected, 0.0, MAX_EPSILON, xtol=1e-6))
+    return 0.0 if rejected(0.0) >= 0 else float(optimize.brentq(rejected, 0.0, MAX_EPSILON, xtol=1e-6))
 
 
 def guess_coins(scores: np.ndarray, taken: np.ndarray, share: float = 1 / 3) -> tuple[int, int]:

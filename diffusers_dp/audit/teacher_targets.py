@@ -49,9 +49,7 @@ def stand_in_teaching(votes: bool) -> Teaching:
 
     def blame(teacher: Any, inputs: torch.Tensor, labels: Any) -> torch.Tensor:
         side = 1e4 * teacher(inputs, labels)
-        if votes:
-            return torch.stack([side, -side]).expand(INPUTS, 2)
-        return side.expand(INPUTS, VALUES)
+        return torch.stack([side, -side]).expand(INPUTS, 2) if votes else side.expand(INPUTS, VALUES)
 
     return Teaching(
         _Lever, lambda teacher, real, real_labels, inputs, labels: -teacher(real, real_labels), blame, 2, BATCH, 1.0,

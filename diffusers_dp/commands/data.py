@@ -9,6 +9,7 @@ import hashlib
 import json
 import math
 import os
+import shlex
 import tempfile
 from collections import Counter
 from collections.abc import Iterable
@@ -23,6 +24,7 @@ from ..data.sources import open_source
 from ..data.values import are_positions, integer_of, positions, why_no_label
 from ..errors import UsageError, printable
 from ..files.file_modes import private_files
+from ..methods.command_line import as_flags
 from ..methods.config import CONFIGS, chosen_method, load_config
 from ..release.hub import keep_downloads_in
 from ..verify import file_digest
@@ -183,7 +185,7 @@ def _range_flag(low: float, high: float) -> str:
 
 def _declared(data: DataSource, facts: PublicFacts) -> str:
     """What becomes public with a run, as flags."""
-    names = "" if facts.class_names is None else f" --class_names {','.join(facts.class_names)}"
-    if data.unit_column is not None:
-        names += f" --unit_column {data.unit_column} --num_train_units {data.num_train_units or 'N'}"
-    return f"a run makes public what you declare: --num_train_images {facts.num_images}{names}"
+    names, units = facts.class_names, {"unit_column": data.unit_column, "num_train_units": data.num_train_units or "N"}
+    stated = {"num_train_images": facts.num_images, **({} if names is None else {"class_names": ",".join(names)})}
+    stated |= {} if data.unit_column is None else units
+    return f"a run makes public what you declare: {shlex.join(as_flags(stated))}"

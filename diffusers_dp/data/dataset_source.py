@@ -245,9 +245,7 @@ def _renaming(own: list[str], declared: tuple[str, ...]) -> list[int] | None:
     """The declared place of each class of a `ClassLabel`: by name, or by position where all names are other ones."""
     if set(own) <= set(declared):
         return [declared.index(name) for name in own]
-    if len(own) == len(declared) and not set(own) & set(declared):
-        return list(range(len(own)))
-    return None
+    return list(range(len(own))) if len(own) == len(declared) and not set(own) & set(declared) else None
 
 
 @contextmanager

@@ -35,9 +35,7 @@ def check_medical(suffixes: tuple[str, ...], has_range: bool) -> None:
 
 def is_medical(source: bytes | Path) -> bool:
     """Whether it is a DICOM file, by its name or its mark, or a NIfTI file, by its name."""
-    if isinstance(source, bytes):
-        return source[128:132] == b"DICM"
-    return source.name.lower().endswith(tuple(PACKAGES))
+    return source[128:132] == b"DICM" if isinstance(source, bytes) else source.name.lower().endswith(tuple(PACKAGES))
 
 
 def open_medical(source: bytes | Path, max_pixels: int, window: tuple[float, float]) -> Image.Image:

@@ -124,7 +124,8 @@ class InceptionExtractor:
         return in_batches(lambda batch: self._network(self._input(batch)), images, self._batch_size)
 
     def _input(self, images: np.ndarray) -> torch.Tensor:
-        return torch.from_numpy(_as_rgb(images)).to(self._device)
+        rgb = images.repeat(3, axis=1) if images.shape[1] == 1 else images
+        return torch.from_numpy(np.ascontiguousarray(rgb)).to(self._device)
 
 
 class EfficientNetExtractor:
@@ -162,10 +163,6 @@ def in_batches(function: Callable[[np.ndarray], torch.Tensor], images: np.ndarra
     with torch.inference_mode():
         rows = [function(images[i : i + batch_size]).float().cpu().numpy() for i in range(0, len(images), batch_size)]
     return np.concatenate(rows)
-
-
-def _as_rgb(images: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(images.repeat(3, axis=1) if images.shape[1] == 1 else images)
 
 
 @public_files()  # what is downloaded is shared by all who use that cache

@@ -13,6 +13,7 @@ from ..distributed.worker_pool import WorkerPool
 from ..errors import IntegrityError, UsageError
 from ..files.canonical import canonical_json
 from ..methods.data_flags import range_of
+from ..release.allow_list import kind_of
 from ..release.hub import verify_here
 from ..release.loading import release_in
 from ..sampling.drawing import class_names
@@ -27,11 +28,14 @@ def judged_facts(flags: EvaluationFlags, release: Drawer | None) -> dict[str, An
     """What the receipt of what is judged says, where it is a release. `--images` on the Hub are fetched.
 
     Raises:
-        UsageError: There is no such folder.
+        UsageError: There is no such folder, or it holds a model.
         IntegrityError: `--images` are a release, and not what its receipt says.
     """
     folder = folder_of("--images", flags.images or "") if release is None else release.release.folder
-    problems = verify_here(folder)[1] if release is None and release_in(folder).holds_images else []
+    holds_images = release is None and release_in(folder).holds_images
+    if release is None and not holds_images and kind_of(folder) is not None:
+        raise UsageError(f"--images {flags.images} is a model; give it as --model.")
+    problems = verify_here(folder)[1] if holds_images else []
     if problems:
         raise IntegrityError(f"--images {flags.images} is not judged: {' '.join(problems)}")
     return release_facts(folder)

@@ -74,7 +74,7 @@ def automatic(
         minutes, for_steps = minutes * CORES_OF_A_GPU, for_steps * CORES_OF_A_GPU
     asks_teachers = method in AGGREGATIONS.values()
     return {
-        "num_features": 4000, "generator_steps": 600,
+        "num_features": 4000, "generator_steps": max(1, round(min(600, 120 * minutes))),
         **network(side),
         **(teachers(method, facts, minutes) if asks_teachers else dp_sgd(method, facts, for_steps)),
         **warm_up(facts, minutes, on_gpu),

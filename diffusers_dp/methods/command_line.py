@@ -6,7 +6,7 @@ import argparse
 import difflib
 import math
 import types
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import Field, fields
 from typing import Any, NoReturn, Union, get_args, get_origin, get_type_hints
 
@@ -73,6 +73,17 @@ class OneSentence(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}; {dash_remedy(message)}`{self.prog} --help` lists what can be given.")
+
+
+def as_flags(stated: Mapping[str, Any]) -> list[str]:
+    """Words of a command line, of values by flag."""
+    words: list[str] = []
+    for name, value in stated.items():
+        text = f"{value:.12g}" if isinstance(value, float) else str(value)
+        words += (
+            [f"--{name}={text}"] if text.startswith("-") else [f"--{name}", text]
+        )  # else argparse takes it for a flag
+    return words
 
 
 def dash_remedy(message: str) -> str:

@@ -188,7 +188,8 @@ def _read_command_line(
         raise UsageError(f"{name}: {error.message}; {dash_remedy(error.message)}see --help.") from None
     if unknown:
         if not unknown[0].startswith("-"):
-            raise UsageError(f"'{unknown[0]}' belongs to no flag; see --help.")
+            remedy = f"write --method {unknown[0]}" if unknown[0] in CONFIGS else "see --help"
+            raise UsageError(f"'{unknown[0]}' belongs to no flag; {remedy}.")
         name = unknown[0].split("=")[0]
         if others := [method for method, each in CONFIGS.items() if name[2:] in plain_flags(each)]:
             raise UsageError(f"{name} is a flag of {' or '.join(others[:2])}, not of this method; leave it out.")

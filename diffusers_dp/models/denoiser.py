@@ -310,6 +310,4 @@ def target_of(
     kind = scheduler.config.prediction_type
     if kind == "epsilon":
         return noise
-    if kind == "sample":
-        return images
-    return scheduler.get_velocity(images, noise, timesteps)
+    return images if kind == "sample" else scheduler.get_velocity(images, noise, timesteps)

@@ -111,16 +111,13 @@ class Scattering:
         for _ in range(self.levels):
             waves = [self._moduli(maps) for maps in orders[:2]]
             grown = [orders[0], torch.cat([orders[1], waves[0]], 1), torch.cat([orders[2], waves[1]], 1)]
-            orders = [self._halved(maps) for maps in grown]
+            orders = [_filtered(maps, self._smoothing, stride=2) for maps in grown]
         return torch.cat([maps.flatten(1) * weight for maps, weight in zip(orders, WEIGHTS, strict=True)], 1)
 
     def _moduli(self, maps: "torch.Tensor") -> "torch.Tensor":
         """Computes the moduli `[b, c L, h, w]` of maps `[b, c, h, w]`."""
         parts = _filtered(maps, self._wavelets).unflatten(1, (-1, 2))
         return (parts.square().sum(2) + SMOOTH**2).sqrt() - SMOOTH
-
-    def _halved(self, maps: "torch.Tensor") -> "torch.Tensor":
-        return _filtered(maps, self._smoothing, stride=2)
 
 
 def _filtered(maps: "torch.Tensor", filters: "torch.Tensor", stride: int = 1) -> "torch.Tensor":

@@ -119,13 +119,13 @@ def announcement(config: TrainingConfig, facts: PublicFacts, plan: Plan, asked: 
         asked (`str`): The plan in words.
     """
     names = facts.class_names
-    classes = "without classes" if names is None else f"in {len(names)} classes"
+    classes = "without classes (no --class_names)" if names is None else f"in {len(names)} classes"
     what = ", the embedded digits" if config.uses_digits else ""
     whose = "" if config.unit_column is None else f" of {facts.num_units:,} units ({config.unit_column})"
     shape = "x".join(map(str, facts.image_shape))
     lines = [f"{facts.num_images:,} images of {shape} {classes}{what}{whose}; none was read for this", asked]
     if config.dataset_name is not None and names is not None and are_positions(names):
-        lines.append(f"a label that is a plain integer is a position: {positions(names)}")
+        lines.append(f"an integer in a label column that names no classes is a position: {positions(names)}")
     release, private = (Path(config.output_dir, name) for name in ("release", "private"))
     if plan.ledger.has_guarantee:
         lines.append(f"where: {release} is for everybody; {private} never leaves your house")

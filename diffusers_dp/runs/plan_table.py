@@ -88,7 +88,7 @@ def hopeless_step(plan: "Plan", num_parameters: int) -> str:
     return (
         f"hopeless: images will be noise, because a step of {sampling.expected_batch_size:,.4g} of "
         f"{sampling.num_units:,} {plan.unit}s has a signal to noise of {ratio:.2g}, below {HOPELESS:g}. Raise "
-        "--train_batch_size, which takes time and not memory, or leave it out for the recipe's."
+        "--train_batch_size, which takes time and not memory."
     )
 
 

@@ -16,6 +16,7 @@ from ..data.images import declared_facts
 from ..errors import UsageError
 from ..methods.advice import Advice, MeasuredRow, Situation, far_from, in_digits, rank, what_would
 from ..methods.automatic import AUTO
+from ..methods.command_line import as_flags
 from ..methods.config import CONFIGS, load_config
 from ..methods.data_flags import DEFAULT_RESOLUTION, DataFlags
 from ..methods.flag import MOST, flag
@@ -245,5 +246,4 @@ def _declared(facts: DeclaredFacts, method: str, needs: Sequence[str] = ()) -> l
             stated.setdefault(each.name, value)
     if facts.train_data_dir is None and facts.dataset_name is None:
         stated["train_data_dir" if facts.names else "dataset_name"] = "FOLDER"
-    return [word for name, value in stated.items()
-            for word in (f"--{name}", f"{value:.12g}" if isinstance(value, float) else str(value))]  # fmt: skip
+    return as_flags(stated)

@@ -3,6 +3,7 @@
 written."""
 
 import json
+import shlex
 import tempfile
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from datasets import Features, Value
 from PIL import Image
 
 from diffusers_dp import cli
+from diffusers_dp.methods.config import CONFIGS, load_config
 from diffusers_dp.verify import RECEIPT_NAME
 from support.flags import TINY_RUN
 from support.images import encode, grey, image_bytes, labelled, save_parquet
@@ -138,6 +140,17 @@ def test_flags_are_those_of_training(scans, capsys):
     assert "exclude each other" in refused(capsys, scans, "--dataset_name", scans)
     assert "name the folder" in refused(capsys)
     assert "belongs to no flag" in refused(capsys, scans, scans)
+
+
+@pytest.mark.parametrize("names", [("kind 0", 'q"q', "x'y"), ("-1", "1")])
+def test_its_last_line_can_be_pasted(tmp_path, capsys, names):
+    scans = tmp_path / "scans"
+    for name in names:
+        (scans / name).mkdir(parents=True)
+        grey(9).save(scans / name / "1.png")
+    flags = shlex.split(told(capsys, scans).splitlines()[-1].partition(": ")[2])
+    config = load_config(["--train_data_dir", str(scans), "--dry_run", *flags], CONFIGS["moments"])
+    assert config.data.class_names == names and config.num_train_images == len(names)
 
 
 @pytest.mark.parametrize("method", ["dpdm", "pe"])

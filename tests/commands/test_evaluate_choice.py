@@ -39,6 +39,14 @@ def test_what_is_asked_for_is_refused_before_an_evaluation_is_counted(
     assert not (release.parent / "private").exists()
 
 
+def test_a_model_is_not_taken_for_images(release, data, capsys):
+    """Its picture would be one, and nobody would count the private images that were read."""
+    assert "is a model; give it as --model" in refused(
+        capsys, "--images", release, "--real", data / "real", "--resize"
+    )
+    assert verify.verify(release)[0]["private_evaluations"] == 0
+
+
 def test_what_the_real_images_decide_is_refused_before_anything_is_drawn(release, data, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(Inputs, "draw", None)
     flags = ("--model", release, "--num_images", 200, "--metrics", "fid", "--extractors", "classifier")

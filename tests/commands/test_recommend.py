@@ -37,6 +37,9 @@ def test_facts_alone_give_a_ranking_and_a_command_that_plans(capsys, monkeypatch
     assert (config.target_epsilon, config.num_train_images, config.image_shape) == (5, 1500, (3, 64, 64))
     assert "covariances" in text and "together: epsilon 5.0000" in text, "the plan of the first method"
     assert text == output(capsys, *ISSUE.split(), "--train_data_dir", "my scans", command="plan")
+    below_zero = {"--class_names=-1,1", "--window=-600,1500"}
+    words = shlex.split(output(capsys, *ISSUE.replace("3", "1").split()[:-2], *below_zero).splitlines()[-1])
+    assert below_zero <= {*words}
 
 
 def test_a_public_model_opens_two_roads(capsys):

@@ -85,6 +85,7 @@ plan --num_train_images 1000 --num_classes 0      | --num_classes is 0; give
 plan --sweep target_epsilon                       | lacks a value; write it like --sweep target_epsilon=V1,V2
 plan --sweep seed=1,x                             | --seed: 'x' is no whole number
 plan --method nothing                             | --method: invalid choice: 'nothing'
+plan dpdm                                         | 'dpdm' belongs to no flag; write --method dpdm
 data nowhere                                      | --train_data_dir nowhere is not a folder; give one
 data empty                                        | empty holds no folder; give one
 data run/release                                  | is a run or a release

@@ -101,7 +101,8 @@ def test_lines_without_a_file_count_as_damaged_records(tmp_path):
     folder = folder_of(tmp_path, missing=(CHANGED,))
     for kind in ("metadata.csv", "table.csv"):
         write_table(folder / kind, rows())
-        source = open_source(DataSource(dataset_name=str(folder if kind == "metadata.csv" else folder / kind)))
+        place = str(folder if kind == "metadata.csv" else folder / kind)
+        source = open_source(DataSource(dataset_name=place, class_names=("cat", "dog")))
         assert source.count() == len(source.records(None, tmp_path)) == COUNT
         (folder / kind).unlink()
 
@@ -114,7 +115,7 @@ def test_a_record_or_its_file_or_its_line_is_gone(tmp_path, kind):
         folder = folder_of(tmp_path / str(number), missing=missing)
         write(folder / kind, [row for row in rows() if not gone or row["file_name"] != NAMES[CHANGED]])
         place = folder if kind.startswith("metadata") else folder / kind
-        found = [read(place, **flags) for flags in (*FLAGS.values(), {"class_names": None})]
+        found = [read(place, **flags) for flags in FLAGS.values()]
         whole = whole or found
         assert [others(each) for each in found] == [others(each) for each in whole]
         assert all((CHANGED in each) == (number == 0) for each in found)
@@ -309,9 +310,13 @@ def test_the_delimiter_is_declared(tmp_path):
 def test_whether_images_have_classes_follows_from_flags(tmp_path):
     folder = folder_of(tmp_path)
     write_table(folder / "metadata.csv", rows())
-    assert {label for label, _ in read(folder, class_names=None).values()} == {None}
+    with pytest.raises(UsageError, match="--class_names must name the classes of 'label' in metadata.csv"):
+        read(folder, class_names=None)
     with pytest.raises(UsageError, match="--label_column needs declared class names"):
         read(folder, class_names=None, label_column="label")
+    table = folder / "metadata.csv"
+    table.write_bytes(table.read_bytes().replace(b"label", b"kind", 1))
+    assert {label for label, _ in read(folder, class_names=None).values()} == {None}
 
 
 def test_a_split_has_its_own_lines(tmp_path):

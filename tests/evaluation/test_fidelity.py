@@ -19,6 +19,7 @@ from diffusers_dp.evaluation.fidelity import (
 )
 from diffusers_dp.evaluation.fidelity_report import FeatureSpace
 from diffusers_dp.evaluation.images import ImageSet
+from diffusers_dp.evaluation.measurement import OF_HALVES
 from support.evaluating import gaussian
 
 
@@ -142,6 +143,12 @@ class TestMeasure:
         assert found[0].protocol["covariance"] == "unbiased"
         assert (found[1].value, found[2].value) == precision_recall(pixels[0], pixels[1])
         assert found == self.measure(tmp_path, *sets)
+
+    @pytest.mark.parametrize("number", [8, 15, 30])
+    def test_halves_of_the_real_images_are_measured_alike(self, tmp_path, number):
+        """Also where the images are more than their values, and a half is not."""
+        found = self.measure(tmp_path, image_set(number), image_set(40, seed=1), None, metrics=("fid",))[0]
+        assert OF_HALVES in found.protocol and (found.protocol["covariance"] == "unbiased") == (number == 30)
 
     def test_counts_are_those_of_the_tables(self, tmp_path, monkeypatch):
         monkeypatch.setattr("diffusers_dp.evaluation.fidelity_report.FRECHET_IMAGES", 60)

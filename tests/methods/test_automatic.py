@@ -43,6 +43,12 @@ def test_a_judge_beside_the_moments_leaves_some_of_the_budget_to_dp_sgd(share, n
         configured("feta_pro", *facts[:-1], f"moments={1.2 - share:g},judge={share}")
 
 
+@pytest.mark.parametrize("method", ["dp_merf", "dp_kernel", "dp_ntk", "dp_hp"])
+def test_few_minutes_are_few_steps_of_a_generator(method):
+    steps = [configured(method, *MNIST, "--minutes", minutes).generator_steps for minutes in ("8", "1", "0.1")]
+    assert steps == [600, 120, 12]
+
+
 def test_rules_give_way_to_few_steps():
     for steps, warm_up, bands in ((2, 0, "1"), (10, 0, "1"), (16, 10, "16")):
         config = configured("feta_pro", *MNIST, "--max_train_steps", str(steps))
