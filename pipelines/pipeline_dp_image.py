@@ -32,9 +32,7 @@ RECEIPT_NAME = "privacy_receipt.json"
 def flatten(labels: Any) -> list:
     """Labels of nested lists, tuples, arrays and tensors, in one list; a single label is a list of one."""
     labels = labels.tolist() if hasattr(labels, "tolist") else labels
-    if isinstance(labels, (list, tuple)):
-        return [each for label in labels for each in flatten(label)]
-    return [labels]
+    return [each for label in labels for each in flatten(label)] if isinstance(labels, (list, tuple)) else [labels]
 
 
 class DPImagePipeline(DiffusionPipeline):

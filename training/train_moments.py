@@ -35,9 +35,12 @@ JUDGED = " `label_probabilities` is what a judge says of each, a classifier that
 MOST_PROBABLE = " `label` is its most probable class."
 MATCHED = " Then they were moved to noisy mean features of random networks, to teach classifiers and not to look real."
 
+DEFORMED = " Each was turned, scaled, shifted and bent at random, to teach classifiers."
+
 
 def train(run: "Run") -> None:
     from diffusers_dp.methods.judge import JUDGE
+    from diffusers_dp.models.augmentation import deformed
     from diffusers_dp.release.artefacts import DatasetArtefact
     from diffusers_dp.runs.judge import train_judge
     from diffusers_dp.runs.moments_run import ask_for_moments
@@ -52,6 +55,8 @@ def train(run: "Run") -> None:
     # A judge then sees images more like those it learned from. In colour it changed nothing.
     levels_twice = judge is not None and run.facts.image_shape[0] == 1
     images, labels = moments.draw(num_images, config.class_balance, config.seed, levels_twice)
+    if config.deformation:
+        images = deformed(images, config.deformation, config.seed)
     if judge is not None:
         judge = judge.balanced(images, labels)
         labels = judge.label(images).argmax(1) if config.labels == JUDGE else labels
@@ -63,7 +68,7 @@ def train(run: "Run") -> None:
 
     # 3. The releases.
     facts = config.training_facts
-    purpose = PURPOSE if moments.matching is None else PURPOSE + MATCHED
+    purpose = PURPOSE + ("" if moments.matching is None else MATCHED) + (DEFORMED if config.deformation else "")
     if judge is not None:
         purpose += JUDGED + (MOST_PROBABLE if config.labels == JUDGE else "")
     release = run.release(DatasetArtefact(images, None if names is None else labels, names, purpose, judge), facts)

@@ -190,9 +190,7 @@ def cost(
         interval = _refined(composition, target_epsilon, delta) if refine else interval_of(target_epsilon)
         return epsilon(composition, delta, "pld", interval)
     value = epsilon(composition, delta, accountant)
-    if accountant == "prv":
-        return max(value, cost(composition, target_epsilon, delta, "pld", refine=refine))
-    return value
+    return max(value, cost(composition, target_epsilon, delta, "pld", refine=refine)) if accountant == "prv" else value
 
 
 def pld_interval(composition: Composition, target_epsilon: float, delta: float) -> float:

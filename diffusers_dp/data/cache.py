@@ -31,8 +31,7 @@ _VERSION = 2
 
 def fingerprint(made_of: Any) -> str:
     """Of all that decides what the decoded images are, a JSON value; the version of Pillow is added."""
-    facts = json.dumps([_VERSION, PIL.__version__, made_of], sort_keys=True)
-    return hashlib.sha256(facts.encode()).hexdigest()
+    return hashlib.sha256(json.dumps([_VERSION, PIL.__version__, made_of], sort_keys=True).encode()).hexdigest()
 
 
 def open_cache(folder: Path, made_of: str) -> dict[str, np.ndarray] | None:

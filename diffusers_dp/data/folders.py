@@ -194,7 +194,8 @@ def _walk(root: Path) -> Iterator[Path]:
                     continue
                 if entry.is_symlink():
                     place = Path(os.path.realpath(path))
-                    if _counts_here(place, top) or any(passed.is_relative_to(place) for passed in places):
+                    is_here = place.is_relative_to(top) and not any(map(is_service, place.relative_to(top).parts))
+                    if is_here or any(passed.is_relative_to(place) for passed in places):
                         continue
                     chain = (*places, place)
                 # `is_dir` and `is_file` of an entry raise where a link leads in a circle.
@@ -202,7 +203,3 @@ def _walk(root: Path) -> Iterator[Path]:
                     pending.append((path, chain))
                 elif (path if entry.is_symlink() else entry).is_file():
                     yield path
-
-
-def _counts_here(place: Path, top: Path) -> bool:
-    return place.is_relative_to(top) and not any(map(is_service, place.relative_to(top).parts))

@@ -183,9 +183,7 @@ class Processes:
     def mean_of_all(self, value: torch.Tensor, rows: int) -> torch.Tensor:
         """Computes `mean` with the gradient of this process's part, so that `average_gradients` then yields the
         gradient of a single process."""
-        if self._alone:
-            return value
-        return self.mean({"": value}, rows)[""] + (value - value.detach())
+        return value if self._alone else self.mean({"": value}, rows)[""] + (value - value.detach())
 
     def average_gradients(self, model: Any, rows: int) -> None:
         """Replaces the gradient of the mean loss over this process's `rows` by that over all rows, in ordinary

@@ -35,8 +35,7 @@ class FeatureCNN(nn.Module):
     def features(self, x: torch.Tensor) -> torch.Tensor:
         """Maps images `[n, C, H, W]` in [-1, 1] to penultimate features `[n, 128]`."""
         x = F.max_pool2d(F.relu(self.conv1(x)), 2)
-        x = F.adaptive_max_pool2d(F.relu(self.conv2(x)), 4)
-        return F.relu(self.hidden(x.flatten(1)))
+        return F.relu(self.hidden(F.adaptive_max_pool2d(F.relu(self.conv2(x)), 4).flatten(1)))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Maps images `[n, C, H, W]` in [-1, 1] to logits `[n, classes]`."""

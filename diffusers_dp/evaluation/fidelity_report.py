@@ -73,16 +73,14 @@ class FeatureSpace:
 
     def protocol(self, real: np.ndarray, synthetic: np.ndarray, **more: Any) -> dict[str, Any]:
         counts = {"real_images": len(real), "synthetic_images": len(synthetic), "seed": self.seed}
-        facts = {"extractor": self.extractor.name, "features": self.extractor.facts}
-        return facts | counts | more
+        return {"extractor": self.extractor.name, "features": self.extractor.facts} | counts | more
 
 
 def measure_fid(space: FeatureSpace) -> list[Measurement]:
     synthetic = space.draw(space.synthetic, FRECHET_IMAGES)
     # Too few images of a network's features are refused. Pixels have many dimensions and no table to compare with.
     # Halves of the real images are measured alike.
-    fewest = min(len(space.real) // 2, len(synthetic))
-    shrink = space.extractor.name == "pixels" and fewest <= space.real.shape[1]
+    shrink = space.extractor.name == "pixels" and min(len(space.real) // 2, len(synthetic)) <= space.real.shape[1]
     distance = fidelity.frechet_distance(space.real, synthetic, shrink=shrink)
     protocol = space.protocol(space.real, synthetic, covariance="Ledoit-Wolf" if shrink else "unbiased")
     mixed, half = space.draw(space.real, len(space.real)), len(space.real) // 2

@@ -55,7 +55,8 @@ def _reason_against(module: nn.Module) -> str | None:
     trained = [key for key, parameter in module.named_parameters(recurse=False) if parameter.requires_grad]
     if not trained:
         return None
-    hooked = [key for key in trained if _has_hooks(getattr(module, key))]
+    parameters = {key: getattr(module, key) for key in trained}
+    hooked = [key for key, each in parameters.items() if each._backward_hooks or each._post_accumulate_grad_hooks]
     if hooked:
         return f"has a hook on '{hooked[0]}', which no gradient per image passes; remove it, or {FREEZE}"
     if getattr(module, "max_norm", None) is not None:
@@ -80,10 +81,6 @@ def _reason_against(module: nn.Module) -> str | None:
             f"{', '.join(supported_layers())}"
         )
     return None
-
-
-def _has_hooks(parameter: nn.Parameter) -> bool:
-    return bool(parameter._backward_hooks or parameter._post_accumulate_grad_hooks)
 
 
 def mixes_examples(module: nn.Module) -> bool:

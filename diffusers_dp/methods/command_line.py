@@ -77,13 +77,12 @@ class OneSentence(argparse.ArgumentParser):
 
 def as_flags(stated: Mapping[str, Any]) -> list[str]:
     """Words of a command line, of values by flag."""
-    words: list[str] = []
-    for name, value in stated.items():
-        text = f"{value:.12g}" if isinstance(value, float) else str(value)
-        words += (
-            [f"--{name}={text}"] if text.startswith("-") else [f"--{name}", text]
-        )  # else argparse takes it for a flag
-    return words
+    texts = {
+        f"--{name}": f"{value:.12g}" if isinstance(value, float) else str(value) for name, value in stated.items()
+    }
+    # What begins with a dash is a flag to argparse where it is a word of its own.
+    pairs = ([f"{flag}={text}"] if text.startswith("-") else [flag, text] for flag, text in texts.items())
+    return [word for pair in pairs for word in pair]
 
 
 def dash_remedy(message: str) -> str:

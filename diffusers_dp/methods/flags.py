@@ -106,9 +106,7 @@ class TrainingConfig(DataFlags, PrivacyFlags, HubFlags, RunFlags):
     @property
     def is_exact(self) -> bool:
         """Whether sums and noise are whole numbers: `--noise` with its default filled in."""
-        if self.noise is not None:
-            return self.noise == "exact"
-        return self.dp_sgd is None and self.has_guarantee
+        return self.noise == "exact" if self.noise is not None else self.dp_sgd is None and self.has_guarantee
 
     @classmethod
     def known_queries(cls) -> dict[str, dict[str, float]]:

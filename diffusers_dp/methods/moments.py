@@ -196,6 +196,10 @@ class MomentsConfig(HasJudge, MomentFlags, ResultFlags):
         at_least=0, at_most=100,
     )  # fmt: skip
 
+    deformation: float = expert(
+        0.0, "Strength of random turns, scalings, shifts and bends of drawn images; 0: none.", at_least=0, at_most=2
+    )
+
     @property
     def network_means(self) -> NetworkMeans | None:
         if not self.matched_networks:
@@ -239,7 +243,8 @@ class MomentsConfig(HasJudge, MomentFlags, ResultFlags):
 
     @property
     def training_facts(self) -> dict[str, Any]:
-        return super().training_facts | self.moment_facts
+        deformed = {"deformation": self.deformation} if self.deformation else {}
+        return super().training_facts | self.moment_facts | deformed
 
     def check_facts(self, class_names: tuple[str, ...] | None) -> None:
         if class_names is None and self.class_balance == "released":

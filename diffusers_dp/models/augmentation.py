@@ -1,17 +1,20 @@
-"""The augmentation bag of the spatial warm-up: RandAugment's 14 operations in PIL.
+"""The augmentation bag of the spatial warm-up, RandAugment's 14 operations in PIL, and deformations of drawn images.
 
-It varies the few noisy central images, so that the model does not memorise them. **It only processes noisy answers**,
-which are public by post-processing, and therefore draws from the public `--seed`. It never sees a sensitive image.
+The bag varies the few noisy central images, so that the model does not memorise them. **Both only process noisy
+answers**, which are public by post-processing, and therefore draw from the public `--seed`. They never see a sensitive
+image.
 
 Operations and ranges follow RandAugment (https://huggingface.co/papers/1909.13719) with the 31 magnitude bins of
 common implementations; FETA-Pro draws a new magnitude for every fetch.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from PIL import Image, ImageEnhance, ImageOps
 
 
@@ -22,6 +25,9 @@ MAX_TRANSLATION = 150 / 331  # share of the image's side
 MAX_DEGREES = 30.0
 MAX_ENHANCEMENT = 0.9
 BITS_PER_PIXEL = 8
+#: Of deformations of strength 1: the largest turn in radians, scaling, and shift in half sides; the standard deviation
+#: of bends, in half sides, and how many there are on a side.
+MOST_DEFORMED, BEND, BENDS, DEFORMED_AT_ONCE = (math.pi / 12, 0.15, 1 / 7, 1 / 7), 1 / 14, 5, 1000
 
 Operation = Callable[[Image.Image, float, int], Image.Image]
 
@@ -64,6 +70,30 @@ OPERATIONS: dict[str, Operation] = {
         image, (1, 0, 0, 0, 1, sign * strength * MAX_TRANSLATION * image.height)
     ),
 }
+
+
+def deformed(images: torch.Tensor, strength: float, seed: int) -> torch.Tensor:
+    """
+    Turns, scales, shifts and bends each image at random (Simard et al., ICDAR 2003, has the bends).
+
+    Args:
+        images (`torch.Tensor` of uint8, shape `[m, C, H, W]`): Drawn images.
+        strength (`float`): 1 turns by up to 15 degrees, scales by up to 0.15, and shifts by up to a fourteenth of the
+            side; bends have a standard deviation of a 28th.
+        seed (`int`): Public.
+    """
+    generator, parts = torch.Generator().manual_seed(seed), []
+    for part in images.split(DEFORMED_AT_ONCE):
+        most = strength * torch.tensor(MOST_DEFORMED)
+        turn, scaling, x, y = (most * (2 * torch.rand(len(part), 4, generator=generator) - 1)).T
+        cos, sin = (1 + scaling) * turn.cos(), (1 + scaling) * turn.sin()
+        maps = torch.stack([cos, -sin, x, sin, cos, y], 1).unflatten(1, (2, 3))
+        bends = strength * BEND * torch.randn(len(part), 2, BENDS, BENDS, generator=generator)
+        bent = F.interpolate(bends, size=part.shape[2:], mode="bicubic", align_corners=True).permute(0, 2, 3, 1)
+        grid = F.affine_grid(maps, list(part.shape), align_corners=False) + bent
+        moved = F.grid_sample(part.float(), grid, mode="bicubic", padding_mode="border", align_corners=False)
+        parts.append(moved.clamp(0, 255).round().byte())
+    return torch.cat(parts)
 
 
 class AugmentationBag:

@@ -198,8 +198,7 @@ class EDMLoss(DenoisingLoss):
         noisy = images + _broadcast(sigma) * noise
         target = self.target(images, noisy, sigma, labels)
         error = (denoiser(noisy, sigma, labels) - target).square().flatten(1).mean(1)
-        weight = (sigma**2 + denoiser.sigma_data**2) / (sigma * denoiser.sigma_data) ** 2
-        return weight * error
+        return (sigma**2 + denoiser.sigma_data**2) / (sigma * denoiser.sigma_data) ** 2 * error
 
     def target(
         self, images: torch.Tensor, noisy: torch.Tensor, sigma: torch.Tensor, labels: torch.Tensor | None

@@ -55,8 +55,7 @@ def shrunk(means: torch.Tensor, deviations: torch.Tensor) -> torch.Tensor:
     Args:
         deviations (`torch.Tensor` of shape `[...]`): Standard deviation of each entry's noise.
     """
-    size = means.square().mean(-1).clamp_min(1e-12)
-    return means * (1 - deviations.square() / size).clamp_min(0)[..., None]
+    return means * (1 - deviations.square() / means.square().mean(-1).clamp_min(1e-12)).clamp_min(0)[..., None]
 
 
 def denoised(sums: torch.Tensor, sizes: torch.Tensor, noise: float, bands: torch.Tensor) -> torch.Tensor:

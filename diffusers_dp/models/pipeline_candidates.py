@@ -47,8 +47,7 @@ class PipelineCandidates(CandidateGenerator):
 
     def initial(self, labels: torch.Tensor, seeds: torch.Tensor) -> torch.Tensor:
         """Draws images from noise, of these classes if the model is conditional."""
-        blank = torch.zeros(len(labels), *self.image_shape, dtype=torch.uint8)
-        return self._denoised(blank, labels, 0, seeds)
+        return self._denoised(torch.zeros(len(labels), *self.image_shape, dtype=torch.uint8), labels, 0, seeds)
 
     def vary(
         self, candidates: torch.Tensor, labels: torch.Tensor, strength: float, seeds: torch.Tensor

@@ -190,8 +190,7 @@ def follow_votes(
         F.binary_cross_entropy_with_logits(critic(seen, classes), wanted) for seen, classes, wanted in memory
     ) / len(memory)
     frozen = {name: weight.detach() for name, weight in critic.named_parameters()}
-    scores = torch.func.functional_call(critic, frozen, (images, labels))
-    return loss + F.softplus(-scores).mean()
+    return loss + F.softplus(-torch.func.functional_call(critic, frozen, (images, labels))).mean()
 
 
 def teaching_of(config: Any, image_shape: tuple[int, int, int], num_classes: int | None) -> tuple[Teaching, Any]:

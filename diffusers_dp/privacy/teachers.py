@@ -272,9 +272,7 @@ class Teachers:
 
     def _views(self, images: torch.Tensor) -> torch.Tensor:
         """What teachers see of `[s, b, C, H, W]`."""
-        if self.teaching.view is None:
-            return images
-        return vmap(self.teaching.view)(images)
+        return images if self.teaching.view is None else vmap(self.teaching.view)(images)
 
     def _vectors(
         self, chunk: _Chunk, inputs: torch.Tensor, labels: torch.Tensor | None, clip_norm: float

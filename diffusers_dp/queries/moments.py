@@ -320,5 +320,4 @@ class GreyLevels(Query):
 
         sums = answer[0].unflatten(1, (-1, self.num_levels)).cumsum(2).double().numpy()
         rising = np.apply_along_axis(isotonic_regression, 2, sums).clip(min=0)
-        whole = np.maximum(rising[..., -1:], 1e-9)
-        return torch.from_numpy(rising / whole).float()
+        return torch.from_numpy(rising / np.maximum(rising[..., -1:], 1e-9)).float()

@@ -69,8 +69,7 @@ class PrivateGenerator:
     ) -> torch.Tensor:
         """Draws independent `N(0, std^2)` numbers, each rounded to a whole number: float64, of shape `shape`. See
         `rounded_gaussian`. Raises `IntegrityError` in a forked process."""
-        drawn = rounded_gaussian(math.prod(shape), std, self.words)
-        return torch.from_numpy(drawn).view(*shape).to(device)
+        return torch.from_numpy(rounded_gaussian(math.prod(shape), std, self.words)).view(*shape).to(device)
 
     def uniform(self, size: int) -> np.ndarray:
         """Draws `size` independent numbers from [0, 1), multiples of 2^-53 in float64. Raises `IntegrityError` in a

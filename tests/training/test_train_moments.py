@@ -39,6 +39,32 @@ def test_a_data_set_is_released(script, flags, tmp_path):
     assert images[0]["image"].size == (8, 8) and images.features["label"].names == ["left", "empty", "right"]
 
 
+@pytest.mark.parametrize("grey", [True, False])
+@pytest.mark.parametrize("more", [[], ["--budget", "judge=0.3"], ["--matched_networks", "2"]])
+def test_deformations_are_of_what_is_drawn(more, grey, script, flags, tmp_path):
+    """No query and no noise differs, and the receipt and the card say it."""
+    flags = (
+        flags
+        if grey
+        else [
+            *PLAIN,
+            *colours(tmp_path / "colours"),
+            "--output_dir",
+            str(tmp_path / "run"),
+            "--class_names",
+            "left,right",
+        ]
+    )
+    script.main([*flags, *more, "--expert", "deformation=1"])
+    run, release = tmp_path / "run", tmp_path / "run" / "release"
+    receipt, problems = verify.verify(release)
+    assert not problems and receipt["curriculum"]["deformation"] == 1.0
+    assert {row["stage"] for row in read_ledger(run)[1]} - {*STAGES} <= {"judge", "network_means"}
+    assert "was turned, scaled, shifted and bent" in (release / "README.md").read_text()
+    images = load_verified(release)
+    assert len({image.tobytes() for image in images["image"]}) == images.num_rows
+
+
 MATCHED = "--matched_networks 2".split()
 
 
