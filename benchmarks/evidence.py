@@ -66,8 +66,8 @@ def _mean_row(key: tuple[Any, ...], same: list[dict[str, Any]], real: float | No
     pairs = re.findall(r"--(\w+)((?: (?!--)\S+)*)", flags)
     if not {name for name, _ in pairs} <= {*plain, "expert"}:
         return None  # a flag that is gone: nobody could run this
-    if EFFICIENTNET in flags:
-        return None  # of an extra, which is not installed everywhere
+    if EFFICIENTNET in flags or "deformation" in flags:
+        return None  # of an extra, which is not installed everywhere, or of what teaches more on some images alone
     config = load_config([*start, "--dataset_name", data, *flags.split()], METHODS[method])
     if real is None or config.num_train_images is None:
         return None
