@@ -63,7 +63,8 @@ def train(run: "Run") -> None:
     run.done("images")
 
     # 2. A model of them, which looks at nothing else.
-    ideal = moments if moments.matching is None else None  # the Gaussians know nothing of the matching
+    moved = moments.matching is not None or config.deformation > 0  # of which the Gaussians know nothing
+    ideal = None if moved else moments
     pipeline = model_of_images(run, LabelledImages(images, labels), ideal) if config.train_on_result else None
 
     # 3. The releases.

@@ -250,7 +250,7 @@ class ImageFolderSource(ImageSource):
         labelled = self.data.class_names is not None or self.data.label_column is not None
         if not labelled and self._label in columns:
             raise UsageError(
-                f"must name the classes of '{self._label}' in {table.name}; or rename it.", field="class_names"
+                f"must name the classes of '{self._label}' in {table.name}, or rename it.", field="class_names"
             )
         from_folders = self.data.label_column is None and self._folders_are_classes
         named, unnamed = self.data.image_column, self.data.image_column == DataSource.image_column
