@@ -32,7 +32,9 @@ RECEIPT_NAME = "privacy_receipt.json"
 def flatten(labels: Any) -> list:
     """Labels of nested lists, tuples, arrays and tensors, in one list; a single label is a list of one."""
     labels = labels.tolist() if hasattr(labels, "tolist") else labels
-    return [each for label in labels for each in flatten(label)] if isinstance(labels, (list, tuple)) else [labels]
+    if isinstance(labels, (list, tuple)):
+        return [each for label in labels for each in flatten(label)]
+    return [labels]
 
 
 class DPImagePipeline(DiffusionPipeline):
@@ -408,7 +410,9 @@ class DPImagePipeline(DiffusionPipeline):
 
         first = slope(latents, sigma)
         euler = latents + (next_sigma - sigma) * first
-        return euler if next_sigma == 0 else latents + (next_sigma - sigma) * (first + slope(euler, next_sigma)) / 2
+        if next_sigma == 0:
+            return euler
+        return latents + (next_sigma - sigma) * (first + slope(euler, next_sigma)) / 2
 
     @torch.no_grad()
     def __call__(

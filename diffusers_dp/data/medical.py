@@ -94,8 +94,7 @@ def _plane_of_nifti(path: Path, max_pixels: int) -> np.ndarray:
     for number, axis in enumerate(kept):
         if axes[axis, 1] > 0:  # rows go backward and columns go left, of the one who lies there
             plane = np.flip(plane, number)
-    rightward_first = axes[kept[0], 0] == 0
-    return np.ascontiguousarray(plane.T if rightward_first else plane)
+    return np.ascontiguousarray(plane.T if axes[kept[0], 0] == 0 else plane)  # its first axis goes to the right
 
 
 def _check(pixels: int, max_pixels: int) -> None:

@@ -77,11 +77,9 @@ class OneSentence(argparse.ArgumentParser):
 
 def as_flags(stated: Mapping[str, Any]) -> list[str]:
     """Words of a command line, of values by flag."""
-    texts = {
-        f"--{name}": f"{value:.12g}" if isinstance(value, float) else str(value) for name, value in stated.items()
-    }
+    texts = {name: f"{each:.12g}" if isinstance(each, float) else str(each) for name, each in stated.items()}
     # What begins with a dash is a flag to argparse where it is a word of its own.
-    pairs = ([f"{flag}={text}"] if text.startswith("-") else [flag, text] for flag, text in texts.items())
+    pairs = ([f"--{name}={text}"] if text.startswith("-") else [f"--{name}", text] for name, text in texts.items())
     return [word for pair in pairs for word in pair]
 
 

@@ -187,8 +187,7 @@ class EDMLoss(DenoisingLoss):
         """Draws standardised ln(sigma), `[rows]`."""
         if self.mixture is None:
             return draws.normal(rows)
-        times = super().times(draws, rows).clamp_min(SMALLEST_TIME)
-        return torch.special.ndtri(times).float().to(draws.device)
+        return torch.special.ndtri(super().times(draws, rows).clamp_min(SMALLEST_TIME)).float().to(draws.device)
 
     def at(
         self, denoiser: Any, images: torch.Tensor, labels: torch.Tensor | None, noise: torch.Tensor,
