@@ -248,10 +248,7 @@ class ImageFolderSource(ImageSource):
         if len(columns) == 1 and re.search(r"[;|\t]", next(iter(columns))):
             there += ". If another character separates them, give --delimiter"
         labelled = self.data.class_names is not None or self.data.label_column is not None
-        if not labelled and self._label in columns:
-            raise UsageError(
-                f"must name the classes of '{self._label}' in {table.name}, or rename it.", field="class_names"
-            )
+        self.has_unnamed_classes |= not labelled and self._label in columns
         from_folders = self.data.label_column is None and self._folders_are_classes
         named, unnamed = self.data.image_column, self.data.image_column == DataSource.image_column
         asked = [

@@ -132,6 +132,8 @@ def public_facts(data: DataSource) -> PublicFacts:
         num_images = count - data.validation_size
         if num_images < 1:
             raise UsageError(f"{data.validation_size} leaves no image to train on; lower it.", field="validation_size")
+    if source.has_unnamed_classes:
+        raise UsageError("must name the classes of the column 'label', or rename that column.", field="class_names")
     names = source.class_names()
     return PublicFacts(num_images, data.image_shape, names, data.num_train_units, data.validation_size, source.ids)
 

@@ -105,9 +105,11 @@ class ImageSource:
 
     Attributes:
         ids (`str`): What the id of a record is: its `"path"`, the number of its `"row"`, or its value in a `"column"`.
+        has_unnamed_classes (`bool`): Whether a table has a column of labels, and no flag names their classes.
     """
 
     ids: str = "row"
+    has_unnamed_classes: bool = False
 
     def count(self) -> int | None:
         """Number of images, `None` where it cannot be known without reading them."""

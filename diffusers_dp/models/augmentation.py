@@ -25,8 +25,8 @@ MAX_TRANSLATION = 150 / 331  # share of the image's side
 MAX_DEGREES = 30.0
 MAX_ENHANCEMENT = 0.9
 BITS_PER_PIXEL = 8
-#: Of deformations of strength 1: the largest turn in radians, scaling, and shift in half sides; the standard deviation
-#: of bends, in half sides, and how many there are on a side.
+#: Deformations of strength 1: the largest turn in radians, scaling, and shift in half sides; the standard deviation of
+#: bends, in half sides, and their number on a side; images deformed at once.
 MOST_DEFORMED, BEND, BENDS, DEFORMED_AT_ONCE = (math.pi / 12, 0.15, 1 / 7, 1 / 7), 1 / 14, 5, 1000
 
 Operation = Callable[[Image.Image, float, int], Image.Image]
@@ -81,6 +81,9 @@ def deformed(images: torch.Tensor, strength: float, seed: int) -> torch.Tensor:
         strength (`float`): 1 turns by up to 15 degrees, scales by up to 0.15, and shifts by up to a fourteenth of the
             side; bends have a standard deviation of a 28th.
         seed (`int`): Public.
+
+    Returns:
+        `torch.Tensor` of uint8, shape `[m, C, H, W]`; the borders are repeated outwards.
     """
     generator, parts = torch.Generator().manual_seed(seed), []
     for part in images.split(DEFORMED_AT_ONCE):

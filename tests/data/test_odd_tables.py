@@ -74,10 +74,10 @@ def test_metadata_is_found_in_any_case(tmp_path, name):
 
 
 def test_a_header_reaches_the_terminal_without_control_characters(tmp_path, capsys):
-    (folder_of(tmp_path) / "metadata.csv").write_bytes(b"\x1b[2J\xe4,\xc3\xa4,kind\n")
+    (folder_of(tmp_path) / "metadata.csv").write_bytes(b"\x1b[2J\xe4,\xc3\xa4,label\n")
     with pytest.raises(SystemExit, match="2"):
         main(["data", "--dataset_name", str(tmp_path)])
-    assert "there is: \\x1b[2J\\udce4, \u00e4, kind." in capsys.readouterr().err
+    assert "there is: \\x1b[2J\\udce4, \u00e4, label." in capsys.readouterr().err
 
 
 def class_folders(root, *names):

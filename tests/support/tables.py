@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from PIL import Image
 
-from diffusers_dp.data.images import load_images, public_facts
+from diffusers_dp.data.images import declared_facts, load_images, public_facts
 from diffusers_dp.data.records import DataSource
 from support.images import encode
 
@@ -63,7 +63,7 @@ def read(place, channels=1, **flags):
     data = DataSource(dataset_name=str(place), **flags)
     if data.unit_column:
         data = replace(data, num_train_units=COUNT)
-    facts = public_facts(data)
+    facts = public_facts(data) if data.class_names or data.label_column else declared_facts(data)
     with tempfile.TemporaryDirectory() as cache:
         arrays = load_images(data, facts, cache)
         labels = [None] * len(arrays.images) if arrays.labels is None else arrays.labels.tolist()

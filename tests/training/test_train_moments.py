@@ -43,18 +43,9 @@ def test_a_data_set_is_released(script, flags, tmp_path):
 @pytest.mark.parametrize("more", [[], ["--budget", "judge=0.3"], ["--matched_networks", "2"]])
 def test_deformations_are_of_what_is_drawn(more, grey, script, flags, tmp_path):
     """No query and no noise differs, and the receipt and the card say it."""
-    flags = (
-        flags
-        if grey
-        else [
-            *PLAIN,
-            *colours(tmp_path / "colours"),
-            "--output_dir",
-            str(tmp_path / "run"),
-            "--class_names",
-            "left,right",
-        ]
-    )
+    if not grey:
+        colour = [*colours(tmp_path / "colours"), "--class_names", "left,right"]
+        flags = [*PLAIN, *colour, "--output_dir", str(tmp_path / "run")]
     script.main([*flags, *more, "--expert", "deformation=1"])
     run, release = tmp_path / "run", tmp_path / "run" / "release"
     receipt, problems = verify.verify(release)
