@@ -46,6 +46,7 @@ def train(run: "Run") -> None:
     from diffusers_dp.runs.moments_run import ask_for_moments
     from diffusers_dp.runs.result_model import model_of_images
     from diffusers_dp.runs.warm_up import LabelledImages
+    from diffusers_dp.sampling.drawing import generators
 
     config, names = run.config, run.facts.class_names
 
@@ -56,7 +57,7 @@ def train(run: "Run") -> None:
     levels_twice = judge is not None and run.facts.image_shape[0] == 1
     images, labels = moments.draw(num_images, config.class_balance, config.seed, levels_twice)
     if config.deformation:
-        images = deformed(images, config.deformation, config.seed)
+        images = deformed(images, config.deformation, generators(config.seed, range(len(images))))
     if judge is not None:
         judge = judge.balanced(images, labels)
         labels = judge.label(images).argmax(1) if config.labels == JUDGE else labels

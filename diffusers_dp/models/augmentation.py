@@ -9,7 +9,7 @@ common implementations; FETA-Pro draws a new magnitude for every fetch.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -72,7 +72,7 @@ OPERATIONS: dict[str, Operation] = {
 }
 
 
-def deformed(images: torch.Tensor, strength: float, seed: int) -> torch.Tensor:
+def deformed(images: torch.Tensor, strength: float, generators: Sequence[torch.Generator]) -> torch.Tensor:
     """
     Turns, scales, shifts and bends each image at random (Simard et al., ICDAR 2003, has the bends).
 
@@ -80,18 +80,18 @@ def deformed(images: torch.Tensor, strength: float, seed: int) -> torch.Tensor:
         images (`torch.Tensor` of uint8, shape `[m, C, H, W]`): Drawn images.
         strength (`float`): 1 turns by up to 15 degrees, scales by up to 0.15, and shifts by up to a fourteenth of the
             side; bends have a standard deviation of a 28th.
-        seed (`int`): Public.
+        generators (sequence of `torch.Generator`): Public, one for each image.
 
     Returns:
         `torch.Tensor` of uint8, shape `[m, C, H, W]`; the borders are repeated outwards.
     """
-    generator, parts = torch.Generator().manual_seed(seed), []
-    for part in images.split(DEFORMED_AT_ONCE):
-        most = strength * torch.tensor(MOST_DEFORMED)
-        turn, scaling, x, y = (most * (2 * torch.rand(len(part), 4, generator=generator) - 1)).T
+    most, parts = strength * torch.tensor(MOST_DEFORMED), []
+    for start, part in zip(range(0, len(images), DEFORMED_AT_ONCE), images.split(DEFORMED_AT_ONCE), strict=True):
+        own = generators[start : start + len(part)]
+        turn, scaling, x, y = (most * (2 * torch.stack([torch.rand(4, generator=each) for each in own]) - 1)).T
         cos, sin = (1 + scaling) * turn.cos(), (1 + scaling) * turn.sin()
         maps = torch.stack([cos, -sin, x, sin, cos, y], 1).unflatten(1, (2, 3))
-        bends = strength * BEND * torch.randn(len(part), 2, BENDS, BENDS, generator=generator)
+        bends = torch.stack([torch.randn(2, BENDS, BENDS, generator=each) for each in own]) * strength * BEND
         bent = F.interpolate(bends, size=part.shape[2:], mode="bicubic", align_corners=True).permute(0, 2, 3, 1)
         grid = F.affine_grid(maps, list(part.shape), align_corners=False) + bent
         moved = F.grid_sample(part.float(), grid, mode="bicubic", padding_mode="border", align_corners=False)

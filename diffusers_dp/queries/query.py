@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from ..privacy.sensitive import SensitiveImages
     from ..privacy.separate_records import Features
 
-    #: Map from an answer `[repeats, classes, d]`, the number of units and the noise multiplier to the stored tensor.
-    Finish = Callable[[torch.Tensor, int, float], torch.Tensor]
+#: Map from an answer `[repeats, classes, d]`, the number of units and the noise multiplier to the stored tensor.
+Finish = Callable[["torch.Tensor", int, float], "torch.Tensor"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,7 +168,7 @@ class Query:
         *,
         noise_multiplier: float,
         features: "Features | None" = None,
-        finish: "Finish | None" = None,
+        finish: Finish | None = None,
     ) -> "torch.Tensor":
         """
         Asks the door for the noisy sums and post-processes them on the CPU.

@@ -162,7 +162,7 @@ class DatasetArtefact:
         for number, name in enumerate(shard_names(self.num_shards)):
             part = slice(number * IMAGES_PER_SHARD, (number + 1) * IMAGES_PER_SHARD)
             labels = None if self.labels is None else self.labels[part].tolist()
-            pictures = [to_png(_picture(image)) for image in self.images[part].cpu().numpy()]
+            pictures = [to_png(picture_of(image)) for image in self.images[part].cpu().numpy()]
             probabilities = None if self.judge is None else self.judge.label(self.images[part]).numpy()
             write_images(release / name, pictures, labels, self.class_names, probabilities)
         self.sample_grid().save(release / "samples.png")
@@ -184,16 +184,16 @@ class DatasetArtefact:
 
     def sample_grid(self) -> Image.Image:
         """Arranges one row per class, or some rows without classes."""
-        pictures = [_picture(image) for image in self.images[: 8 * IMAGES_PER_CLASS].cpu().numpy()]
+        pictures = [picture_of(image) for image in self.images[: 8 * IMAGES_PER_CLASS].cpu().numpy()]
         if self.labels is not None:
             found = [(self.labels == label).nonzero().squeeze(1) for label in range(len(self.class_names or ()))]
             columns = min(IMAGES_PER_CLASS, *(len(own) for own in found if len(own)))
-            rows = [[_picture(image) for image in self.images[own[:columns]].cpu().numpy()] for own in found]
+            rows = [[picture_of(image) for image in self.images[own[:columns]].cpu().numpy()] for own in found]
             names = [name for name, row in zip(self.class_names or (), rows) if row]
             return grid_of([row for row in rows if row], names)
         columns = min(IMAGES_PER_CLASS, len(pictures))
         return grid_of([pictures[i : i + columns] for i in range(0, len(pictures) - columns + 1, columns)])
 
 
-def _picture(image: np.ndarray) -> Image.Image:
+def picture_of(image: np.ndarray) -> Image.Image:
     return Image.fromarray(image[0] if len(image) == 1 else np.ascontiguousarray(image.transpose(1, 2, 0)))

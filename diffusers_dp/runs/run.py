@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 from accelerate.utils import set_seed
@@ -32,7 +32,7 @@ from ..privacy.sensitive import SensitiveImages
 from ..privacy.separate_records import Features
 from ..privacy.stored_answers import NoisyAnswers
 from ..privacy.teachers import Teachers, Teaching
-from ..queries.query import Query
+from ..queries.query import Finish, Query
 from ..release.artefacts import Artefact, PipelineArtefact
 from ..release.build import build_release
 from ..release.marked import save_unreleased, save_without_guarantee
@@ -50,9 +50,6 @@ from .rest_of_plan import ANSWERS, LEARNED, TRAINED, refuse_what_cannot_be_finis
 from .run_ledger import new_ledger
 from .stages import StageTable
 
-
-if TYPE_CHECKING:
-    from ..queries.query import Finish
 
 OTHER_FLAGS = "{} was made with other flags: resume with those of its run, or start another --output_dir."
 Config = TypeVar("Config", bound=TrainingConfig)
@@ -171,7 +168,7 @@ class TrainingRun(Generic[Config]):
         return self.checkpoint is not None
 
     def ask(
-        self, query: Query, features: Features | None = None, finish: "Finish | None" = None, *,
+        self, query: Query, features: Features | None = None, finish: Finish | None = None, *,
         images: SensitiveImages | None = None,
     ) -> torch.Tensor:  # fmt: skip
         """
@@ -395,8 +392,8 @@ class TrainingRun(Generic[Config]):
 
     @property
     def drawing(self) -> Drawing:
-        """How the run draws its own images, by its flags."""
-        return Drawing.of(self.config, mixed_precision=getattr(self.config, "precision", None))
+        """How the run draws its own images, by its flags. A model of deformed images deforms none itself."""
+        return Drawing.of(self.config, mixed_precision=self.config.precision or "no", deformation=0.0)
 
     def release_pipeline(self, pipeline: DPImagePipeline, curriculum: dict[str, Any] | None = None) -> None:
         """Asks what was set aside for evaluation, and publishes the pipeline, with the judge of its draws where there

@@ -37,7 +37,7 @@ MOST_STEPS = 10_000
 ROWS_WITHOUT_CLASSES = 8  # of a sample grid, with as many columns
 CHURN = ("s_churn", "s_min", "s_max", "s_noise")
 #: Flags that a reader of drawn images finds where they are not at their default.
-TOLD_IF_GIVEN = (*CHURN, "trajectory_length", "mixed_precision")
+TOLD_IF_GIVEN = (*CHURN, "trajectory_length", "mixed_precision", "deformation")
 
 
 UNIFORM, RELEASED = "uniform", "released"
@@ -129,10 +129,12 @@ class DrawingFlags(SolverFlags):
     trajectory_length: int | None = flag(
         None, f"Leapfrog steps of hmc at each noise level; unset: {LEAPFROG_STEPS}.", at_most=MOST_STEPS
     )
-    mixed_precision: str | None = flag(
-        None, "Type in which the model computes, as of Accelerate: no, fp16 (of a GPU) or bf16; unset: no.",
-        choices=("no", "fp16", "bf16"),
-    )  # fmt: skip
+    mixed_precision: str = flag(
+        "no", "Type in which the model computes, as of Accelerate: fp16 is of a GPU.", choices=("no", "fp16", "bf16")
+    )
+    deformation: float = flag(
+        0.0, "Strength of random turns, scalings, shifts and bends of drawn images; 0: none.", at_least=0, at_most=2
+    )
 
 
 @dataclass
@@ -144,13 +146,11 @@ class Drawing(DrawingFlags):
         num_images (`int`): Number of images.
         class_balance (`str`): `uniform`, `released`, or a share for each class, comma-separated.
         class_labels (sequence of `int`, *optional*): Class of each image, instead of `class_balance`.
-        one_generator (`bool`): Whether all images share one stream of noise, instead of having their own.
     """
 
     num_images: int = flag(1, "Images to draw.")
     class_balance: str = UNIFORM
     class_labels: Sequence[int] | None = None
-    one_generator: bool = False
 
     @classmethod
     def of(cls, flags: Any, **more: Any) -> "Drawing":
@@ -161,8 +161,6 @@ class Drawing(DrawingFlags):
     def __post_init__(self) -> None:
         if self.solver == HMC and self.trajectory_length is None:
             self.trajectory_length = LEAPFROG_STEPS
-        if self.mixed_precision == "no":
-            self.mixed_precision = None
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -262,21 +260,27 @@ def draw(
     """
     import torch
 
+    from ..models.augmentation import deformed
     from ..models.denoiser import mixed_precision
+    from ..release.artefacts import picture_of
 
     indices = range(drawing.num_images) if indices is None else indices
-    shared = torch.Generator().manual_seed(drawing.seed) if drawing.one_generator else None
-    dtype = {None: None, "fp16": torch.float16, "bf16": torch.bfloat16}[drawing.mixed_precision]
+    dtype = {"no": None, "fp16": torch.float16, "bf16": torch.bfloat16}[drawing.mixed_precision]
     images: list[Any] = []
     for part in _split(indices, drawing.batch_size):
+        own = generators(drawing.seed, part)
         with mixed_precision(pipeline.device, dtype):
-            images += pipeline(
+            pictures = pipeline(
                 batch_size=len(part),
                 class_labels=drawing.labels_of(part, pipeline.num_classes),
-                generator=shared or generators(drawing.seed, part),
+                generator=own,
                 **drawing.arguments,
                 **more,
             ).images
+        if drawing.deformation:
+            moved = deformed(torch.from_numpy(pixels_of(pictures)), drawing.deformation, own)
+            pictures = [picture_of(image) for image in moved.numpy()]
+        images += pictures
         if bar is not None:
             bar.update(len(part))
     return images
@@ -335,6 +339,6 @@ def sample_grid(pipeline: "DPImagePipeline", drawing: Drawing, num_per_class: in
         rows, columns = pipeline.num_classes, num_per_class or IMAGES_PER_CLASS
         labels = [row for row in range(rows) for _ in range(columns)]
     drawing = replace(drawing, num_images=rows * columns, batch_size=columns, class_labels=labels)
-    images = draw(pipeline, replace(drawing, one_generator=True))
+    images = draw(pipeline, drawing)
     names = class_names(pipeline) if pipeline.config.id2label else None
     return grid_of([images[part.start : part.stop] for part in drawing.parts()], names or ())

@@ -6,7 +6,7 @@ import io
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tqdm.auto import tqdm
 
@@ -23,9 +23,6 @@ from ..release.loading import ModelRelease, open_model
 from ..verify import CARD_NAME, RECEIPT_NAME, receipt_digest
 from .drawing import UNIFORM, Drawing, class_names, draw, pixels_of
 
-
-if TYPE_CHECKING:
-    import numpy as np
 
 PARAMETERS_NAME = "sampling.json"  # what `diffusers-dp sample` was asked for, beside its images
 IMAGES_PER_SHARD = 500  # what an interruption may cost
@@ -112,10 +109,12 @@ class Drawer:
     def write(self, shard: tuple[Path, range]) -> None:
         """Writes the parquet file of these images, with the columns `image` (PNG) and, with classes, `label`, and
         `label_probabilities` of a judge; whole or not at all. Raises `UsageError` if the disk is full."""
+        import torch
+
         path, indices = shard
-        pipeline, content = self.release.pipeline, io.BytesIO()
+        (pipeline, judge), content = (self.release.pipeline, self.release.judge), io.BytesIO()
         pictures, labels = self.images(indices), self.drawing.labels_of(indices, pipeline.num_classes)
-        soft = self._soft_labels(pictures)
+        soft = None if judge is None else judge.label(torch.from_numpy(pixels_of(pictures))).numpy()
         if soft is not None and self.labels == JUDGE:
             labels = soft.argmax(1).tolist()
         write_images(content, list(map(to_png, pictures)), labels, class_names(pipeline), soft)
@@ -126,13 +125,6 @@ class Drawer:
                 f"--output_dir {path.parents[1]} cannot be written ({error.strerror}): make room, then resume with "
                 "the same command."
             ) from None
-
-    def _soft_labels(self, pictures: list[Any]) -> "np.ndarray | None":
-        """Probabilities of classes, float32 `[n, classes]`, where the release has a judge."""
-        import torch
-
-        judge = self.release.judge
-        return None if judge is None else judge.label(torch.from_numpy(pixels_of(pictures))).numpy()
 
 
 def draw_folder(drawer: Drawer, output: Path, pool: WorkerPool) -> None:

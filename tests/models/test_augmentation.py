@@ -4,6 +4,7 @@ import torch
 from PIL import Image
 
 from diffusers_dp.models.augmentation import OPERATIONS, AugmentationBag, deformed
+from diffusers_dp.sampling.drawing import generators
 
 
 SHAPES = [(1, 8, 8), (3, 32, 32)]
@@ -70,12 +71,18 @@ class TestDraw:
 def test_deformations_by_their_definition(shape):
     """None at next to no strength, no new values in an even image, the same with the same seed, and small ones."""
     drawn, even = images(shape), torch.full((3, *shape), 77, dtype=torch.uint8)
-    assert deformed(drawn, 1e-6, 0).equal(drawn) and deformed(even, 2.0, 0).equal(even)
-    assert deformed(drawn, 1.0, 0).equal(deformed(drawn, 1.0, 0)) and not deformed(drawn, 1.0, 0).equal(drawn)
+    assert deformed(drawn, 1e-6, generators(0, range(4))).equal(drawn)
+    assert deformed(even, 2.0, generators(0, range(3))).equal(even)
+    whole, part = (deformed(drawn[own.start :], 1.0, generators(0, own)) for own in (range(4), range(2, 4)))
+    assert whole[2:].equal(part) and not whole.equal(drawn)
     side = shape[-1]
     places = (torch.arange(side) + 0.5) / side
     dot = 255 * torch.exp(-(((places - 0.5) / 0.1) ** 2))
-    moved = deformed((dot[:, None] * dot / 255).byte().expand(2000, *shape), 1.0, 1).float().mean(1)
+    moved = (
+        deformed((dot[:, None] * dot / 255).byte().expand(2000, *shape), 1.0, generators(1, range(2000)))
+        .float()
+        .mean(1)
+    )
     rows, columns = (moved.sum(axis) @ places / moved.sum((1, 2)) - 0.5 for axis in (2, 1))
     for shift in (rows, columns):  # uniform up to a fourteenth, with bends of a 28th
         assert abs(shift.mean()) < 0.005 and 0.04 < shift.std() < 0.06

@@ -35,12 +35,12 @@ def test_an_image_follows_from_its_number_and_all_ways_draw_the_same(pipeline):
     assert [len(part) for part in drawing.parts()] == [3, 3, 1] and [len(part) for part in drawing.parts(5)] == [5, 2]
 
 
-def test_images_of_one_stream_are_others_and_repeatable(pipeline):
-    own, one = (
-        Drawing(num_images=4, batch_size=2, num_inference_steps=2, one_generator=shared) for shared in (False, True)
-    )
-    first, again, others = (pixels_of(draw(pipeline, each)) for each in (one, one, own))
-    assert np.array_equal(first, again) and not np.array_equal(first, others)
+def test_deformed_images_follow_from_their_numbers_too(pipeline):
+    plain = Drawing(num_images=7, batch_size=3, num_inference_steps=2, seed=4)
+    moved = replace(plain, deformation=1.0)
+    whole, parts = (pixels_of(draw(pipeline, replace(moved, batch_size=size))).astype(int) for size in (7, 2))
+    assert np.abs(whole - parts).max() <= 1 and moved.facts == plain.facts | {"deformation": 1.0}
+    assert not np.array_equal(whole, pixels_of(draw(pipeline, plain)))
 
 
 def test_labels_are_given_or_take_turns():

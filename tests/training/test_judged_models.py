@@ -285,9 +285,10 @@ def soft_labels_of(folder):
     return np.array(table.column(PROBABILITIES).to_pylist(), np.float32), table.column("label").to_pylist()
 
 
-def test_draws_have_soft_labels(run, tmp_path):
-    """`label` is what was drawn."""
-    images, labels, features = sampling.run(run / "release", tmp_path / "out")
+@pytest.mark.parametrize("more", [[], ["--deformation", "1"]])
+def test_draws_have_soft_labels(more, run, tmp_path):
+    """Of the images as they are written; `label` is what was drawn."""
+    images, labels, features = sampling.run(run / "release", tmp_path / "out", *more)
     soft, _ = soft_labels_of(tmp_path / "out")
     judge = load_judge(run / "release" / JUDGE_FILE, SHAPE, 3)
     assert np.abs(judge.label(torch.from_numpy(images[:, None])).numpy() - soft).max() < 1e-3
@@ -295,6 +296,7 @@ def test_draws_have_soft_labels(run, tmp_path):
     assert features[PROBABILITIES].feature.dtype == "float16"
     stated = json.loads((tmp_path / "out" / "sampling.json").read_text())
     assert stated["label_probabilities"] == "judge" and "labels" not in stated
+    assert stated.get("deformation", 0) == bool(more)
     card = (tmp_path / "out" / "README.md").read_text()
     assert "Labels are what the model was asked for" in card and "`label_probabilities` holds" in card
     assert "--label_probabilities" not in card
