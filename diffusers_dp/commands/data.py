@@ -21,7 +21,7 @@ from ..data.folders import class_folders, refuse_some_splits, service_entries
 from ..data.images import READING, ImageArrays, PublicFacts, load_images, public_facts
 from ..data.records import DataSource, Id
 from ..data.sources import open_source
-from ..data.values import are_positions, integer_of, positions, why_no_label
+from ..data.values import are_positions, integer_of, label_of, positions, why_no_label
 from ..errors import UsageError, printable
 from ..files.file_modes import private_files
 from ..methods.command_line import as_flags
@@ -103,7 +103,7 @@ def _labels(data: DataSource, facts: PublicFacts, cache: Path) -> Iterable[str]:
     reasons, numbers = Counter[str](), 0
     for value in open_source(data).labels(cache):
         reasons.update(filter(None, [why_no_label(value, facts.class_names)]))
-        numbers += integer_of(value) is not None
+        numbers += integer_of(value) is not None and label_of(value, facts.class_names) is not None
     if numbers and are_positions(facts.class_names):
         yield f"labels that are numbers, read as positions in --class_names: {numbers}; {positions(facts.class_names)}"
     yield from (

@@ -177,10 +177,11 @@ def _read(source: Encoded, max_pixels: int, value_range: ValueRange | None) -> I
 
 
 def _known_mode(image: Image.Image) -> Image.Image:
-    """The image with straight alpha, if any. Raises `NotRead` where `convert` would clip its values."""
+    """The image with straight alpha, in a mode that becomes grey or RGB. Raises `NotRead` where `convert` would clip
+    its values."""
     if image.mode[0] in "IF":
         raise NotRead(NO_RANGE)
-    straight = {"La": "LA", "RGBa": "RGBA"}.get(image.mode)
+    straight = {"La": "LA", "RGBa": "RGBA", "LAB": "RGB"}.get(image.mode)
     return image if straight is None else image.convert(straight)
 
 

@@ -79,19 +79,20 @@ def deformed(images: torch.Tensor, strength: float, generators: Sequence[torch.G
     Args:
         images (`torch.Tensor` of uint8, shape `[m, C, H, W]`): Drawn images.
         strength (`float`): 1 turns by up to 15 degrees, scales by up to 0.15, and shifts by up to a fourteenth of the
-            side; bends have a standard deviation of a 28th.
+            side; bends have a standard deviation of a 28th of the shorter one.
         generators (sequence of `torch.Generator`): Public, one for each image.
 
     Returns:
         `torch.Tensor` of uint8, shape `[m, C, H, W]`; the borders are repeated outwards.
     """
-    most, parts = strength * torch.tensor(MOST_DEFORMED), []
+    wide, high = (min(images.shape[2:]) / side for side in images.shape[:1:-1])  # 1 of a square
+    most, bend, parts = strength * torch.tensor(MOST_DEFORMED), strength * BEND * torch.tensor([wide, high]), []
     for start, part in zip(range(0, len(images), DEFORMED_AT_ONCE), images.split(DEFORMED_AT_ONCE), strict=True):
         own = generators[start : start + len(part)]
         turn, scaling, x, y = (most * (2 * torch.stack([torch.rand(4, generator=each) for each in own]) - 1)).T
         cos, sin = (1 + scaling) * turn.cos(), (1 + scaling) * turn.sin()
-        maps = torch.stack([cos, -sin, x, sin, cos, y], 1).unflatten(1, (2, 3))
-        bends = torch.stack([torch.randn(2, BENDS, BENDS, generator=each) for each in own]) * strength * BEND
+        maps = torch.stack([cos, -sin * wide / high, x, sin * high / wide, cos, y], 1).unflatten(1, (2, 3))
+        bends = torch.stack([torch.randn(2, BENDS, BENDS, generator=each) for each in own]) * bend[:, None, None]
         bent = F.interpolate(bends, size=part.shape[2:], mode="bicubic", align_corners=True).permute(0, 2, 3, 1)
         grid = F.affine_grid(maps, list(part.shape), align_corners=False) + bent
         moved = F.grid_sample(part.float(), grid, mode="bicubic", padding_mode="border", align_corners=False)

@@ -12,7 +12,7 @@ reads a private image.
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -155,8 +155,7 @@ class Drawing(DrawingFlags):
     @classmethod
     def of(cls, flags: Any, **more: Any) -> "Drawing":
         """Reads the flags of a command or of a run, which may have more."""
-        names = {each.name for each in fields(cls)}
-        return cls(**{**{name: value for name, value in vars(flags).items() if name in names}, **more})
+        return cls(**{name: vars(flags)[name] for name in vars(flags).keys() & cls.__dataclass_fields__} | more)
 
     def __post_init__(self) -> None:
         if self.solver == HMC and self.trajectory_length is None:

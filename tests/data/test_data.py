@@ -254,7 +254,9 @@ def test_validation_images_are_held_out_by_their_ids(tmp_path):
     assert read_images(config, tmp_path)[1].images[:, 0, 0, 0].tolist() == kept
 
 
-@pytest.mark.parametrize("mode", ["1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBa", "CMYK", "YCbCr", "HSV"])
+@pytest.mark.parametrize(
+    "mode", ["1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBa", "CMYK", "YCbCr", "HSV", "LAB"]
+)
 @pytest.mark.parametrize("channels", [1, 3])
 def test_every_mode_is_converted(mode, channels):
     image = Image.new(mode, (13, 9))

@@ -86,3 +86,23 @@ def test_deformations_by_their_definition(shape):
     rows, columns = (moved.sum(axis) @ places / moved.sum((1, 2)) - 0.5 for axis in (2, 1))
     for shift in (rows, columns):  # uniform up to a fourteenth, with bends of a 28th
         assert abs(shift.mean()) < 0.005 and 0.04 < shift.std() < 0.06
+
+
+def test_a_wide_image_is_turned_and_not_sheared():
+    """Two lines that meet at a right angle do so afterwards."""
+    rows, columns = torch.meshgrid(torch.arange(48) - 23.5, torch.arange(192) - 95.5, indexing="ij")
+    lines = torch.stack([255.0 * (each.abs() < 2) * (rows.hypot(columns) < 22) for each in (rows, columns)])
+
+    def angles(images: torch.Tensor) -> torch.Tensor:
+        weights = images.float().sum(1)
+        weights = weights / weights.sum((1, 2), keepdim=True)
+        y, x = (each - (weights * each).sum((1, 2))[:, None, None] for each in (rows, columns))
+        xx, yy, xy = ((weights * each).sum((1, 2)) for each in (x * x, y * y, x * y))
+        return 90 / torch.pi * torch.atan2(2 * xy, xx - yy)
+
+    across, down = (
+        angles(deformed(line.byte().expand(200, 1, 48, 192), 1.0, generators(0, range(200)))) for line in lines
+    )
+    assert 8 < across.std() < 9.5  # uniform up to 15 degrees, and bends
+    between = (down - across).abs()
+    assert 85 < between.median() < 95 and between.quantile(0.9) < 100

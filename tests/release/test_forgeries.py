@@ -381,6 +381,10 @@ FILES = {
     "the receipt in another hand": lambda release: (release / RECEIPT).write_text(
         json.dumps(json.loads((release / RECEIPT).read_text()))
     ),
+    "the receipt in another hand, which the index says": lambda release: (
+        FILES["the receipt in another hand"](release),
+        in_index(lambda _, privacy: privacy.update(receipt_sha256=verify.receipt_digest(release / RECEIPT)))(release),
+    ),
     "two deltas in one receipt": lambda release: (release / RECEIPT).write_text(
         (release / RECEIPT).read_text().replace('"delta": 1e-05,', '"delta": 1e-05,\n  "delta": 1e-15,', 1)
     ),
