@@ -109,7 +109,7 @@ def test_what_was_changed_is_not_loaded(release):
 def test_what_unpacks_to_more_than_it_says_is_not_loaded(release, images, table, options):
     """Files of a stranger whose `model_index.json` stayed as it was; the first shard has four rows."""
     shape = table.get("shape", (3, 8, 8))
-    picture = to_png(artefacts._picture(torch.zeros(shape, dtype=torch.uint8).numpy())) + table.get("more", b"")
+    picture = to_png(artefacts.picture_of(torch.zeros(shape, dtype=torch.uint8).numpy())) + table.get("more", b"")
     own = {"bytes": table.get("picture", picture), "path": table.get("path")}
     shard, rows = release / dataset_files(3)[2], table.get("rows", 4)
     assert load_verified(release, require_dp=False).num_rows == 9
