@@ -9,6 +9,8 @@ from diffusers_dp import load_verified, verify
 from diffusers_dp.errors import UsageError
 from diffusers_dp.methods.moments import MomentsConfig
 from diffusers_dp.privacy.sensitive import SensitiveImages
+from diffusers_dp.runs import result_model
+from diffusers_dp.sampling import drawing
 from support.few import few
 from support.flags import NUM_IMAGES
 from support.runs import independent_epsilon, read_ledger
@@ -54,6 +56,16 @@ def test_deformations_are_of_what_is_drawn(more, grey, script, flags, tmp_path):
     assert "was turned, scaled, shifted and bent" in (release / "README.md").read_text()
     images = load_verified(release)
     assert len({image.tobytes() for image in images["image"]}) == images.num_rows
+
+
+def test_a_model_of_deformed_images_learns_them_and_deforms_none_itself(script, flags, tmp_path, monkeypatch):
+    """The ideal denoiser of the moments would teach it images as they were before."""
+    asked, plain = [], drawing.draw
+    monkeypatch.setattr(result_model, "distil", lambda *_, **__: pytest.fail("It learns the moments."))
+    monkeypatch.setattr(drawing, "draw", lambda *given: asked.append(given[1].deformation) or plain(*given))
+    model = "--train_on_result --diffusion_steps 2 --block_out_channels 4,8".split()
+    script.main([*flags, *model, "--expert", "deformation=1"])
+    assert asked == [0.0] and verify.report(tmp_path / "run" / "model" / "release") == 0
 
 
 MATCHED = "--matched_networks 2".split()
