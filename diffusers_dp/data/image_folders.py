@@ -201,12 +201,12 @@ class ImageFolderSource(ImageSource):
                 field="train_split",
             )
         refuse_some_splits(self.root, self._field, self.data.class_names or ())
-        refuse_inner_splits(self.root, self._field)
         self._check_single_split()
         return self.root
 
     def _check_single_split(self) -> None:
-        """None is asked for, where no folder is a split, or a table names what is meant."""
+        """No folder is a split, and none is asked for."""
+        refuse_inner_splits(self.root, self._field)
         if self.data.train_split != "train":
             raise MissingSplit(f"'{self.data.train_split}' does not exist; there is: train.", field="train_split")
 

@@ -130,7 +130,7 @@ class DrawingFlags(SolverFlags):
         None, f"Leapfrog steps of hmc at each noise level; unset: {LEAPFROG_STEPS}.", at_most=MOST_STEPS
     )
     mixed_precision: str = flag(
-        "no", "Type in which the model computes, as of Accelerate: fp16 is of a GPU.", choices=("no", "fp16", "bf16")
+        "no", "Type in which the model computes, as in Accelerate; fp16 needs a GPU.", choices=("no", "fp16", "bf16")
     )
     deformation: float = flag(
         0.0, "Strength of random turns, scalings, shifts and bends of drawn images; 0: none.", at_least=0, at_most=2
@@ -259,9 +259,7 @@ def draw(
     """
     import torch
 
-    from ..models.augmentation import deformed
     from ..models.denoiser import mixed_precision
-    from ..release.artefacts import picture_of
 
     indices = range(drawing.num_images) if indices is None else indices
     dtype = {"no": None, "fp16": torch.float16, "bf16": torch.bfloat16}[drawing.mixed_precision]
@@ -277,6 +275,9 @@ def draw(
                 **more,
             ).images
         if drawing.deformation:
+            from ..models.augmentation import deformed
+            from ..release.artefacts import picture_of
+
             moved = deformed(torch.from_numpy(pixels_of(pictures)), drawing.deformation, own)
             pictures = [picture_of(image) for image in moved.numpy()]
         images += pictures

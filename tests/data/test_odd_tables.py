@@ -124,8 +124,6 @@ def test_two_splits_beside_another_folder_are_neither_merged_nor_classes(tmp_pat
     class_folders(inner, "train", "test", "masks")
     with pytest.raises(UsageError, match="look like splits"):
         read(tmp_path / "inner")
-    write_table(tmp_path / "inner" / "named.jsonl", [{"file_name": "cat/train/1.png", "label": "cat"}])
-    assert len(read(tmp_path / "inner" / "named.jsonl")) == 1, "a table names what is meant"
 
 
 def test_labels_below_zero_are_declared_with_an_equals_sign(tmp_path, capsys):

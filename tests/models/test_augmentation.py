@@ -78,11 +78,8 @@ def test_deformations_by_their_definition(shape):
     side = shape[-1]
     places = (torch.arange(side) + 0.5) / side
     dot = 255 * torch.exp(-(((places - 0.5) / 0.1) ** 2))
-    moved = (
-        deformed((dot[:, None] * dot / 255).byte().expand(2000, *shape), 1.0, generators(1, range(2000)))
-        .float()
-        .mean(1)
-    )
+    dots = (dot[:, None] * dot / 255).byte().expand(2000, *shape)
+    moved = deformed(dots, 1.0, generators(1, range(2000))).float().mean(1)
     rows, columns = (moved.sum(axis) @ places / moved.sum((1, 2)) - 0.5 for axis in (2, 1))
     for shift in (rows, columns):  # uniform up to a fourteenth, with bends of a 28th
         assert abs(shift.mean()) < 0.005 and 0.04 < shift.std() < 0.06
