@@ -59,11 +59,9 @@ def entered(args: argparse.Namespace, runner: Runner) -> dict[str, Any]:
         raise Stopped(f"--data {data}: it has {number:,} training images, and the receipt says {trained_on:,}")
     case = Case(f"{PREFIX}{args.name}", "", data, args.epsilon, args.seed, draw=tuple(args.draw.split()))
     key = f"entered {digest[:12]} {case.key}"
-    folder = runner.folder_of_entry(key)
+    folder = runner.output_dir / key.replace(" ", "_")
     row = runner.row_of(args.release.resolve(), case, folder / "drawn", folder / "minutes.json", usable_cores()[0])
     keep_receipt(args.release, runner.results.parent)
-    shutil.rmtree(folder / "run", ignore_errors=True)
-    shutil.copytree(args.release, folder / "run" / "release")  # for the pictures
     times = minutes_in(folder / "minutes.json") | ({} if args.minutes is None else {"train": args.minutes})
     return row | {"entered": True, "key": key, "method": None, "commit": commit(), "minutes": times}
 

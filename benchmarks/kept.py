@@ -4,20 +4,18 @@ rows, and a picture with images of each method."""
 
 import hashlib
 import shutil
-import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from board import BESIDE, PREFIX
+from PIL import Image
 
 from diffusers_dp.verify import Unreadable, check_guarantee, read_receipt
 
 
-RECEIPTS = "receipts"  # a folder beside the rows
+RECEIPTS, SHOWN = "receipts", "images"  # folders beside the rows
 EARLIER = "receipt of an earlier format"  # a row with these words in `receipt` has its digest alone
 RECEIPT = "privacy_receipt.json"
 TOLERANCE = 1e-3  # of an epsilon that is recomputed
@@ -80,47 +78,54 @@ def _wrong_receipt(folder: Path, known: dict[str, list[dict[str, Any]]]) -> Iter
             yield f"It costs more than the {row['epsilon']:g} of the row of {row['case']}."
 
 
-def some_images(release: Path, draw: Sequence[str] = ()) -> np.ndarray:
-    """One image for each of the first classes, at most ten, of shape (n, height, width, 3) in [0, 255]. A model draws
-    them, with flags of `diffusers-dp sample`."""
+def keep_some_images(release: Path, images: Path, data: str, real: Path | str, results: Path) -> None:
+    """Writes what the pictures show of a release and of real images, unless it is there: one image for each of the
+    first classes, at most ten, side by side in a PNG.
+
+    Args:
+        images (`Path`): The release, or images that were drawn from it.
+        data (`str`): Name of the data set.
+        real (`Path` or `str`): Its place.
+    """
     from scorer import read
 
-    with tempfile.TemporaryDirectory() as drawn:
-        if not (release / "data").is_dir():
-            command = [sys.executable, "-m", "diffusers_dp.cli", "sample", str(release), "--num_images", str(IMAGES)]
-            subprocess.run([*command, *draw, "--output_dir", f"{drawn}/images"], check=True)
-            release = Path(drawn, "images")
-        found = read(release, "train")
-    return first_of_classes(found.images, found.labels)
+    files = images_of(digest_of(release / RECEIPT), results), results / SHOWN / f"{data}.png"
+    for file, place, split in zip(files, (images, real), ("train", "test"), strict=True):
+        if not file.exists():
+            found = read(place, split)
+            classes = np.arange(len(found)) if found.labels is None else np.asarray(found.labels)
+            chosen = [int(np.argmax(classes == each)) for each in np.unique(classes)[:IMAGES]]
+            pixels = np.concatenate(list(found.images[chosen].transpose(0, 2, 3, 1)), 1)
+            file.parent.mkdir(exist_ok=True)
+            Image.fromarray(pixels.squeeze()).save(file, optimize=True)
 
 
-def first_of_classes(images: np.ndarray, labels: np.ndarray | None) -> np.ndarray:
-    """See `some_images`; `images` has the shape (n, channels, height, width)."""
-    classes = np.arange(len(images)) if labels is None else np.asarray(labels)
-    places = [int(np.argmax(classes == each)) for each in np.unique(classes)[:IMAGES]]
-    chosen = images[places].transpose(0, 2, 3, 1)
-    return np.broadcast_to(chosen, (*chosen.shape[:3], 3))
+def images_of(digest: str, results: Path) -> Path:
+    """The PNG of images of the release with a receipt of this digest."""
+    return results / SHOWN / f"{digest[:12]}.png"
 
 
-def draw_methods(columns: dict[str, dict[str, np.ndarray]], path: Path, shows: str = "") -> None:
+def draw_methods(columns: dict[str, dict[str, Path]], path: Path, shows: str = "") -> None:
     """
     Draws images of each method.
 
     Args:
-        columns (`dict[str, dict[str, np.ndarray]]`): By title, what `some_images` returns by method.
+        columns (`dict[str, dict[str, Path]]`): By title, what `keep_some_images` wrote, by method.
         path (`Path`): The PNG.
         shows (`str`): A hash of the rows, which the PNG keeps: a test says when it is stale.
     """
     from matplotlib.figure import Figure
 
-    most = max(len(lines) for lines in columns.values())
+    most = max(map(len, columns.values()))
     figure = Figure(figsize=(6.2 * len(columns), 0.5 * most + 0.5), layout="constrained")
     for axes, (title, lines) in zip(figure.subplots(1, len(columns), squeeze=False)[0], columns.items(), strict=True):
-        side = next(iter(lines.values())).shape[1] + 2
+        read = [np.asarray(Image.open(line).convert("RGB")) for line in lines.values()]
+        height = read[0].shape[0]
+        side = height + 2
         sheet = np.full((side * len(lines), side * IMAGES, 3), 255, np.uint8)
-        for line, images in enumerate(lines.values()):
-            for place, image in enumerate(images):
-                sheet[line * side : line * side + side - 2, place * side : place * side + side - 2] = image
+        for line, images in enumerate(read):
+            for place, image in enumerate(np.split(images, images.shape[1] // height, 1)):
+                sheet[line * side : line * side + height, place * side : place * side + height] = image
         axes.imshow(sheet, interpolation="nearest")
         axes.set_anchor("N")  # columns of fewer methods begin at the top, too
         axes.set_yticks([side * (line + 0.5) for line in range(len(lines))], list(lines), fontsize=8)

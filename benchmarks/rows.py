@@ -9,7 +9,6 @@
     python benchmarks/rows.py rescore path/to/release --data mnist=path/to/mnist
     python benchmarks/rows.py redraw path/to/release --num_images 60000 --data mnist=path/to/mnist
     python benchmarks/rows.py releases path/to/releases --data mnist=path/to/mnist
-    python benchmarks/rows.py pictures --data mnist=path/to/mnist
     python benchmarks/rows.py docs                # writes what is made of rows again: docs, evidence, leaderboard
 
 A case names a method, a recipe, a data set, epsilons, seeds, further training flags, and the minutes that it may take.
@@ -41,11 +40,11 @@ from pathlib import Path
 from typing import Any
 
 from board import COLUMNS, PREFIX, digest_of_rows, draw_board, pictured
-from cases import Case, data_of, filled, read_cases
+from cases import Case, data_of, read_cases
 from entry import entered, redrawn, rescored
 from evidence import write_evidence
 from figures import ROOT, draw_few_images, table, write_docs
-from kept import RECEIPT, RECEIPTS, check_kept, digest_of, draw_methods, first_of_classes, folders, some_images
+from kept import RECEIPTS, SHOWN, check_kept, draw_methods, folders, images_of
 from runner import HERE, Runner, Stopped, commit, machine, read_rows, usable_cores, write_row
 from tqdm.auto import tqdm
 
@@ -133,28 +132,16 @@ def bounds(places: dict[str, str], sizes: Iterable[int]) -> Iterator[dict[str, A
             }  # fmt: skip
 
 
-def draw_images(rows: Sequence[dict[str, Any]], cases: Iterable[Case], runner: Runner) -> Iterator[Path]:
-    """A picture for each data set that has a place: real images, and images of all methods of the leaderboard. Each
-    release is that of a first seed or of an entrant, in the folder of its run."""
-    import scorer
-
-    runs = {case.key: runner.folder_of(case) for case in cases}
-    for data, place in runner.places.items():
+def draw_images(rows: Sequence[dict[str, Any]]) -> None:
+    """A picture for each data set of the leaderboard: real images, and images of all methods."""
+    results = RESULTS.parent
+    for data in sorted({row["data"] for row in rows if row["case"].startswith(PREFIX)}):
         shown = pictured(rows, data)
-        if not shown:
-            raise ValueError(f"no row of the leaderboard is of {data}")
-        test = scorer.read(place, "test")
-        real = first_of_classes(test.images, test.labels)
-        columns: dict[str, dict[str, Any]] = {f"epsilon {each:g}": {"real images": real} for each in COLUMNS}
+        columns = {f"epsilon {each:g}": {"real images": results / SHOWN / f"{data}.png"} for each in COLUMNS}
         for row in shown:
-            release = runs.get(row["key"], runner.folder_of_entry(row["key"])) / "run" / "release"
-            if not (release / RECEIPT).exists() or digest_of(release / RECEIPT) != row["receipt_sha256"]:
-                raise ValueError(f"the release of {row['case']} is not in {runner.output_dir}: make its row again")
-            images = some_images(release, filled(row["draw"].split(), runner.places))
+            images = images_of(row["receipt_sha256"], results)
             columns[f"epsilon {row['epsilon']:g}"][row["case"].removeprefix(PREFIX)] = images
-        path = ROOT / "docs" / "images" / f"leaderboard_{data}.png"
-        draw_methods(columns, path, shows=digest_of_rows(shown))
-        yield path
+        draw_methods(columns, ROOT / "docs" / "images" / f"leaderboard_{data}.png", shows=digest_of_rows(shown))
 
 
 def places_of(pairs: Iterable[str]) -> dict[str, str]:
@@ -196,15 +183,13 @@ def main(argv: list[str] | None = None) -> int:
     other.add_argument("--num_images", type=int, default=5000, help="Images to draw.")
     other.add_argument("--draw", default="", help='Flags of `diffusers-dp sample`: --draw="--solver heun".')
     other.add_argument("--output_dir", type=Path, default=Path("runs/rows"), help="Folder of the drawn images.")
-    drawn = parts.add_parser("pictures", help="Draw images of each method, from the releases of their runs.")
-    drawn.add_argument("--output_dir", type=Path, default=Path("runs/rows"), help="Folder of the runs.")
     given = parts.add_parser("releases", help="Train a release of each method, data set and epsilon, to push.")
     given.add_argument("folder", type=Path, help="Folder of the releases, outside of the repository.")
     given.add_argument("--cases", type=Path, default=HERE / "board.yaml", help="YAML file of cases: first seeds.")
     given.add_argument("--only", default="", help="Only cases whose name contains this.")
     given.add_argument("--jobs", type=int, default=1, help="Cases side by side, each on one core.")
     given.add_argument("--output_dir", type=Path, default=Path("runs/rows"), help="Folder of the runs. It is private.")
-    for each in (runs, limits, entry, again, other, drawn, given):
+    for each in (runs, limits, entry, again, other, given):
         each.add_argument("--data", action="append", default=[], metavar="NAME=PLACE", help="Place of a data set.")
     shown = parts.add_parser("table", help="Print a table of all rows.")
     shown.add_argument("--results", type=Path, default=RESULTS, help="File of the rows.")
@@ -226,6 +211,7 @@ def main(argv: list[str] | None = None) -> int:
         draw_few_images(rows, ROOT / "docs" / "images" / "few_images.png")
         print("\n".join([*write_docs(rows), *write_evidence(rows)]) or "Nothing changed.")
         draw_board(rows)
+        draw_images(rows)
         return 0
     try:
         places = places_of(args.data)
@@ -251,13 +237,6 @@ def main(argv: list[str] | None = None) -> int:
             runner = Runner(places, args.output_dir, EXAMPLES, keep_images=True)
             write_row(row := redrawn(args.release, args.num_images, tuple(args.draw.split()), runner), EXAMPLES)
             print(line_of(row))
-            return 0
-        if args.what == "pictures":
-            if not places:
-                raise ValueError("give --data NAME=PLACE, of a data set of the leaderboard")
-            cases = read_cases(HERE / "board.yaml")
-            for path in draw_images(read_rows(RESULTS), cases, Runner(places, args.output_dir, RESULTS)):
-                print(path.relative_to(ROOT))
             return 0
         if args.what == "releases" and args.folder.resolve().is_relative_to(ROOT.resolve()):
             raise ValueError("give a folder outside of the repository: releases are large")

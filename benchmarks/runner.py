@@ -16,7 +16,7 @@ from typing import Any
 import datasets
 from board import PREFIX
 from cases import Case, filled
-from kept import RECEIPT, digest_of, keep_receipt
+from kept import RECEIPT, digest_of, keep_receipt, keep_some_images
 
 from diffusers_dp.runs.stages import STAGES
 
@@ -135,10 +135,6 @@ class Runner:
         name = f"{case.method}_{case.data}_eps{case.epsilon:g}_seed{case.seed}_{case.training_key}"
         return self.output_dir / name
 
-    def folder_of_entry(self, key: str) -> Path:
-        """Folder of a release that others entered, by the key of its row."""
-        return self.output_dir / key.replace(" ", "_")
-
     def row_of(self, release: Path, case: Case, drawn: Path, minutes: Path, core: int | None) -> dict[str, Any]:
         """Verifies a release, draws from it and scores the images.
 
@@ -165,6 +161,8 @@ class Runner:
         numbers = json.loads(scored.splitlines()[-1])
         if drawn_here and numbers["num_drawn"] != min(case.num_images, self.most_images or case.num_images):
             raise Stopped(f"{numbers['num_drawn']:,} of {case.num_images:,} images were scored: remove {images}")
+        if case.name.startswith(PREFIX) and (case.seed == 0 or not case.method):
+            keep_some_images(release, images, case.data, self.places[case.data], self.results.parent)
         receipt = json.loads((release / RECEIPT).read_text(encoding="utf-8"))
         if not self.keep_images:
             shutil.rmtree(drawn, ignore_errors=True)

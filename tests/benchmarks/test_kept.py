@@ -4,6 +4,9 @@
 import json
 from importlib import import_module
 
+import datasets
+import numpy as np
+import PIL.Image
 import pytest
 
 from diffusers_dp.verify import verify
@@ -63,3 +66,24 @@ def test_a_kept_receipt_is_recomputed_and_a_changed_one_is_seen(kept, tmp_path):
     for changed in (json.dumps(receipt), text.replace("{", '{"delta": 1e-9,', 1), "[]"):
         file.write_text(changed, encoding="utf-8")
         assert list(kept.check_kept([{**row, "receipt_sha256": kept.digest_of(file)}], tmp_path)), changed[:40]
+
+
+def test_one_image_of_each_class_is_kept_for_the_pictures(kept, tmp_path):
+    """Of a release and of real images, once: other draws of a release change nothing."""
+    release, place = make_release(tmp_path / "run"), tmp_path / "set" / "data"
+    place.mkdir(parents=True)
+    columns = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=["a", "b"])})
+    for split, levels in (("train", [30, 10, 20]), ("test", [60, 40, 50])):
+        images = [PIL.Image.fromarray(np.full((8, 8), level, np.uint8)) for level in levels]
+        rows = datasets.Dataset.from_dict({"image": images, "label": [1, 0, 0]}, features=columns)
+        rows.to_parquet(place / f"{split}-00000-of-00001.parquet")
+    for _ in range(2):
+        kept.keep_some_images(release, place.parent, "mine", place.parent, tmp_path)
+        (place / "train-00000-of-00001.parquet").unlink(missing_ok=True)
+    digest = kept.digest_of(release / kept.RECEIPT)
+    for file, wanted in ((kept.images_of(digest, tmp_path), [10, 30]), (tmp_path / "images" / "mine.png", [40, 60])):
+        with PIL.Image.open(file) as line:
+            assert (line.mode, line.size) == ("L", (16, 8)) and np.asarray(line)[0, ::8].tolist() == wanted
+    kept.draw_methods({"epsilon 1": {"real images": file}}, tmp_path / "all.png", shows="rows")
+    with PIL.Image.open(tmp_path / "all.png") as picture:
+        assert picture.text["Description"] == "rows"
