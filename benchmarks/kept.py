@@ -96,7 +96,7 @@ def keep_some_images(release: Path, images: Path, data: str, real: Path | str, r
             classes = np.arange(len(found)) if found.labels is None else np.asarray(found.labels)
             chosen = [int(np.argmax(classes == each)) for each in np.unique(classes)[:IMAGES]]
             pixels = np.concatenate(list(found.images[chosen].transpose(0, 2, 3, 1)), 1)
-            file.parent.mkdir(exist_ok=True)
+            file.parent.mkdir(parents=True, exist_ok=True)
             Image.fromarray(pixels.squeeze()).save(file, optimize=True)
 
 

@@ -39,7 +39,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from board import COLUMNS, PREFIX, digest_of_rows, draw_board, pictured
+from board import COLUMNS, PREFIX, TITLES, digest_of_rows, draw_board, pictured
 from cases import Case, data_of, read_cases
 from entry import entered, redrawn, rescored
 from evidence import write_evidence
@@ -133,10 +133,11 @@ def bounds(places: dict[str, str], sizes: Iterable[int]) -> Iterator[dict[str, A
 
 
 def draw_images(rows: Sequence[dict[str, Any]]) -> None:
-    """A picture for each data set of the leaderboard: real images, and images of all methods."""
+    """A picture for each public data set of the leaderboard: real images, and images of all methods."""
     results = RESULTS.parent
-    for data in sorted({row["data"] for row in rows if row["case"].startswith(PREFIX)}):
-        shown = pictured(rows, data)
+    for data in TITLES:
+        if not (shown := pictured(rows, data)):
+            continue
         columns = {f"epsilon {each:g}": {"real images": results / SHOWN / f"{data}.png"} for each in COLUMNS}
         for row in shown:
             images = images_of(row["receipt_sha256"], results)

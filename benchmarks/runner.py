@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import datasets
-from board import PREFIX
+from board import PREFIX, TITLES
 from cases import Case, filled
 from kept import RECEIPT, digest_of, keep_receipt, keep_some_images
 
@@ -161,7 +161,8 @@ class Runner:
         numbers = json.loads(scored.splitlines()[-1])
         if drawn_here and numbers["num_drawn"] != min(case.num_images, self.most_images or case.num_images):
             raise Stopped(f"{numbers['num_drawn']:,} of {case.num_images:,} images were scored: remove {images}")
-        if case.name.startswith(PREFIX) and (case.seed == 0 or not case.method):
+        pictured = case.name.startswith(PREFIX) and case.data in TITLES and self.scored_on == "test"
+        if pictured and (case.seed == 0 or not case.method):
             keep_some_images(release, images, case.data, self.places[case.data], self.results.parent)
         receipt = json.loads((release / RECEIPT).read_text(encoding="utf-8"))
         if not self.keep_images:

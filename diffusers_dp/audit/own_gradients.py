@@ -86,8 +86,7 @@ def _compared(found: Gradients, expected: Gradients, tolerance: float) -> Check:
             "itself, neither its `forward` nor a function of its weight such as F.linear(x, layer.weight), and remove "
             f"hooks; or {FREEZE}."
         )
-    worst = max(errors.values())
-    return Check("gradients of the model: relative difference from autograd's", worst, 0.0, None, True)
+    return Check("gradients of the model: relative difference from autograd's", max(errors.values()), 0.0, None, True)
 
 
 @contextlib.contextmanager

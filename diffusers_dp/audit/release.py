@@ -20,7 +20,7 @@ from tqdm.auto import tqdm
 from ..errors import UsageError
 from ..evaluation.images import ImageSet, Source, count_common, validation_split
 from ..files.file_modes import private_files, public_files
-from ..files.output_files import write_json
+from ..files.output_files import refuse_in_release, write_json
 from ..models.denoiser import DDPMImageDenoiser, Denoiser, EDMDenoiser
 from ..pipelines import DPImagePipeline
 from ..release.loading import ModelRelease, open_model
@@ -159,6 +159,7 @@ def audit_release(
 @private_files()
 def main(args: ReleaseAudit, drawing: Drawing) -> None:
     """Runs `diffusers-dp audit release`. `drawing` has the samples that are compared with their neighbours."""
+    refuse_in_release(args.output_dir or Path(args.release).resolve().parent)
     model = open_model(args.release, require_dp=False)  # a model without a guarantee is worth an audit, too
     folder, receipt = model.folder, model.receipt or None
     drawing = drawing.of_model(model.pipeline, model.receipt)

@@ -8,6 +8,7 @@ from pathlib import Path
 from ..dossier.evidence import REPORTS
 from ..dossier.form import read_context
 from ..dossier.write import write_dossier
+from ..files.output_files import refuse_in_release
 from ..release.hub import fetch_release
 from ..runs.folder import AUDIT_FILE
 
@@ -38,6 +39,7 @@ def run(args: argparse.Namespace) -> None:
     folder = fetch_release(args.release)
     here = Path(args.release).exists()
     home = folder.resolve().parent if here else Path("runs/dossier")
+    refuse_in_release(args.output_dir or home)
     reports = [folder / REPORTS[1], *(home / place for place in REPORTS)] if here else []
     written = write_dossier(
         folder, args.output_dir or home, name=f"{home.name}/{folder.name}" if here else args.release, answers=answers,

@@ -14,7 +14,7 @@ from ..data.images import PublicFacts, public_facts
 from ..errors import UsageError
 from ..methods.advice import read_evidence
 from ..methods.command_line import OneSentence, add_flags, nearest_flag
-from ..methods.config import CONFIGS, SamplingFacts, chosen_method, load_config
+from ..methods.config import CONFIGS, SamplingFacts, chosen_method, load_config, underscored
 from ..methods.flag import plain_flags, validate
 from ..methods.flags import TrainingConfig
 from ..methods.latents import LatentConfig
@@ -76,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Prints the plan, after a ranking of the methods if there is none; or a line for each value of `--sweep`."""
-    flags = args.training_flags
+    flags = [underscored(word) for word in args.training_flags]
     if args.sweep is not None:
         names = plain_flags(CONFIGS[chosen_method(flags, args.method).name])
         print(sweep(flags, *parse_sweep(args.sweep, names), args.method))

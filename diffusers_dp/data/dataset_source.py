@@ -14,7 +14,7 @@ from typing import Any
 
 from ..errors import UsageError, first_line
 from .folders import files_below, is_service, meant_split, split_of
-from .records import DatasetRecords, DataSource, ImageSource, MissingSplit, Records
+from .records import DatasetRecords, DataSource, ImageSource, MissingSplit, Records, values_of
 from .untrusted_tables import check_folder, check_kind, check_named_files, check_saved, root_of
 from .values import ID_TYPE, LABEL_TYPE, class_of, listed
 
@@ -97,10 +97,13 @@ class DatasetSource(ImageSource):
         column = self._label_column(dataset.features)
         if column is None:
             return
-        names = getattr(dataset.features[column], "names", None)
-        for row in dataset.select_columns([column]):
-            name = class_of(names or (), row[column])
-            yield row[column] if name is None else name
+        names, declared = getattr(dataset.features[column], "names", None), self.class_names()
+        if names and declared:  # as `records` reads them
+            names = [declared[place] for place in _renaming(names, declared) or ()]
+        for part in dataset.select_columns([column]).with_format("arrow").iter(1000):  # read as training reads them
+            for value in values_of(part[column]):
+                name = class_of(names or (), value)
+                yield value if name is None else name
 
     def _read_metadata(self) -> None:
         """Rows and features from the dataset's own metadata, or, for local parquet, from the footers of the files."""

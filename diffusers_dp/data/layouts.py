@@ -5,6 +5,7 @@ only the header of a file tells. Other processes import this, so nothing here lo
 import re
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -78,9 +79,10 @@ def layout_of(image: Image.Image, source: bytes | Path) -> Layout | None:
 
 
 def upright(image: Image.Image) -> Image.Image:
-    """Decodes an opened image and turns it as its orientation says."""
+    """Decodes an opened image and turns it as its orientation says, if that can be read."""
     image.load()
-    ImageOps.exif_transpose(image, in_place=True)
+    with suppress(SyntaxError):  # PIL's, of a damaged block of EXIF
+        ImageOps.exif_transpose(image, in_place=True)
     return image
 
 

@@ -117,8 +117,7 @@ class EvaluationFlags(JudgedFlags, RealFlags, MeasureFlags):
     @property
     def num_judged(self) -> int | None:
         """Number of images that are drawn from `--model`, or taken of `--images`; `None`: all of these."""
-        usual = QUICK_IMAGES if self.quick else None if self.model is None else DEFAULT_NUM_IMAGES
-        return self.num_images or usual
+        return self.num_images or (QUICK_IMAGES if self.quick else None if self.model is None else DEFAULT_NUM_IMAGES)
 
     def check(self) -> None:
         """Refuses what cannot be, whatever the images are.

@@ -25,7 +25,7 @@ from ..errors import DiffusersDPError, IntegrityError, UsageError
 from ..files.canonical import canonical_json
 from ..files.file_modes import public_files
 from ..files.journal import sync_folder, write_synced
-from ..files.output_files import write_json, write_text
+from ..files.output_files import refuse_in_release, write_json, write_text
 from ..queries.efficientnet import EFFICIENTNET
 from ..release.hub import fetch_release, verify_here
 from ..release.loading import release_in
@@ -263,6 +263,7 @@ def _folder(flags: EvaluationFlags) -> Iterator[tuple[Path, Callable[[], None]]]
     if root is None:
         local = flags.model is not None and Path(flags.model).is_dir()
         root = Path(flags.model or "").resolve().parent if local else Path("runs", "evaluation")
+    refuse_in_release(root)
     folder = root / ("evaluation" if flags.real_is_public else "private/unprotected/evaluation")
     begun: list[bool] = []
     try:

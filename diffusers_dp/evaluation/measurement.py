@@ -32,8 +32,7 @@ class Measurement:
         return str(self.protocol.get("unit", ""))
 
     def as_json(self) -> dict[str, Any]:
-        names = ("metric", "value", "standard_error", "protocol")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in ("metric", "value", "standard_error", "protocol")}
 
 
 def number(value: float, unit: str = "", digits: int = 4) -> str:

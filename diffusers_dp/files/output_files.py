@@ -5,9 +5,17 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
+from ..verify import RECEIPT_NAME
 from .canonical import canonical_json
 from .file_modes import private_files
 from .journal import replace_file
+
+
+def refuse_in_release(output_dir: Path) -> None:
+    """Raises `UsageError` for a folder in a release: what is written there is released, and the release is changed."""
+    if any((place / RECEIPT_NAME).exists() for place in (output_dir.resolve(), *output_dir.resolve().parents)):
+        reason = f"{output_dir} lies in a release, which holds nothing else; give another folder."
+        raise UsageError(reason, field="output_dir")
 
 
 def write_json(content: dict[str, Any], path: Path) -> None:

@@ -181,7 +181,7 @@ def _read_command_line(
     if odd := next((word for word in argv if not is_unicode(word)), None):
         raise UsageError(f"'{odd}' is not UTF-8: rename it.")
     try:
-        given, unknown = _parsed(parser, said, _spelt_out([_underscored(word) for word in argv], experts))
+        given, unknown = _parsed(parser, said, _spelt_out([underscored(word) for word in argv], experts))
     except argparse.ArgumentError as error:
         name = (error.argument_name or "The command line").split("/")[0]
         name = f"--expert {name[2:]}" if name[2:] in experts else name
@@ -207,7 +207,7 @@ def _parsed(
     return {name: value for name, value in vars(given).items() if value is not _UNSET}, unknown
 
 
-def _underscored(word: str) -> str:
+def underscored(word: str) -> str:
     """A flag with the dashes that some are used to, as it is spelt here."""
     name, equals, value = word.partition("=")
     return "--" + name[2:].replace("-", "_") + equals + value if name.startswith("--") else word

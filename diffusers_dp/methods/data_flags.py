@@ -177,8 +177,7 @@ class DataFlags:
     def image_shape(self) -> tuple[int, int, int]:
         """(channels, height, width) of the images that the model sees, with defaults filled in."""
         side = self.resolution or (DIGITS_RESOLUTION if self.uses_digits else DEFAULT_RESOLUTION)
-        channels = self.num_channels or (1 if self.uses_digits else 3)
-        return channels, side, side
+        return self.num_channels or (1 if self.uses_digits else 3), side, side
 
     @property
     def declared_class_names(self) -> tuple[str, ...] | None:

@@ -233,8 +233,7 @@ class MomentsConfig(HasJudge, MomentFlags, ResultFlags):
 
     @property
     def other_share(self) -> float:
-        of_means = 0.0 if self.network_means is None else self.network_means.budget_share or 0.0
-        return of_means + self.judge_share
+        return (0.0 if self.network_means is None else self.network_means.budget_share or 0.0) + self.judge_share
 
     @property
     def told(self) -> tuple[str, ...]:

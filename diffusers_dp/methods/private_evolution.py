@@ -192,8 +192,7 @@ class PrivateEvolutionConfig(PretrainedFlags, ResultFlags, PublicDataFlags):
 
     @property
     def training_facts(self) -> dict[str, Any]:
-        own = {"generator": self.proposer, "variation_strengths": list(self.strengths)}
-        return super().training_facts | own
+        return super().training_facts | {"generator": self.proposer, "variation_strengths": list(self.strengths)}
 
     def check_facts(self, class_names: tuple[str, ...] | None) -> None:
         """Digits and words are candidates for images of such; captions of each class are as many at most as a file may

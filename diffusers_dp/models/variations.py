@@ -130,8 +130,7 @@ def brightness(images: torch.Tensor, strength: float, generator: torch.Generator
 
 def flip(images: torch.Tensor, strength: float, generator: torch.Generator) -> torch.Tensor:
     """Mirrors left to right with a probability of half the strength."""
-    flipped = torch.rand(len(images), 1, 1, 1, generator=generator) < strength / 2
-    return torch.where(flipped, images.flip(3), images)
+    return torch.where(torch.rand(len(images), 1, 1, 1, generator=generator) < strength / 2, images.flip(3), images)
 
 
 def _warp(images: torch.Tensor, grid: torch.Tensor) -> torch.Tensor:

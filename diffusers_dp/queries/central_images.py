@@ -114,8 +114,7 @@ class ModeImages(MeanImages):
     def finish(self, answer: "torch.Tensor", num_units: int, noise_multiplier: float) -> "torch.Tensor":
         """Returns the middle of each value's fullest bin, `(2 k - 1) / (2 num_bins)` (Equation 7): `[repeats, classes,
         C, h, w]` in (0, 1), float32."""
-        histograms = answer.unflatten(2, (*small_shape(self.image_shape), self.num_bins))
-        return (histograms.argmax(-1) + 0.5) / self.num_bins
+        return (answer.unflatten(2, (*small_shape(self.image_shape), self.num_bins)).argmax(-1) + 0.5) / self.num_bins
 
 
 def restore_central_images(noisy: "torch.Tensor", image_shape: tuple[int, ...]) -> "torch.Tensor":

@@ -54,8 +54,7 @@ class TangentFeatures(Untrained):
 
         generator, pixels = torch.Generator().manual_seed(self.seed), math.prod(self.image_shape)
         first = torch.randn(self.width, pixels, generator=generator) / pixels**0.5
-        second = torch.randn(self.width, generator=generator) / self.width**0.5
-        return first, torch.zeros(self.width), second
+        return first, torch.zeros(self.width), torch.randn(self.width, generator=generator) / self.width**0.5
 
     def __call__(self, images: "torch.Tensor") -> "torch.Tensor":
         """Maps images `[b, C, H, W]` in [0, 1] to features `[b, D]` of norm 1."""

@@ -117,8 +117,7 @@ def _named(grid: Image.Image, names: Sequence[str], height: int) -> Image.Image:
 
 def without_path(config_file: Path) -> dict[str, Any]:
     """Reads a configuration without the path from which Diffusers loaded a model, because paths are private."""
-    config = json.loads(config_file.read_text())
-    return {key: value for key, value in config.items() if key != "_name_or_path"}
+    return {key: value for key, value in json.loads(config_file.read_text()).items() if key != "_name_or_path"}
 
 
 def write_text(path: Path, text: str) -> None:

@@ -298,8 +298,7 @@ def release_in(folder: str | Path, name: str | None = None, **known: Any) -> Any
     name, folder = str(folder) if name is None else name, Path(folder)
     if dataset_index(folder) is not None:
         return ImagesRelease(name, folder, **known)
-    is_latent = kind_of(folder) in (ADAPTERS, *LATENT_PIPELINES)
-    return (LatentRelease if is_latent else ModelRelease)(name, folder, **known)
+    return (LatentRelease if kind_of(folder) in (ADAPTERS, *LATENT_PIPELINES) else ModelRelease)(name, folder, **known)
 
 
 def read_release(folder: Path, name: str, **known: Any) -> AnyRelease:

@@ -68,8 +68,7 @@ class DeclaredFacts(AdviceFlags, PublicDataFlags, DataFlags):
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the classes, invented where their number alone is declared; none without classes."""
-        invented = (f"CLASS_{number + 1}" for number in range(self.num_classes or 0))
-        return self.declared_class_names or tuple(invented)
+        return self.declared_class_names or tuple(f"CLASS_{number + 1}" for number in range(self.num_classes or 0))
 
     @property
     def situation(self) -> Situation:

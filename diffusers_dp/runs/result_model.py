@@ -84,8 +84,7 @@ def new_generator(
         facts (`PublicFacts`): The shape and the classes of the images.
     """
     if config.generator == "residual":
-        channels = config.generator_channels
-        return None, FeatureGenerator(facts.image_shape, facts.num_classes or 1, channels).to(device)
+        return None, FeatureGenerator(facts.image_shape, facts.num_classes or 1, config.generator_channels).to(device)
     model = new_model(facts, config.network, objective="ddpm", sigma_min=0.0)
     model = replace(model, scheduler=one_step_scheduler())
     return build_pipeline(model, facts), OneStepGenerator(model.unet.to(device), model.patch_size)

@@ -15,6 +15,7 @@ from ..errors import IntegrityError, UsageError
 from ..files.canonical import canonical_json
 from ..files.file_modes import refuse_unwritable
 from ..files.journal import replace_file, written_whole
+from ..files.output_files import refuse_in_release
 from ..methods.judge import DRAWN, JUDGE
 from ..release.cards import dataset_card
 from ..release.components import WRONG
@@ -174,13 +175,12 @@ def begin(drawer: Drawer, output: Path) -> None:
         balance=balance,
         parameters={name: value for name, value in asked.items() if name != "num_images"},
     )
-    if release.resolve() in (output.resolve(), *output.resolve().parents):
-        raise UsageError(f"--output_dir {output} lies in the release, which holds nothing else; give another folder.")
     parameters = output / PARAMETERS_NAME
     if os.path.isfile(parameters):  # `Path.is_file` raises if a name is too long
         if parameters.read_bytes() != canonical_json(asked).encode():
             raise UsageError(f"--output_dir {output} holds images of another command; give another folder.")
         return
+    refuse_in_release(output)
     refuse_other_images(output)
     try:
         output.parent.mkdir(parents=True, exist_ok=True)

@@ -77,11 +77,12 @@ def test_one_image_of_each_class_is_kept_for_the_pictures(kept, tmp_path):
         images = [PIL.Image.fromarray(np.full((8, 8), level, np.uint8)) for level in levels]
         rows = datasets.Dataset.from_dict({"image": images, "label": [1, 0, 0]}, features=columns)
         rows.to_parquet(place / f"{split}-00000-of-00001.parquet")
+    results = tmp_path / "new" / "results"
     for _ in range(2):
-        kept.keep_some_images(release, place.parent, "mine", place.parent, tmp_path)
+        kept.keep_some_images(release, place.parent, "mine", place.parent, results)
         (place / "train-00000-of-00001.parquet").unlink(missing_ok=True)
     digest = kept.digest_of(release / kept.RECEIPT)
-    for file, wanted in ((kept.images_of(digest, tmp_path), [10, 30]), (tmp_path / "images" / "mine.png", [40, 60])):
+    for file, wanted in ((kept.images_of(digest, results), [10, 30]), (results / "images" / "mine.png", [40, 60])):
         with PIL.Image.open(file) as line:
             assert (line.mode, line.size) == ("L", (16, 8)) and np.asarray(line)[0, ::8].tolist() == wanted
     kept.draw_methods({"epsilon 1": {"real images": file}}, tmp_path / "all.png", shows="rows")

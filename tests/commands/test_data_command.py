@@ -8,6 +8,8 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from datasets import Features, Value
 from PIL import Image
@@ -76,6 +78,20 @@ def test_a_data_set_is_read_by_its_columns(tmp_path, capsys):
     name = save_parquet(tmp_path / "set", {"image": rows, "label": [0, 1, 1, 1, 0, 0, 1]}, labelled(["x", "y"]))
     said = told(capsys, "--dataset_name", name, "--resolution", "8").splitlines()
     assert "images: 7" in said and "can be read: 5" in said and "  x: 2" in said and "  y: 3" in said
+
+
+def test_labels_are_those_that_training_reads(tmp_path, capsys):
+    """By position, where a `ClassLabel` has other names; one that is no text is a blank's."""
+    rows = image_bytes(*[encode(grey(number)) for number in range(3)])
+    name = save_parquet(tmp_path / "set", {"image": rows, "label": [0, 1, 1]}, labelled(["cat", "dog"]))
+    said = told(capsys, "--dataset_name", name, "--resolution", "8", "--class_names", "b,a").splitlines()
+    assert "  b: 1" in said and "  a: 2" in said and "does not list" not in "".join(said)
+    table = pa.table({"image": rows, "label": pa.array([b"b\xff", b"a", b"b"]).view(pa.string())})
+    (tmp_path / "odd" / "data").mkdir(parents=True)
+    pq.write_table(table, tmp_path / "odd" / "data" / "train-00000-of-00001.parquet")
+    flags = ["--dataset_name", tmp_path / "odd", "--resolution", "8", "--class_names", "a,b"]
+    said = told(capsys, *flags).splitlines()
+    assert "  a: 1" in said and "  b: 1" in said
 
 
 def test_units_are_counted(tmp_path, capsys):

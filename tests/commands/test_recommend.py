@@ -36,7 +36,8 @@ def test_facts_alone_give_a_ranking_and_a_command_that_plans(capsys, monkeypatch
     config = load_config(words[3:], METHODS[words[2]])
     assert (config.target_epsilon, config.num_train_images, config.image_shape) == (5, 1500, (3, 64, 64))
     assert "covariances" in text and "together: epsilon 5.0000" in text, "the plan of the first method"
-    assert text == output(capsys, *ISSUE.split(), "--train_data_dir", "my scans", command="plan")
+    dashed = ISSUE.replace("_", "-").split()
+    assert text == output(capsys, *dashed, "--train-data-dir", "my scans", command="plan")
     below_zero = {"--class_names=-1,1", "--window=-600,1500"}
     words = shlex.split(output(capsys, *ISSUE.replace("3", "1").split()[:-2], *below_zero).splitlines()[-1])
     assert below_zero <= {*words}

@@ -101,11 +101,14 @@ verify file.txt                                   | 'file.txt' holds no privacy_
 push run --hub_model_id a/b --dry_run             | 'run' is the folder of a run; give its release
 push scans --hub_model_id a/b --dry_run           | scans holds no privacy_receipt.json. Give the folder of a release
 dossier scans                                     | 'scans' holds no privacy_receipt.json: give the folder
+dossier run/release --output_dir run/release      | --output_dir run/release lies in a release, which holds
 dossier run/release --context nowhere.yaml        | --context nowhere.yaml cannot be read
 evaluate --images scans --num_images -1           | --num_images is -1; give
+evaluate --images scans --real scans --output_dir run/release/a | --output_dir run/release/a lies in a release
 evaluate --images file.txt                        | --images file.txt is a file; give a folder of images
 app --server_port 99999                           | --server_port is 99999; give an integer
 audit release scans --members scans --holdout scans | 'scans' holds no privacy_receipt.json: give
+audit release run/release --members scans --holdout scans --output_dir run/release | run/release lies in a release
 audit mechansim                                   | there is no 'mechansim', and the nearest is 'mechanism'
 """
 

@@ -275,6 +275,9 @@ def test_image_is_cropped_in_its_centre_and_turned_upright():
     for kind in ("PNG", "TIFF"):
         decoded = decode_image(encode(Image.fromarray(pixels), kind, exif=exif), (1, 8, 8))
         assert decoded[0, 7].min() == 255 and decoded[0, 0].max() == 0
+    for kind in ("PNG", "WEBP"):  # damaged
+        decoded = decode_image(encode(Image.fromarray(pixels).convert("RGB"), kind, exif=b"garbage"), (1, 8, 8))
+        assert decoded is not None and decoded[0, 0].min() > 200 and decoded[0, 7].max() < 60
 
 
 @pytest.mark.parametrize("decode", [lambda *a: decode_image(a[0], (1, 8, 8), *a[1:]), decode_as_it_is])
