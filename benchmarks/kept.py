@@ -119,7 +119,7 @@ def draw_methods(columns: dict[str, dict[str, Path]], path: Path, shows: str = "
     most = max(map(len, columns.values()))
     figure = Figure(figsize=(6.2 * len(columns), 0.5 * most + 0.5), layout="constrained")
     for axes, (title, lines) in zip(figure.subplots(1, len(columns), squeeze=False)[0], columns.items(), strict=True):
-        read = [np.asarray(Image.open(line).convert("RGB")) for line in lines.values()]
+        read = [np.asarray(Image.open(line, formats=["PNG"]).convert("RGB")) for line in lines.values()]
         height = read[0].shape[0]
         side = height + 2
         sheet = np.full((side * len(lines), side * IMAGES, 3), 255, np.uint8)
