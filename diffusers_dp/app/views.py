@@ -90,7 +90,8 @@ def _guarantee(released: AnyRelease, receipt: dict[str, Any], problems: tuple[st
 def position(epsilon: float, word: str) -> float:
     """Returns where epsilon is on the scale, as its decimal logarithm: at least in the word's part, because a large
     delta can make the word weaker."""
-    return math.log10(max(epsilon, 1.02 * {"strong": 0.0, "moderate": STRONG, "weak": MODERATE}[word], 1e-9))
+    begins = {"strong": 0.0, "moderate": STRONG, "weak": MODERATE}[word]
+    return math.log10(max(epsilon, 1.02 * begins, 1e-9))
 
 
 def samples(released: AnyRelease) -> str:

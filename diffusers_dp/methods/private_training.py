@@ -36,8 +36,7 @@ class PrivateTraining(Query):
 
     def at(self, num_units: int) -> Self:
         batch = min(self.settings.train_batch_size or num_units, num_units)
-        steps = self.settings.max_train_steps
-        return replace(self, batch_size=batch, sample_rate=batch / num_units, repeats=steps)
+        return replace(self, batch_size=batch, sample_rate=batch / num_units, repeats=self.settings.max_train_steps)
 
     def row(self, noise_multiplier: float, **facts: Any) -> LedgerRow:
         return gradient_row(
