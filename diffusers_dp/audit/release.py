@@ -104,8 +104,7 @@ def auc(members: np.ndarray, others: np.ndarray) -> Interval:
 def true_positive_rate(members: np.ndarray, others: np.ndarray) -> Interval:
     """Share of the members above the threshold that one in a hundred others exceeds (Carlini et al. 2022, Section
     3)."""
-    threshold = np.quantile(others, 1 - FALSE_POSITIVES, method="higher")
-    return _share(int((members > threshold).sum()), len(members))
+    return _share(int((members > np.quantile(others, 1 - FALSE_POSITIVES, method="higher")).sum()), len(members))
 
 
 def copies(samples: np.ndarray, members: np.ndarray, others: np.ndarray) -> Interval:
@@ -159,12 +158,13 @@ def audit_release(
 @private_files()
 def main(args: ReleaseAudit, drawing: Drawing) -> None:
     """Runs `diffusers-dp audit release`. `drawing` has the samples that are compared with their neighbours."""
-    refuse_in_release(args.output_dir or Path(args.release).resolve().parent)
+    here = Path(args.release)
+    output_dir = args.output_dir or (here.resolve().parent if here.exists() else Path("runs/audit"))
+    refuse_in_release(output_dir)
     model = open_model(args.release, require_dp=False)  # a model without a guarantee is worth an audit, too
-    folder, receipt = model.folder, model.receipt or None
+    receipt = model.receipt or None
     drawing = drawing.of_model(model.pipeline, model.receipt)
     coin = stated_coin(receipt) if args.holdout is None else None
-    output_dir = args.output_dir or (folder.resolve().parent if Path(args.release).exists() else Path("runs/audit"))
     unprotected = output_dir / "private" / "unprotected"
     with public_files():
         output_dir.mkdir(parents=True, exist_ok=True)

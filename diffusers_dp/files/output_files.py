@@ -1,6 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Results beside a run: each file is written atomically, and only its owner can read it or its folder. No torch."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ from .journal import replace_file
 
 def refuse_in_release(output_dir: Path) -> None:
     """Raises `UsageError` for a folder in a release: what is written there is released, and the release is changed."""
-    if any((place / RECEIPT_NAME).exists() for place in (output_dir.resolve(), *output_dir.resolve().parents)):
+    place = Path(os.path.realpath(output_dir))
+    if any(os.path.exists(each / RECEIPT_NAME) for each in (place, *place.parents)):  # `Path`'s raises for long names
         reason = f"{output_dir} lies in a release, which holds nothing else; give another folder."
         raise UsageError(reason, field="output_dir")
 

@@ -227,8 +227,7 @@ def _best(ranked: Sequence[Advice]) -> float:
 
 def _apart(row: MeasuredRow, facts: Situation) -> tuple[bool, float]:
     """Order of data sets: grey ones say little of colour, and then the number of values counts."""
-    fewer_channels = row.image_shape[0] < facts.image_shape[0]
-    return fewer_channels, abs(math.log(row.num_values / facts.num_values))
+    return row.image_shape[0] < facts.image_shape[0], abs(math.log(row.num_values / facts.num_values))
 
 
 def _ratio(rows: Sequence[MeasuredRow], images: str, others: str, signal: float) -> float | None:

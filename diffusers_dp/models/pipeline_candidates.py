@@ -76,8 +76,7 @@ class PipelineCandidates(CandidateGenerator):
         for step in steps:
             output = pipeline.predict(scheduler.scale_model_input(latents, step), step, known, 1.0)
             latents = scheduler.step(output, step, latents).prev_sample
-        pixels = F.pixel_shuffle(latents.float(), patch) / 2 + 0.5
-        return (pixels.clamp(0, 1) * 255).round().byte().cpu()
+        return ((F.pixel_shuffle(latents.float(), patch) / 2 + 0.5).clamp(0, 1) * 255).round().byte().cpu()
 
 
 @dataclass

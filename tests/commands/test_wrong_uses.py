@@ -7,6 +7,7 @@ import shutil
 import pytest
 
 from diffusers_dp import cli
+from diffusers_dp.files.output_files import refuse_in_release
 from support.images import grey
 
 
@@ -153,3 +154,4 @@ def test_wrong_uses_end_with_one_sentence_and_leave_nothing(place, capsys):
         if (code, error.count("\n"), contents()) != (2, 1, before) or words not in error:
             wrong.append((line, code, error, contents().keys() ^ before.keys()))
     assert not wrong, "\n".join(map(str, wrong))
+    refuse_in_release(place / ("a" * 300))  # no such folder can be: whoever makes it says so
