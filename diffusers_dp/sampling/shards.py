@@ -175,12 +175,13 @@ def begin(drawer: Drawer, output: Path) -> None:
         balance=balance,
         parameters={name: value for name, value in asked.items() if name != "num_images"},
     )
+    # A folder of images has a receipt, too, and goes on.
+    refuse_in_release(output if output.resolve() == release.resolve() else output.parent)
     parameters = output / PARAMETERS_NAME
     if os.path.isfile(parameters):  # `Path.is_file` raises if a name is too long
         if parameters.read_bytes() != canonical_json(asked).encode():
             raise UsageError(f"--output_dir {output} holds images of another command; give another folder.")
         return
-    refuse_in_release(output)
     refuse_other_images(output)
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
