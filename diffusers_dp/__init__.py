@@ -16,7 +16,7 @@ _HOMES = {
     "DPImagePipeline": "pipelines",
     "DiffusersDPError": "errors",
     "EDMDenoiser": "models",
-    "FrequencyWarmupScheduler": "schedulers",
+    "FrequencyWarmupScheduler": "schedulers.scheduling_frequency_warmup",
     "IntegrityError": "errors",
     "LedgerRow": "accounting.ledger_row",
     "PrivacyLedger": "accounting.ledger",

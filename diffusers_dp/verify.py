@@ -900,6 +900,11 @@ def _moments(said: Any) -> str:
     return f"grey_levels class_moments {_numbered('part_means', rounds)} covariances"
 
 
+def _drawn_moments(said: Any) -> str:
+    features = " mean_features" * ("feature_network" in said)
+    return _moments(said) + " network_means" * ("matched_networks" in said) + features
+
+
 def _evolution(said: Any) -> str:
     captions = "shared_captions " if said.get("captions_for_all") else "captions "
     return captions * ("num_captions" in said) + _numbered("votes", len(said["variation_strengths"]))
@@ -930,7 +935,7 @@ METHODS = {
     "DP-HP": Asks(KERNEL, "features=hermite"),
     "DP-Scattering": Asks(KERNEL, "features=scattering"),
     "DP-MEPF": Asks(f"{KERNEL} second_moments? stopping_features_1? stopping_features_2?", "features=perceptual"),
-    "Moments": Asks(lambda said: _moments(said) + " network_means" * ("matched_networks" in said), "class_balance"),
+    "Moments": Asks(_drawn_moments, "class_balance"),
     "Private Evolution": Asks(_evolution, "lookahead"),
     "GS-WGAN": Asks("teachers", "aggregation=gradients"),
     "PATE-GAN": Asks("teachers", "aggregation=votes", True, "generated_per_round"),
@@ -942,7 +947,8 @@ JUDGED = {"Moments", "FETA-Pro", "DP-FETA", "DPDM", "DP-GAN"}
 JUDGED |= {title for title, asks in METHODS.items() if asks.says.startswith("features=")}
 #: Methods that may begin with public images or weights, or ask about them. All others have no public inputs.
 PUBLIC = {
-    "FETA-Pro", "DP-FETA", "DP-Diffusion", "DP-LDM", "DP-LoRA", "DP-SAPF", "DP-MEPF", "Private Evolution",
+    "FETA-Pro", "DP-FETA", "DP-Diffusion", "DP-LDM", "DP-LoRA", "DP-SAPF", "DP-MEPF", "Moments",
+    "Private Evolution",
 }  # fmt: skip
 #: Of a stage: who is in its sums, whether classes are apart, and whether an event may have many steps. Other stages
 #: ask everyone, by class, once.

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from diffusers_dp.queries.mean_features import Embedding
     from diffusers_dp.runs.diffusion_run import DiffusionRun
     from diffusers_dp.runs.warm_up import AuxiliaryImages
-    from diffusers_dp.schedulers import FrequencyWarmupScheduler
+    from diffusers_dp.schedulers.scheduling_frequency_warmup import FrequencyWarmupScheduler
 
     Run = DiffusionRun[FETAProConfig]
 
@@ -58,7 +58,7 @@ def train(run: "Run") -> None:
 
 
 def curriculum_of(run: "Run") -> "FrequencyWarmupScheduler":
-    from diffusers_dp.schedulers import FrequencyWarmupScheduler
+    from diffusers_dp.schedulers.scheduling_frequency_warmup import FrequencyWarmupScheduler
 
     config = run.config
     return FrequencyWarmupScheduler(

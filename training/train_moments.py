@@ -35,6 +35,10 @@ JUDGED = " `label_probabilities` is what a judge says of each, a classifier that
 MOST_PROBABLE = " `label` is its most probable class."
 MATCHED = " Then they were moved to noisy mean features of random networks, to teach classifiers and not to look real."
 
+PICTURED = (
+    "A generator that was fitted to noisy mean features of a public network drew them, and they were moved to noisy "
+    "moments of the sensitive images."
+)
 DEFORMED = " Each was turned, scaled, shifted and bent at random, to teach classifiers."
 
 
@@ -64,13 +68,14 @@ def train(run: "Run") -> None:
     run.done("images")
 
     # 2. A model of them, which looks at nothing else.
-    moved = moments.matching is not None or config.deformation > 0  # of which the Gaussians know nothing
+    moved = moments.matching or moments.generator or config.deformation > 0  # of which the Gaussians know nothing
     ideal = None if moved else moments
     pipeline = model_of_images(run, LabelledImages(images, labels), ideal) if config.train_on_result else None
 
     # 3. The releases.
     facts = config.training_facts
-    purpose = PURPOSE + ("" if moments.matching is None else MATCHED) + (DEFORMED if config.deformation else "")
+    purpose = PURPOSE if moments.generator is None else PICTURED
+    purpose += ("" if moments.matching is None else MATCHED) + (DEFORMED if config.deformation else "")
     if judge is not None:
         purpose += JUDGED + (MOST_PROBABLE if config.labels == JUDGE else "")
     release = run.release(DatasetArtefact(images, None if names is None else labels, names, purpose, judge), facts)

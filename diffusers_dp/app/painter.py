@@ -2,7 +2,6 @@
 """One model in a separate process that can be ended, because a stranger's model may need unforeseen time or memory."""
 
 import multiprocessing
-import sys
 import time
 from collections.abc import Iterator
 from functools import cache
@@ -20,9 +19,7 @@ POLL_SECONDS = 0.1
 
 @cache
 def _processes() -> Any:
-    """Returns a context whose fork server, if available, imports torch once for all models; the page never does."""
-    if sys.platform == "win32":
-        return multiprocessing.get_context("spawn")
+    """Returns a context whose fork server imports torch once for all models; the page never does."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["diffusers_dp.app.painting"])
     return context

@@ -144,16 +144,12 @@ class FaultyNoise(PrivateGenerator):
         self.noise_scale = noise_scale
         self.for_loss = PrivateGenerator(None if key is None else key[::-1])
 
-    def normal(
-        self, shape: torch.Size | tuple[int, ...], std: float, device: torch.device | str = "cpu"
-    ) -> torch.Tensor:
+    def normal(self, shape: tuple[int, ...], std: float, device: torch.device | str = "cpu") -> torch.Tensor:
         if self.noise_scale == 0:
             return torch.zeros(tuple(shape), device=device)
         return super().normal(shape, std, device) * self.noise_scale
 
-    def rounded_normal(
-        self, shape: torch.Size | tuple[int, ...], std: float, device: torch.device | str = "cpu"
-    ) -> torch.Tensor:
+    def rounded_normal(self, shape: tuple[int, ...], std: float, device: torch.device | str = "cpu") -> torch.Tensor:
         return (super().rounded_normal(shape, std, device) * self.noise_scale).round()
 
 

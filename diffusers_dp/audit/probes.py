@@ -58,9 +58,7 @@ class DrawsByRecord(PrivateGenerator):
         same = np.equal.outer(self.numbers, self.numbers)
         self.repetitions = np.tril(same, -1).sum(1) % draws  # the door also shows rows of no record
 
-    def normal(
-        self, shape: torch.Size | tuple[int, ...], std: float, device: torch.device | str = "cpu"
-    ) -> torch.Tensor:
+    def normal(self, shape: tuple[int, ...], std: float, device: torch.device | str = "cpu") -> torch.Tensor:
         shape = tuple(shape)
         if shape[:1] != self.numbers.shape:
             return super().normal(shape[1:], std).expand(shape).to(device)

@@ -223,16 +223,11 @@ class Processes:
         before = sum(len(range(index, batch_size, self.count)) for index in range(self.index))
         return before + torch.arange(self.part(batch_size), device=self.device)
 
-    def wait(self) -> None:
-        """Waits until all processes have called this."""
-        if not self._alone:
-            with self._together():
-                distributed.barrier()
-
     def first_goes_on(self) -> bool:
         """Ends the communication; returns True in the first process, which continues alone. The others may end."""
         if not self._alone:
-            self.wait()
+            with self._together():
+                distributed.barrier()
             distributed.destroy_process_group()
             self._alone = self.is_first
         return self.is_first

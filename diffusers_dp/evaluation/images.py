@@ -217,10 +217,7 @@ class Source:
         data = DataSource(
             dataset_name=_plain(name), train_split=split,
             own_files=self.flag not in OF_TRAINING, is_untrusted=self.is_untrusted, unit_column=self.unit_column,
-            key_column=self.key_column,
-        )  # fmt: skip
-        data = replace(
-            data, image_column=self.image_column or known.get("image_column", "image"),
+            key_column=self.key_column, image_column=self.image_column or known.get("image_column", "image"),
             label_column=self.label_column or known.get("label_column"),
             delimiter=known.get("delimiter", ","), value_range=self.value_range,
             class_names=None if self.class_names is None else split_list(self.class_names),

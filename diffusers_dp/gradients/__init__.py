@@ -7,12 +7,6 @@ from .supported import check_model
 
 
 __all__ = [
-    "FittingParts",
-    "add_noise",
-    "check_model",
-    "clip_factors",
-    "clipped_gradient_sum",
-    "largest_physical_batch",
-    "per_example_gradients",
-    "poisson_sample",
-]
+    "FittingParts", "add_noise", "check_model", "clip_factors", "clipped_gradient_sum", "largest_physical_batch",
+    "per_example_gradients", "poisson_sample",
+]  # fmt: skip

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ..errors import UsageError
+from ..queries.efficientnet import EFFICIENTNET, PYRAMID, EfficientNetFeatures, refuse_missing_network
+from ..queries.mean_features import MeanFeatures
 from ..queries.moments import ClassMoments, GreyLevels, PartCovariances, PartMeans
 from ..queries.query import Query
 from ..queries.random_networks import BLOCKS, NetworkMeans, RandomNetworkFeatures
@@ -29,6 +31,8 @@ PART_ROUNDS = 3  # of noisy k-means: each further one has less of the budget for
 MOMENT_CLIP = 1.4
 #: Images of a class that are moved together, and steps that move each: as in the trials that chose the learning rate.
 MATCHED_IMAGES, MATCHING_STEPS = 50, 30
+#: Of a generator: images of a step, and channels of its last layer.
+GENERATOR_BATCH_SIZE, GENERATOR_CHANNELS = 128, 32
 
 
 @dataclass
@@ -180,8 +184,10 @@ class MomentsConfig(HasJudge, MomentFlags, ResultFlags):
     method: ClassVar[str] = "moments"
     releases_images: ClassVar[bool] = True
     made_by_class = ("images_per_class",)
-    #: The share was not varied in trials.
-    query_defaults: ClassVar[dict[str, dict[str, float]]] = {"network_means": {"budget_share": 0.2}}
+    #: The shares were not varied in trials.
+    query_defaults: ClassVar[dict[str, dict[str, float]]] = {
+        "network_means": {"budget_share": 0.2}, "mean_features": {"budget_share": 0.35},
+    }  # fmt: skip
     images_per_class: int = flag(1000, "Images of each class in the release, or their mean number.")
     class_balance: str = flag(
         "uniform",
@@ -200,6 +206,28 @@ class MomentsConfig(HasJudge, MomentFlags, ResultFlags):
         0.0, "Strength of random turns, scalings, shifts and bends of drawn images; 0: none.", at_least=0, at_most=2
     )
 
+    feature_network: str | None = expert(
+        None, "Public network to whose noisy mean features of a class a generator is fitted, which then draws; unset: "
+        "Gaussians draw.", choices=(EFFICIENTNET,),
+    )  # fmt: skip
+    generator_steps: int = expert(500, "Steps that fit that generator.")
+
+    @property
+    def parts(self) -> int:
+        """One for a generator, whose draws are moved to the moments of a class."""
+        return 1 if self.feature_network and self.num_parts is None else super().parts
+
+    @property
+    def mean_features(self) -> MeanFeatures | None:
+        if self.feature_network is None:
+            return None
+        return MeanFeatures(feature_map=EfficientNetFeatures(self.image_shape, PYRAMID), **self.asked("mean_features"))
+
+    @property
+    def drawn_by(self) -> tuple[Query, ...]:
+        """Queries beside the moments."""
+        return tuple(query for query in (self.network_means, self.mean_features) if query is not None)
+
     @property
     def network_means(self) -> NetworkMeans | None:
         if not self.matched_networks:
@@ -211,19 +239,25 @@ class MomentsConfig(HasJudge, MomentFlags, ResultFlags):
 
     @property
     def queries(self) -> tuple[Query, ...]:
-        return self.moment_queries + (() if self.network_means is None else (self.network_means,)) + self.judge
+        return self.moment_queries + self.drawn_by + self.judge
 
     @property
     def judge_frequencies(self) -> int:
-        return self.frequencies
+        return self.frequencies if self.feature_network is None else super().judge_frequencies
 
     @property
     def removes_covariance_noise(self) -> bool:
         unset = self.covariance_noise is None
-        return unset and self.labels == JUDGE and self.image_shape[0] > 1 or super().removes_covariance_noise
+        moved = self.feature_network is not None or self.labels == JUDGE and self.image_shape[0] > 1
+        return unset and moved or super().removes_covariance_noise
 
     @property
     def ordinary_training(self) -> tuple[OrdinaryTraining, ...]:
+        if self.mean_features is not None:
+            of_generator = OrdinaryTraining(
+                self.generator_steps, GENERATOR_BATCH_SIZE, GENERATOR_CHANNELS, tapered=True, query=self.mean_features
+            )
+            return (of_generator, *super().ordinary_training)
         if self.network_means is None:
             return super().ordinary_training
         groups = len(self.declared_class_names or ("",)) * math.ceil(self.images_per_class / MATCHED_IMAGES)
@@ -233,11 +267,15 @@ class MomentsConfig(HasJudge, MomentFlags, ResultFlags):
 
     @property
     def other_share(self) -> float:
-        return (0.0 if self.network_means is None else self.network_means.budget_share or 0.0) + self.judge_share
+        return sum(query.budget_share or 0.0 for query in self.drawn_by) + self.judge_share
 
     @property
     def told(self) -> tuple[str, ...]:
-        given = (name for name in ("labels", "matched_networks") if getattr(self, name) != getattr(type(self), name))
+        given = (
+            name
+            for name in ("labels", "matched_networks", "feature_network")
+            if getattr(self, name) != getattr(type(self), name)
+        )
         return ("images_per_class", "class_balance", "seed", *given)
 
     @property
@@ -253,6 +291,10 @@ class MomentsConfig(HasJudge, MomentFlags, ResultFlags):
 
     def check(self) -> None:
         self.check_moments()
+        if self.feature_network is not None:
+            refuse_missing_network()
+            if self.matched_networks:
+                raise UsageError("--feature_network and --matched_networks exclude each other: leave one of them out.")
         if self.labels == JUDGE and not self.has_judge:
             raise UsageError("--labels judge needs a judge: add --budget judge=0.3, or leave it out.")
         if self.matched_networks and min(self.image_shape[1:]) < 2**BLOCKS:

@@ -16,7 +16,7 @@ from ..queries.votes import CaptionVotes, SharedCaptionVotes, Votes
 from .captions import MOST_LINES, noun_captions, read_lines
 from .flag import expert, flag, numbers, split_list
 from .generator_flags import ResultFlags
-from .method import SUM, Method
+from .method import built
 from .public_flags import PretrainedFlags, PublicDataFlags
 
 
@@ -250,12 +250,4 @@ class PrivateEvolutionConfig(PretrainedFlags, ResultFlags, PublicDataFlags):
             raise UsageError(f"{least} is less than one step: raise the one or the other.")
 
 
-METHODS = (
-    Method(
-        "pe", "Private Evolution", "Lin et al. 2024, Images via Foundation Model APIs, Algorithm 1",
-        "proven_with_assumptions",
-        "A noisy histogram of votes in each generation, one vote an image, for candidates of its class; all classes "
-        "have as many candidates. What proposes candidates must be public.",
-        mechanisms=(SUM,), config=PrivateEvolutionConfig, train="diffusers_dp.training.train_private_evolution:train",
-    ),
-)  # fmt: skip
+METHODS = (built(PrivateEvolutionConfig, train="diffusers_dp.training.train_private_evolution:train"),)

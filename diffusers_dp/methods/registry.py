@@ -13,16 +13,9 @@ from .method import Method, said_of_methods
 
 #: Files of methods that are built, in the order in which they are listed.
 _FILES = (
-    "feta_pro",
-    "method_flags",
-    "latents",
-    "mean_embedding",
-    "private_evolution",
-    "moments",
-    "psg",
-    "dp_gan",
+    "feta_pro", "method_flags", "latents", "mean_embedding", "private_evolution", "moments", "psg", "dp_gan",
     "teachers",
-)
+)  # fmt: skip
 _BUILT = {method.name: method for file in _FILES for method in import_module(f"{__package__}.{file}").METHODS}
 _NOT_BUILT = {name: Method(**said) for name, said in said_of_methods().items() if name not in _BUILT}
 METHODS: dict[str, Method] = _BUILT | _NOT_BUILT

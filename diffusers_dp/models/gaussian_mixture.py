@@ -27,6 +27,13 @@ class GaussianMixture:
     means: torch.Tensor
     covariances: torch.Tensor
 
+    def moments(self, label: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Mean `[D]` and covariance `[D, D]` of a class, all parts together."""
+        shares = self.shares[label] / self.shares[label].sum()
+        mean = shares @ self.means[label]
+        apart = self.means[label] - mean
+        return mean, torch.einsum("p,pij->ij", shares, self.covariances[label] + apart[:, :, None] * apart[:, None])
+
     def draw(self, labels: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         """
         Draws from the mixtures of classes.

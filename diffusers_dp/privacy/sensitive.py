@@ -392,9 +392,6 @@ class SensitiveImages:
         answer = self._passage.answer(total, clip_norm=max_grad_norm, normaliser=normaliser, position=position)
         return _typed(answer, model)
 
-    def _secret_draws(self) -> contextlib.AbstractContextManager[None]:
-        return _secret_torch_draws(self.device)
-
     def _refuse_kept(self, kept: KeptState) -> None:
         """Refuses what kept something of the images, now and from now on: whoever catches the error has it still."""
         self._refused = True

@@ -299,9 +299,7 @@ def _refuse_mixed_bits(
 class SameDraws(PrivateGenerator):
     """Gives every row the draws of the first one."""
 
-    def normal(
-        self, shape: torch.Size | tuple[int, ...], std: float, device: torch.device | str = "cpu"
-    ) -> torch.Tensor:
+    def normal(self, shape: tuple[int, ...], std: float, device: torch.device | str = "cpu") -> torch.Tensor:
         return super().normal((1, *shape[1:]), std, device).expand(*shape).contiguous()
 
     def uniform(self, size: int) -> np.ndarray:

@@ -28,7 +28,7 @@ from ..randomness.keyed_hash import group_of, has_id
 from .kept_state import KeptState
 from .kinds import OF_TEACHERS, passage_of
 from .records import scaled
-from .sensitive import SensitiveImages
+from .sensitive import SensitiveImages, _secret_torch_draws
 
 
 if TYPE_CHECKING:
@@ -218,7 +218,7 @@ class Teachers:
         total = torch.zeros(math.prod(shape), dtype=torch.float64, device=self.device)
         steps = teaching.steps + (0 if self._rounds else teaching.first_steps)
         door._refused = True  # until it is known that nothing is kept, whatever is raised
-        with door._secret_draws():
+        with _secret_torch_draws(door.device):
             for chunk in self._chunks:
                 for _ in range(steps):
                     self._learn(chunk, inputs, labels)

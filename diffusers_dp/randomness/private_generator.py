@@ -45,9 +45,7 @@ class PrivateGenerator:
             raise ValueError(f"The key must have {KEY_BYTES} bytes, got {len(key)}.")
         self._generator = np.random.Generator(np.random.Philox(key=np.frombuffer(key, dtype=np.uint64)))
 
-    def normal(
-        self, shape: torch.Size | tuple[int, ...], std: float, device: torch.device | str = "cpu"
-    ) -> torch.Tensor:
+    def normal(self, shape: tuple[int, ...], std: float, device: torch.device | str = "cpu") -> torch.Tensor:
         """Draws independent `N(0, std^2)` numbers, float32, of shape `shape`.
 
         On CUDA every call reseeds the device's generator with 64 fresh bits of operating-system entropy, unless a key
@@ -64,9 +62,7 @@ class PrivateGenerator:
         noise = self._generator.standard_normal(tuple(shape), dtype=np.float32)
         return torch.from_numpy(np.asarray(noise)).mul_(std).to(device)
 
-    def rounded_normal(
-        self, shape: torch.Size | tuple[int, ...], std: float, device: torch.device | str = "cpu"
-    ) -> torch.Tensor:
+    def rounded_normal(self, shape: tuple[int, ...], std: float, device: torch.device | str = "cpu") -> torch.Tensor:
         """Draws independent `N(0, std^2)` numbers, each rounded to a whole number: float64, of shape `shape`. See
         `rounded_gaussian`. Raises `IntegrityError` in a forked process."""
         return torch.from_numpy(rounded_gaussian(math.prod(shape), std, self.words)).view(*shape).to(device)

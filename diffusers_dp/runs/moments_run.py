@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..distributed.processes import Processes
-from ..methods.moments import MATCHED_IMAGES, MATCHING_STEPS, MOMENT_CLIP
+from ..methods.moments import GENERATOR_BATCH_SIZE, GENERATOR_CHANNELS, MATCHED_IMAGES, MATCHING_STEPS, MOMENT_CLIP
+from ..models.class_features import ClassFeatures, draw_class
 from ..models.denoiser import Denoiser, TrainingLoss
+from ..models.feature_generator import FeatureGenerator
 from ..models.feature_matching import Matching
 from ..models.gaussian_mixture import GaussianMixture, denoised, in_levels, shrunk, symmetric
 from ..models.mixture_denoiser import DistillationLoss, MixtureDenoiser
@@ -17,7 +19,7 @@ from ..queries.class_counts import ENOUGH
 from ..queries.moments import COUNT, Frequencies, MomentQuery, PartQuery
 from ..queries.votes import hash_tensor
 from ..sampling.drawing import balanced_labels
-from .warm_up import warm_up
+from .warm_up import fit_generator, warm_up
 
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 #: Of Adam, on pixels. On training images of CIFAR-10, 0.01 and 0.05 were worse (docs/methods/statistics.md).
 MATCHING_RATE = 0.02
+GENERATOR_RATE = 1e-3  # of Adam; not varied in trials
 FIRST_SPREAD = 0.7  # of centres around the mean of their class, in standard deviations of an image
 LEAST_ENERGY = 0.1  # of an image about its centre, as a share of what is left without the parts
 RARE = 2  # a class with fewer images than a mean class, divided by this, is rare
@@ -44,6 +47,7 @@ class NoisyMoments:
         levels (`torch.Tensor` of shape `[classes, C, levels]`): Shares of values up to the end of each grey level.
         spectrum (`Frequencies`): The coefficients.
         matching (`Matching`, *optional*): Moves what is drawn.
+        generator (`FeatureGenerator`, *optional*): Draws in the place of Gaussians, and is moved to their moments.
     """
 
     mixture: GaussianMixture
@@ -51,6 +55,7 @@ class NoisyMoments:
     levels: torch.Tensor
     spectrum: Frequencies
     matching: Matching | None = None
+    generator: FeatureGenerator | None = None
 
     def draw(
         self, num_images: int, class_balance: str, seed: int, levels_twice: bool = False
@@ -70,8 +75,14 @@ class NoisyMoments:
         """
         shares = self.counts if class_balance == "released" else torch.ones_like(self.counts)
         labels = torch.from_numpy(balanced_labels(tuple((shares / shares.sum()).tolist()), num_images).copy())
-        coefficients = self.mixture.draw(labels, torch.Generator().manual_seed(seed))
         images = torch.empty(len(labels), *self.spectrum.image_shape, dtype=torch.uint8)
+        if self.generator is not None:
+            for label, number in enumerate(labels.bincount().tolist()):
+                moments = self.mixture.moments(label)
+                drawn = draw_class(self.generator, label, number, seed, self.spectrum, *moments)
+                images[labels == label] = drawn.clamp(0, 1).mul(255).round().byte()
+            return images, labels
+        coefficients = self.mixture.draw(labels, torch.Generator().manual_seed(seed))
         for label in labels.unique():
             asked = coefficients[labels == label]
             drawn = in_levels(self.spectrum.images(asked), self.levels[label])
@@ -103,8 +114,30 @@ def ask_for_moments(run: "Run") -> NoisyMoments:
     matching = ask_for_matching(run)
     levels = run.ask(config.grey_levels)
     mixture, counts = ask_for_mixture(run)
+    generator = ask_for_generator(run, counts)
     levels = towards_all(levels, counts, run.plan.rows[config.grey_levels.name].noise_multiplier)
-    return NoisyMoments(mixture, counts, levels, config.class_moments.spectrum, matching)
+    return NoisyMoments(mixture, counts, levels, config.class_moments.spectrum, matching, generator)
+
+
+def ask_for_generator(run: "Run", counts: torch.Tensor) -> FeatureGenerator | None:
+    """Asks for the mean features of `--feature_network`, if there is one, and fits a generator to the answer.
+
+    Args:
+        counts (`torch.Tensor` of shape `[classes]`): Noisy numbers of images, at least 1.
+    """
+    config, query = run.config, getattr(run.config, "mean_features", None)
+    if query is None:
+        return None
+    means, device = run.ask(query) * run.facts.num_units / counts[:, None], run.processes.device
+    loss = ClassFeatures(means.to(device), (run.plan.rows[query.name].noise_multiplier / counts).to(device))
+    generator = FeatureGenerator(run.facts.image_shape, len(counts), GENERATOR_CHANNELS, tapered=True).to(device)
+    fit_generator(
+        generator, query.feature_map, loss.means, num_steps=config.generator_steps, batch_size=GENERATOR_BATCH_SIZE,
+        learning_rate=GENERATOR_RATE, processes=run.processes, loss=loss, classes_of_a_step=2, betas=(0.5, 0.99),
+        title="Mean features of a public network",
+    )  # fmt: skip
+    run.done("generator")
+    return generator
 
 
 def towards_all(levels: torch.Tensor, counts: torch.Tensor, noise_multiplier: float) -> torch.Tensor:

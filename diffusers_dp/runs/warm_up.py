@@ -18,7 +18,7 @@ from ..models.feature_generator import FeatureGenerator, frequency_matching_loss
 from ..models.latent_denoiser import LatentDenoiser
 from ..models.one_step import DDIMGenerator, OneStepGenerator, generate
 from ..queries.central_images import restore_central_images
-from ..schedulers import FrequencyWarmupScheduler
+from ..schedulers.scheduling_frequency_warmup import FrequencyWarmupScheduler
 
 
 Batch = tuple[torch.Tensor, torch.Tensor | None]
@@ -104,17 +104,9 @@ class MixedImages:
 
 
 def warm_up(
-    denoiser: Denoiser | LatentDenoiser,
-    loss: TrainingLoss,
-    batch: Callable[[], Batch],
-    *,
-    num_steps: int,
-    learning_rate: float,
-    ema_decay: float,
-    processes: Processes,
-    title: str,
-    lr_warmup_steps: int = 0,
-) -> None:
+    denoiser: Denoiser | LatentDenoiser, loss: TrainingLoss, batch: Callable[[], Batch], *, num_steps: int,
+    learning_rate: float, ema_decay: float, processes: Processes, title: str, lr_warmup_steps: int = 0,
+) -> None:  # fmt: skip
     """Ordinary training with Adam. The averaged weights go on.
 
     Args:
@@ -160,17 +152,11 @@ def curriculum_batch(
 
 
 def fit_generator(
-    generator: FeatureGenerator | DDIMGenerator | OneStepGenerator,
-    features: Callable[[torch.Tensor], torch.Tensor],
-    embedding: torch.Tensor,
-    *,
-    num_steps: int,
-    batch_size: int,
-    learning_rate: float,
-    processes: Processes,
-    loss: Callable[..., torch.Tensor] = frequency_matching_loss,
-    after_step: Callable[[int], None] | None = None,
-) -> None:
+    generator: FeatureGenerator | DDIMGenerator | OneStepGenerator, features: Callable[[torch.Tensor], torch.Tensor],
+    embedding: torch.Tensor, *, num_steps: int, batch_size: int, learning_rate: float, processes: Processes,
+    loss: Callable[..., torch.Tensor] = frequency_matching_loss, after_step: Callable[[int], None] | None = None,
+    classes_of_a_step: int | None = None, betas: tuple[float, float] = (0.9, 0.999), title: str = "Frequency features",
+) -> None:  # fmt: skip
     """Fits a generator whose images' features come close to the noisy ones.
 
     Args:
@@ -178,12 +164,17 @@ def fit_generator(
         embedding (`torch.Tensor` of shape `[classes, D]`): The noisy answer.
         loss (`Callable`): As `frequency_matching_loss`.
         after_step (`Callable`, *optional*): Is told the number of each step that is over, from 1 on.
+        classes_of_a_step (`int`, *optional*): Classes that a step draws, chosen at random; unset: all.
+        betas, title: Of Adam, and of the progress bar.
     """
-    optimizer = torch.optim.Adam(generator.parameters(), lr=learning_rate)
+    optimizer = torch.optim.Adam(generator.parameters(), lr=learning_rate, betas=betas)
     lr_scheduler = get_scheduler("linear", optimizer, num_warmup_steps=0, num_training_steps=num_steps)
-    labels = processes.rows(batch_size) % len(embedding)
+    rows, classes = processes.rows(batch_size), len(embedding)
+    labels = rows % classes
     processes.same_weights(generator)
-    for step in processes.bar(range(num_steps), desc="Frequency features", unit="step"):
+    for step in processes.bar(range(num_steps), desc=title, unit="step"):
+        if classes_of_a_step is not None:
+            labels = torch.randperm(classes).to(rows.device)[rows % min(classes_of_a_step, classes)]
         distance = loss(features, generator.draw(labels), labels, embedding, processes.mean_of_all)
         optimizer.zero_grad()
         distance.backward()

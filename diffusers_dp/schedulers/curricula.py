@@ -3,10 +3,5 @@
 
 #: The stages of each curriculum: FETA-Pro's order first, then the ablations of its Figure 5.
 CURRICULA: dict[str, tuple[str, ...]] = {
-    "spatial,frequency": ("spatial", "frequency"),
-    "frequency,spatial": ("frequency", "spatial"),
-    "mix": ("mix",),
-    "frequency": ("frequency",),
-    "spatial": ("spatial",),
-    "none": (),
-}
+    name: tuple(name.split(",")) for name in ("spatial,frequency", "frequency,spatial", "mix", "frequency", "spatial")
+} | {"none": ()}

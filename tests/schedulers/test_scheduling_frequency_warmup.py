@@ -2,8 +2,7 @@ import json
 
 import pytest
 
-from diffusers_dp.schedulers import FrequencyWarmupScheduler, WarmupStage
-from diffusers_dp.schedulers.scheduling_frequency_warmup import CURRICULA
+from diffusers_dp.schedulers.scheduling_frequency_warmup import CURRICULA, FrequencyWarmupScheduler, WarmupStage
 
 
 VALUES = {

@@ -7,8 +7,11 @@ from PIL import Image
 
 from diffusers_dp import load_verified, verify
 from diffusers_dp.errors import UsageError
+from diffusers_dp.methods.config import load_config
 from diffusers_dp.methods.moments import MomentsConfig
+from diffusers_dp.methods.registry import METHODS
 from diffusers_dp.privacy.sensitive import SensitiveImages
+from diffusers_dp.queries.efficientnet import EFFICIENTNET, EfficientNetFeatures
 from diffusers_dp.runs import result_model
 from diffusers_dp.sampling import drawing
 from support.few import few
@@ -180,3 +183,49 @@ def test_frequencies_follow_from_public_numbers():
     assert found == sorted(found, reverse=True) and found[0] == 144 and found[-1] == 16 and len(set(found)) == 5
     undeclared = MomentsConfig(dataset_name="somebody/images", num_parts=1)
     assert undeclared.frequencies == 144 and undeclared.moment_facts["num_frequencies"] == 144
+
+
+needs_network = pytest.mark.skipif(
+    not EfficientNetFeatures(()).is_here, reason="no network is installed: diffusers_dp[features]"
+)
+DRAWN_BY = ["--expert", f"feature_network={EFFICIENTNET},generator_steps=2"]
+
+
+@needs_network
+@pytest.mark.parametrize("more", [[], ["--budget", "judge=0.3"], ["--budget", "judge=0.3", "--labels", "judge"]])
+@pytest.mark.parametrize("grey", [True, False])
+def test_a_generator_of_a_public_network_draws(grey, more, script, flags, tmp_path):
+    """One of the grey classes has no image. One more query, and the receipt names the network."""
+    if not grey:
+        flags = [*PLAIN, *colours(tmp_path / "colours"), "--class_names", "left,right", "--num_parts", "1"]
+        flags += ["--output_dir", str(tmp_path / "run")]
+    script.main([*flags, *more, *DRAWN_BY])
+    run, release = tmp_path / "run", tmp_path / "run" / "release"
+    header, rows = read_ledger(run)
+    assert [row["query"]["sensitivity"] for row in rows if row["stage"] == "mean_features"] == [1.0]
+    assert 3 < independent_epsilon(run) <= header["target_epsilon"] + 1e-3
+    receipt, problems = verify.verify(release)
+    assert not problems and receipt["curriculum"]["feature_network"] == EFFICIENTNET
+    assert [each["name"] for each in receipt["public_inputs"]] == [EFFICIENTNET]
+    assert "A generator that was fitted to noisy mean features" in (release / "README.md").read_text()
+    assert receipt["curriculum"].get("judge_frequencies", 192) in (64, 192, 256), "a judge sees all of a draw"
+    images = load_verified(release)
+    assert len({image.tobytes() for image in images["image"]}) == images.num_rows
+
+
+@needs_network
+def test_a_run_with_a_generator_goes_on_as_it_began(script, flags, tmp_path):
+    script.main([*flags, *DRAWN_BY])
+    before = (tmp_path / "run" / "private" / "ledger.jsonl").read_bytes()
+    with pytest.raises(UsageError, match="This run began with the query 'mean_features': resume with the flags"):
+        script.main([*flags, "--resume_from_checkpoint", "latest"])
+    assert (tmp_path / "run" / "private" / "ledger.jsonl").read_bytes() == before
+
+
+def test_what_a_generator_of_a_network_cannot_be(flags, monkeypatch):
+    monkeypatch.setattr("diffusers_dp.queries.efficientnet.find_spec", lambda name: name)
+    with pytest.raises(UsageError, match="--feature_network and --matched_networks exclude each other"):
+        load_config([*flags, *DRAWN_BY, *MATCHED], METHODS[METHOD])
+    monkeypatch.setattr("diffusers_dp.queries.efficientnet.find_spec", lambda name: None)
+    with pytest.raises(UsageError, match="efficientnet_lite0 is not installed"):
+        load_config([*flags, *DRAWN_BY], METHODS[METHOD])
