@@ -64,21 +64,11 @@ class PrivacyLedger:
     """
 
     def __init__(
-        self,
-        path: Path | str | None,
-        *,
-        target_epsilon: float,
-        target_delta: float,
-        num_images: int,
-        accountant: str = "pld",
-        public_facts: dict | None = None,
-        unit_of_privacy: str = "image",
-        dataset_id: str | None = None,
-        dataset_epsilon: float | None = None,
-        release_id: str | None = None,
-        others: Sequence[ReleaseRows] = (),
-        has_guarantee: bool = True,
-    ) -> None:
+        self, path: Path | str | None, *, target_epsilon: float, target_delta: float, num_images: int,
+        accountant: str = "pld", public_facts: dict | None = None, unit_of_privacy: str = "image",
+        dataset_id: str | None = None, dataset_epsilon: float | None = None, release_id: str | None = None,
+        others: Sequence[ReleaseRows] = (), has_guarantee: bool = True,
+    ) -> None:  # fmt: skip
         self.path = None if path is None else Path(path)
         self.has_guarantee = has_guarantee
         self.target_epsilon = finite_number(target_epsilon, field="target_epsilon") if has_guarantee else math.inf

@@ -28,19 +28,10 @@ BATCHES_BETWEEN_SYNCS = 16  # what an interruption may cost
 
 
 def map_images(
-    images: PickedImages | torch.Tensor,
-    readable: torch.Tensor,
-    encode: Encode,
-    *,
-    shape: tuple[int, ...],
-    folder: Path,
-    made_of: str,
-    batch_size: int,
-    at_most: int,
-    device: torch.device,
-    shown: bool = True,
+    images: PickedImages | torch.Tensor, readable: torch.Tensor, encode: Encode, *, shape: tuple[int, ...],
+    folder: Path, made_of: str, batch_size: int, at_most: int, device: torch.device, shown: bool = True,
     check: Callable[[], None] = lambda: None,
-) -> tuple[np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
     """
     `encode` of each image, in the order of the images; those of an earlier call, where it was the same.
 

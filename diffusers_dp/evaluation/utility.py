@@ -35,19 +35,10 @@ class Utility(NamedTuple):
 
 
 def measure_utility(
-    synthetic: ImageSet,
-    real_test: ImageSet,
-    *,
-    classifiers: Sequence[str],
-    seeds: Sequence[int] = (0,),
-    sizes: Sequence[int | None] = (None,),
-    ensemble: int = 1,
-    validation: ImageSet | None = None,
-    epochs: int | None = None,
-    cifar: bool = False,
-    device: torch.device | str = "cpu",
-    trained_on: str = "synthetic",
-) -> list[Utility]:
+    synthetic: ImageSet, real_test: ImageSet, *, classifiers: Sequence[str], seeds: Sequence[int] = (0,),
+    sizes: Sequence[int | None] = (None,), ensemble: int = 1, validation: ImageSet | None = None,
+    epochs: int | None = None, cifar: bool = False, device: torch.device | str = "cpu", trained_on: str = "synthetic",
+) -> list[Utility]:  # fmt: skip
     """Measures the accuracy on real test images of classifiers trained on synthetic images.
 
     The standard error is that over seeds (training) if there are several, otherwise the binomial one of the test

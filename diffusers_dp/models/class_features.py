@@ -65,8 +65,8 @@ def varied(images: torch.Tensor, most: int = 2) -> torch.Tensor:
 
 @torch.no_grad()
 def draw_class(
-    generator: FeatureGenerator, label: int, number: int, seed: int, spectrum: Frequencies, mean: torch.Tensor,
-    covariance: torch.Tensor,
+    generator: FeatureGenerator, label: int, number: int, latents_of: torch.Generator, spectrum: Frequencies,
+    mean: torch.Tensor, covariance: torch.Tensor,
 ) -> torch.Tensor:  # fmt: skip
     """
     Draws of a class, moved by the map that gives their coefficients the mean and the covariance that are asked for,
@@ -76,7 +76,7 @@ def draw_class(
     Args:
         generator (`FeatureGenerator`): Fitted.
         label, number (`int`): Class, and images of it.
-        seed (`int`): Public, of latents.
+        latents_of (`torch.Generator`): Public.
         spectrum (`Frequencies`): What turns images into coefficients. Higher frequencies stay as they are drawn.
         mean, covariance (`torch.Tensor` of shapes `[D]` and `[D, D]`): Asked for; negative directions are left out.
 
@@ -84,7 +84,7 @@ def draw_class(
         `torch.Tensor` of shape `[number, C, H, W]`, which may leave [0, 1].
     """
     enough, device = max(number, FEWEST_DRAWN), next(generator.parameters()).device
-    latents = torch.randn(enough, generator.config.latent_dim, generator=torch.Generator().manual_seed(seed))
+    latents = torch.randn(enough, generator.config.latent_dim, generator=latents_of)
     images = torch.cat([
         generator.eval()(part.to(device), torch.full((len(part),), label, device=device)).cpu()
         for part in latents.split(DRAWN_AT_ONCE)

@@ -107,21 +107,11 @@ class Student(nn.Module):
     """
 
     def __init__(
-        self,
-        network: nn.Module,
-        draw: Callable[[torch.Tensor], torch.Tensor],
+        self, network: nn.Module, draw: Callable[[torch.Tensor], torch.Tensor],
         follow: Callable[["Student", torch.Tensor, torch.Tensor | None, torch.Tensor], torch.Tensor],
-        optimizer: Callable[[Any], torch.optim.Optimizer],
-        *,
-        side: int,
-        number: int,
-        steps: int,
-        input_noise: float,
-        mode_seeking: float,
-        num_classes: int | None,
-        processes: Processes,
-        critic: Critic | None = None,
-    ):
+        optimizer: Callable[[Any], torch.optim.Optimizer], *, side: int, number: int, steps: int, input_noise: float,
+        mode_seeking: float, num_classes: int | None, processes: Processes, critic: Critic | None = None,
+    ):  # fmt: skip
         super().__init__()
         self.network, self.critic = network, critic
         self.draw, self.follow, self.side, self.number, self.steps = draw, follow, side, number, steps

@@ -83,24 +83,12 @@ class SensitiveImages:
     """
 
     def __init__(
-        self,
-        images: np.ndarray | PickedImages,
-        labels: np.ndarray | None = None,
-        readable: np.ndarray | None = None,
-        *,
-        num_images: int,
-        image_shape: Sequence[int],
-        ledger: PrivacyLedger,
-        class_names: Sequence[str] | None = None,
-        units: np.ndarray | None = None,
-        num_units: int | None = None,
-        ids: np.ndarray | None = None,
-        capacity: int | None = None,
-        max_images_per_unit: int = 8,
-        device: torch.device | str = "cpu",
-        processes: Processes | None = None,
-        exact: bool = False,
-    ):
+        self, images: np.ndarray | PickedImages, labels: np.ndarray | None = None, readable: np.ndarray | None = None,
+        *, num_images: int, image_shape: Sequence[int], ledger: PrivacyLedger,
+        class_names: Sequence[str] | None = None, units: np.ndarray | None = None, num_units: int | None = None,
+        ids: np.ndarray | None = None, capacity: int | None = None, max_images_per_unit: int = 8,
+        device: torch.device | str = "cpu", processes: Processes | None = None, exact: bool = False,
+    ):  # fmt: skip
         self.processes = processes or Processes()
         self.device = torch.device(device)
         self._records = records = PrivateRecords(

@@ -75,17 +75,9 @@ class Trained:
 
 
 def run_dp_sgd(
-    images: SensitiveImages | Teachers,
-    trained: Trained,
-    row: LedgerRow,
-    settings: LoopFlags,
-    *,
-    private: Path,
-    largest_batch_size: int,
-    checkpoint: Path | None = None,
-    beside: Sequence[LedgerRow] = (),
-    title: str = "",
-) -> None:
+    images: SensitiveImages | Teachers, trained: Trained, row: LedgerRow, settings: LoopFlags, *, private: Path,
+    largest_batch_size: int, checkpoint: Path | None = None, beside: Sequence[LedgerRow] = (), title: str = "",
+) -> None:  # fmt: skip
     """DP-SGD: Adam on noisy sums of clipped gradients, over Poisson samples of the sensitive images (Abadi et al.
     2016, Algorithm 1), or on what teachers say. The averaged weights go on.
 

@@ -75,14 +75,15 @@ class NoisyMoments:
         """
         shares = self.counts if class_balance == "released" else torch.ones_like(self.counts)
         labels = torch.from_numpy(balanced_labels(tuple((shares / shares.sum()).tolist()), num_images).copy())
-        images = torch.empty(len(labels), *self.spectrum.image_shape, dtype=torch.uint8)
+        public, shape = torch.Generator().manual_seed(seed), self.spectrum.image_shape
+        images = torch.empty(len(labels), *shape, dtype=torch.uint8)
         if self.generator is not None:
             for label, number in enumerate(labels.bincount().tolist()):
                 moments = self.mixture.moments(label)
-                drawn = draw_class(self.generator, label, number, seed, self.spectrum, *moments)
+                drawn = draw_class(self.generator, label, number, public, self.spectrum, *moments)
                 images[labels == label] = drawn.clamp(0, 1).mul(255).round().byte()
             return images, labels
-        coefficients = self.mixture.draw(labels, torch.Generator().manual_seed(seed))
+        coefficients = self.mixture.draw(labels, public)
         for label in labels.unique():
             asked = coefficients[labels == label]
             drawn = in_levels(self.spectrum.images(asked), self.levels[label])

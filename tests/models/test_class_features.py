@@ -46,12 +46,12 @@ def test_draws_get_the_moments_that_are_asked_for():
     number = len(spectrum.weights)
     mean, root = torch.randn(number), torch.randn(number, number)
     covariance = root @ root.T / number
-    drawn = draw_class(generator, 1, 600, 0, spectrum, mean, covariance)
+    drawn = draw_class(generator, 1, 600, torch.Generator(), spectrum, mean, covariance)
     there = spectrum(drawn)
     assert torch.allclose(there.mean(0), mean, atol=1e-4)
     assert (there.T.cov() - covariance).norm() < 0.35 * covariance.norm()
-    few = draw_class(generator, 1, 3, 0, spectrum, mean, covariance)
+    few = draw_class(generator, 1, 3, torch.Generator(), spectrum, mean, covariance)
     assert few.shape == (3, *shape) and few.isfinite().all(), "a map is found from more draws than are asked for"
-    assert draw_class(generator, 0, 0, 0, spectrum, mean, covariance).shape == (0, *shape)
-    left_out = draw_class(generator, 1, 3, 0, spectrum, mean, covariance - 5 * torch.eye(number))
+    assert draw_class(generator, 0, 0, torch.Generator(), spectrum, mean, covariance).shape == (0, *shape)
+    left_out = draw_class(generator, 1, 3, torch.Generator(), spectrum, mean, covariance - 5 * torch.eye(number))
     assert left_out.isfinite().all(), "noise makes directions negative"

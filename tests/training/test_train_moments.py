@@ -209,6 +209,8 @@ def test_a_generator_of_a_public_network_draws(grey, more, script, flags, tmp_pa
     assert [each["name"] for each in receipt["public_inputs"]] == [EFFICIENTNET]
     assert "A generator that was fitted to noisy mean features" in (release / "README.md").read_text()
     assert receipt["curriculum"].get("judge_frequencies", 192) in (64, 192, 256), "a judge sees all of a draw"
+    receipt["events"] = [each for each in receipt["events"] if each["stage"] != "mean_features"]
+    assert "Moments asks mean_features, and the receipt does not list it so." in verify.check_method(receipt)
     images = load_verified(release)
     assert len({image.tobytes() for image in images["image"]}) == images.num_rows
 
