@@ -142,13 +142,17 @@ class MomentFlags(TrainingConfig):
     def _spectrum(self) -> dict[str, Any]:
         return {"image_shape": self.image_shape, "num_frequencies": self.frequencies}
 
+    def _of_rest(self, name: str, among: int = 1) -> dict[str, Any]:
+        """`asked`, where a default is a share of what a judge leaves."""
+        found = self.asked(name, among)
+        if "budget_share" in found and name not in by_name(self.budget):
+            found["budget_share"] *= 1 - self.judge_share
+        return found
+
     def _of_moments(self, name: str, among: int = 1) -> dict[str, Any]:
         """`asked`, where all moments may have one share together."""
         if self.moments_share is None or name in by_name(f"{self.noise_multiplier},{self.budget}"):
-            found = self.asked(name, among)
-            if self.judge_share and "budget_share" in found and name not in by_name(self.budget):
-                found["budget_share"] *= 1 - self.judge_share
-            return found
+            return self._of_rest(name, among)
         return self.asked("moments") | {"budget_share": self.moments_share * SHARES[name] / among}
 
     def check_moments(self) -> None:
@@ -186,7 +190,7 @@ class MomentsConfig(HasJudge, MomentFlags, ResultFlags):
     made_by_class = ("images_per_class",)
     #: The shares were not varied in trials.
     query_defaults: ClassVar[dict[str, dict[str, float]]] = {
-        "network_means": {"budget_share": 0.2}, "mean_features": {"budget_share": 0.35},
+        "network_means": {"budget_share": 0.2}, "mean_features": {"budget_share": 0.5},
     }  # fmt: skip
     images_per_class: int = flag(1000, "Images of each class in the release, or their mean number.")
     class_balance: str = flag(
@@ -221,7 +225,9 @@ class MomentsConfig(HasJudge, MomentFlags, ResultFlags):
     def mean_features(self) -> MeanFeatures | None:
         if self.feature_network is None:
             return None
-        return MeanFeatures(feature_map=EfficientNetFeatures(self.image_shape, PYRAMID), **self.asked("mean_features"))
+        return MeanFeatures(
+            feature_map=EfficientNetFeatures(self.image_shape, PYRAMID), **self._of_rest("mean_features")
+        )
 
     @property
     def drawn_by(self) -> tuple[Query, ...]:

@@ -209,6 +209,8 @@ def test_a_generator_of_a_public_network_draws(grey, more, script, flags, tmp_pa
     assert [each["name"] for each in receipt["public_inputs"]] == [EFFICIENTNET]
     assert "A generator that was fitted to noisy mean features" in (release / "README.md").read_text()
     assert receipt["curriculum"].get("judge_frequencies", 192) in (64, 192, 256), "a judge sees all of a draw"
+    for forged in ([], [receipt["public_inputs"][0] | {"name": "another"}], receipt["public_inputs"] * 2):
+        assert any("feature network" in each for each in verify.check_method(receipt | {"public_inputs": forged}))
     receipt["events"] = [each for each in receipt["events"] if each["stage"] != "mean_features"]
     assert "Moments asks mean_features, and the receipt does not list it so." in verify.check_method(receipt)
     images = load_verified(release)
@@ -222,6 +224,15 @@ def test_a_run_with_a_generator_goes_on_as_it_began(script, flags, tmp_path):
     with pytest.raises(UsageError, match="This run began with the query 'mean_features': resume with the flags"):
         script.main([*flags, "--resume_from_checkpoint", "latest"])
     assert (tmp_path / "run" / "private" / "ledger.jsonl").read_bytes() == before
+
+
+@pytest.mark.parametrize(("judge", "share"), [("0.6", 0.2), ("0.3", 0.35)])
+def test_a_default_is_a_share_of_what_a_judge_leaves(judge, share, flags, monkeypatch):
+    monkeypatch.setattr("diffusers_dp.queries.efficientnet.find_spec", lambda name: name)
+    config = load_config([*flags, *DRAWN_BY, "--budget", f"judge={judge}"], METHODS[METHOD])
+    assert config.mean_features.budget_share == pytest.approx(share) and sum(config.asked_shares.values()) < 1
+    given = load_config([*flags, *DRAWN_BY, "--budget", f"judge={judge},mean_features=0.1"], METHODS[METHOD])
+    assert given.mean_features.budget_share == 0.1
 
 
 def test_what_a_generator_of_a_network_cannot_be(flags, monkeypatch):
