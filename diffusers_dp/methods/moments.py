@@ -277,11 +277,8 @@ class MomentsConfig(HasJudge, MomentFlags, ResultFlags):
 
     @property
     def told(self) -> tuple[str, ...]:
-        given = (
-            name
-            for name in ("labels", "matched_networks", "feature_network")
-            if getattr(self, name) != getattr(type(self), name)
-        )
+        optional = ("labels", "matched_networks", "feature_network")
+        given = (name for name in optional if getattr(self, name) != getattr(type(self), name))
         return ("images_per_class", "class_balance", "seed", *given)
 
     @property
