@@ -173,6 +173,11 @@ FORGERIES = {
     "exact noise of teachers": ("gs_wgan", queries(grid=2**18), "with whole numbers its clip norm"),
     "public pre-training called DPDM": ("dp_diffusion", lambda r: (called("dpdm")(r), r["public_inputs"].append(
         {"kind": "public images", "name": "a"})), "DPDM begins with nothing public"),
+    "public images beside a network of the judge": ("dpdm", lambda r: r["public_inputs"].extend([
+        {"kind": "network of the judge", "name": "a"}, {"kind": "public images", "name": "a"}]),
+        "DPDM begins with nothing public"),
+    "a network that moments do not name": ("moments", lambda r: r["public_inputs"].append(
+        {"kind": "feature network", "name": "a"}), "not the feature network of the curriculum"),
     "exact noise of latents": ("dp_lora", queries(grid=2**18), "its method has no exact noise"),
     "bands of a set of images": ("psg", lambda r: r.update(
         events=copy.deepcopy(receipt_of("dpdm", *BANDS)["events"]),
