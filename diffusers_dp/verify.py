@@ -997,7 +997,8 @@ def check_method(receipt: dict[str, Any]) -> Iterator[str]:
     if (networks or [SCATTERING]) != [said.get("judge_features", SCATTERING)]:
         yield "The public network of the judge is not that of the curriculum."
     seen = [each["name"] for each in receipt["public_inputs"] if each["kind"] != JUDGES_NETWORK]
-    if title == "Moments" and seen != [said[name] for name in ("feature_network",) if name in said]:
+    wanted = [said["feature_network"]] if "feature_network" in said else []
+    if title == "Moments" and seen != wanted:
         yield "The public inputs are not the feature network of the curriculum."
     if len(receipt["public_inputs"]) > len(networks) and title not in PUBLIC:
         yield f"{title} begins with nothing public, and the receipt lists public inputs."

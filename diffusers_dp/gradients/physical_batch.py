@@ -50,17 +50,9 @@ def blank_step(
 
 
 def largest_physical_batch(
-    model: nn.Module,
-    row_loss: RowLoss,
-    *,
-    image_shape: Sequence[int],
-    labelled: bool,
-    noise_multiplicity: int,
-    at_most: int,
-    at_least: int = 1,
-    device: torch.device | str = "cpu",
-    processes_here: int = 1,
-) -> int:
+    model: nn.Module, row_loss: RowLoss, *, image_shape: Sequence[int], labelled: bool, noise_multiplicity: int,
+    at_most: int, at_least: int = 1, device: torch.device | str = "cpu", processes_here: int = 1,
+) -> int:  # fmt: skip
     """The largest number of images whose clipped gradients can be summed at once.
 
     No allocation has to fail for that: on a CPU it would end in a killed process, and on a GPU leave memory in pieces.

@@ -1,5 +1,5 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
-"""Images of each class of a generator that is fitted to noisy mean features, moved to noisy moments of their lowest
+"""A generator is fitted to noisy mean features of each class, and its draws move to noisy moments of their lowest
 frequencies. All of it is post-processing of noisy answers."""
 
 from collections.abc import Callable
@@ -20,8 +20,8 @@ REGULAR = 0.05  # added to variances of draws, as a share of their mean
 
 class ClassFeatures:
     """
-    A loss without bias for a generator: noisy mean features of each class (DP-MEPF, Harder et al. 2023, Equation 8),
-    and once more what tells classes apart, which is small beside what all images share.
+    A loss without bias for a generator: noisy mean features of each class (DP-MEPF, Harder et al. 2023, Section 3),
+    and once more what tells classes apart, because it is small beside what all images share.
 
     The square of one mean of few images is larger the more they differ, and would teach a generator to draw one image
     of each class. The product of two halves' distances is not.
@@ -83,10 +83,10 @@ def draw_class(
     Returns:
         `torch.Tensor` of shape `[number, C, H, W]`, which may leave [0, 1].
     """
-    enough, device = max(number, FEWEST_DRAWN), next(generator.parameters()).device
-    latents = torch.randn(enough, generator.config.latent_dim, generator=latents_of)
+    generator, device = generator.eval(), generator.device
+    latents = torch.randn(max(number, FEWEST_DRAWN), generator.config.latent_dim, generator=latents_of)
     images = torch.cat([
-        generator.eval()(part.to(device), torch.full((len(part),), label, device=device)).cpu()
+        generator(part.to(device), torch.full((len(part),), label, device=device)).cpu()
         for part in latents.split(DRAWN_AT_ONCE)
     ])  # fmt: skip
     drawn = spectrum(images).double()

@@ -206,17 +206,9 @@ def _bits_stay(
 
 
 def try_loss(
-    model: nn.Module,
-    row_loss: RowLoss,
-    image_shape: Sequence[int],
-    num_classes: int | None,
-    *,
-    noise_multiplicity: int,
-    at_most: int,
-    fitting: FittingParts,
-    device: torch.device | str,
-    exact: bool = False,
-) -> None:
+    model: nn.Module, row_loss: RowLoss, image_shape: Sequence[int], num_classes: int | None, *,
+    noise_multiplicity: int, at_most: int, fitting: FittingParts, device: torch.device | str, exact: bool = False,
+) -> None:  # fmt: skip
     """
     Shows a model and its loss blanks, of which they may make what they need, and then public noise, of which they must
     keep nothing.

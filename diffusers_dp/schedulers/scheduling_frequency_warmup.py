@@ -31,6 +31,18 @@ class WarmupStage(BaseOutput):
     batch_size: int
     learning_rate: float
 
+    def __post_init__(self):
+        super().__post_init__()
+        if self.num_steps < 1:
+            raise ValueError(f"The {self.name} stage needs at least 1 step, got {self.num_steps}.")
+        smallest_batch = 2 if self.name == "mix" else 1
+        if self.batch_size < smallest_batch:
+            raise ValueError(
+                f"The {self.name} stage needs a batch size of at least {smallest_batch}, got {self.batch_size}."
+            )
+        if not 0 < self.learning_rate < float("inf"):
+            raise ValueError(f"The {self.name} stage needs a finite learning rate above 0, got {self.learning_rate}.")
+
 
 class FrequencyWarmupScheduler(SchedulerMixin, ConfigMixin):  # type: ignore[misc]
     """
@@ -95,6 +107,8 @@ class FrequencyWarmupScheduler(SchedulerMixin, ConfigMixin):  # type: ignore[mis
         frequency_batch_size: int = 256,
         frequency_learning_rate: float = 3e-4,
     ):
+        if curriculum not in CURRICULA:
+            raise ValueError(f"`curriculum` must be one of {', '.join(map(repr, CURRICULA))}, got {curriculum!r}.")
         values = {
             "spatial": (spatial_steps, spatial_batch_size, spatial_learning_rate),
             "frequency": (frequency_steps, frequency_batch_size, frequency_learning_rate),
