@@ -190,7 +190,7 @@ class MomentsConfig(HasJudge, MomentFlags, ResultFlags):
     made_by_class = ("images_per_class",)
     #: The shares were not varied in trials.
     query_defaults: ClassVar[dict[str, dict[str, float]]] = {
-        "network_means": {"budget_share": 0.2}, "mean_features": {"budget_share": 0.5},
+        "network_means": {"budget_share": 0.2}, "mean_features": {"budget_share": 0.3},
     }  # fmt: skip
     images_per_class: int = flag(1000, "Images of each class in the release, or their mean number.")
     class_balance: str = flag(
@@ -249,7 +249,7 @@ class MomentsConfig(HasJudge, MomentFlags, ResultFlags):
 
     @property
     def judge_frequencies(self) -> int:
-        return self.frequencies if self.feature_network is None else super().judge_frequencies
+        return self.frequencies
 
     @property
     def removes_covariance_noise(self) -> bool:
@@ -259,17 +259,17 @@ class MomentsConfig(HasJudge, MomentFlags, ResultFlags):
 
     @property
     def ordinary_training(self) -> tuple[OrdinaryTraining, ...]:
+        found = list(super().ordinary_training)
+        if self.network_means is not None:
+            of_class = self.images_per_class / (1 if self.feature_network is None else 2)
+            groups = len(self.declared_class_names or ("",)) * math.ceil(of_class / MATCHED_IMAGES)
+            # A step takes one network; before them, all look twice at each image.
+            steps = math.ceil(groups * (MATCHING_STEPS / self.matched_networks + 1))
+            found.insert(0, OrdinaryTraining(steps, MATCHED_IMAGES, query=self.network_means))
         if self.mean_features is not None:
-            of_generator = OrdinaryTraining(
-                self.generator_steps, GENERATOR_BATCH_SIZE, GENERATOR_CHANNELS, tapered=True, query=self.mean_features
-            )
-            return (of_generator, *super().ordinary_training)
-        if self.network_means is None:
-            return super().ordinary_training
-        groups = len(self.declared_class_names or ("",)) * math.ceil(self.images_per_class / MATCHED_IMAGES)
-        # A step takes one network; before them, all look twice at each image.
-        steps = math.ceil(groups * (MATCHING_STEPS / self.matched_networks + 1))
-        return (OrdinaryTraining(steps, MATCHED_IMAGES, query=self.network_means), *super().ordinary_training)
+            steps, size, channels = self.generator_steps, GENERATOR_BATCH_SIZE, GENERATOR_CHANNELS
+            found.insert(0, OrdinaryTraining(steps, size, channels, tapered=True, query=self.mean_features))
+        return tuple(found)
 
     @property
     def other_share(self) -> float:
@@ -296,8 +296,6 @@ class MomentsConfig(HasJudge, MomentFlags, ResultFlags):
         self.check_moments()
         if self.feature_network is not None:
             refuse_missing_network()
-            if self.matched_networks:
-                raise UsageError("--feature_network and --matched_networks exclude each other: leave one of them out.")
         if self.labels == JUDGE and not self.has_judge:
             raise UsageError("--labels judge needs a judge: add --budget judge=0.3, or leave it out.")
         if self.matched_networks and min(self.image_shape[1:]) < 2**BLOCKS:

@@ -46,8 +46,9 @@ class NoisyMoments:
         counts (`torch.Tensor` of shape `[classes]`): Images of each class.
         levels (`torch.Tensor` of shape `[classes, C, levels]`): Shares of values up to the end of each grey level.
         spectrum (`Frequencies`): The coefficients.
-        matching (`Matching`, *optional*): Moves what is drawn.
-        generator (`FeatureGenerator`, *optional*): Draws in the place of Gaussians, and is moved to their moments.
+        matching (`Matching`, *optional*): Moves draws of Gaussians.
+        generator (`FeatureGenerator`, *optional*): Its draws are moved to the moments. It draws every second image of
+            a class, or all of them without `matching`.
     """
 
     mixture: GaussianMixture
@@ -77,21 +78,24 @@ class NoisyMoments:
         labels = torch.from_numpy(balanced_labels(tuple((shares / shares.sum()).tolist()), num_images).copy())
         public, shape = torch.Generator().manual_seed(seed), self.spectrum.image_shape
         images = torch.empty(len(labels), *shape, dtype=torch.uint8)
+        gaussian = torch.ones_like(labels, dtype=torch.bool)
         if self.generator is not None:
-            for label, number in enumerate(labels.bincount().tolist()):
+            for label in labels.unique().tolist():
+                places = (labels == label).nonzero()[:: 1 if self.matching is None else 2, 0]
                 moments = self.mixture.moments(label)
-                drawn = draw_class(self.generator, label, number, public, self.spectrum, *moments)
-                images[labels == label] = drawn.clamp(0, 1).mul(255).round().byte()
-            return images, labels
-        coefficients = self.mixture.draw(labels, public)
-        for label in labels.unique():
-            asked = coefficients[labels == label]
+                drawn = draw_class(self.generator, label, len(places), public, self.spectrum, *moments)
+                images[places], gaussian[places] = drawn.clamp(0, 1).mul(255).round().byte(), False
+        coefficients = self.mixture.draw(labels[gaussian], public)
+        for label in labels[gaussian].unique():
+            asked = coefficients[labels[gaussian] == label]
             drawn = in_levels(self.spectrum.images(asked), self.levels[label])
             if levels_twice:
                 lost = self.spectrum.images(asked - self.spectrum(drawn)) - 0.5
                 drawn = in_levels(drawn + lost / 2, self.levels[label])
-            images[labels == label] = drawn.mul(255).round().byte()
-        return images if self.matching is None else self.matching.move(images, labels, seed), labels
+            images[gaussian & (labels == label)] = drawn.mul(255).round().byte()
+        if self.matching is not None:
+            images[gaussian] = self.matching.move(images[gaussian], labels[gaussian], seed)
+        return images, labels
 
 
 def ask_for_matching(run: "Run") -> Matching | None:
