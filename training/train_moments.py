@@ -10,7 +10,7 @@ from Gaussians with these moments, as a data set.
 An image is described by its low frequencies. The queries are counts and means of each class, rounds of k-means that
 split a class into parts, covariances of the parts, and how many pixels have which value. With `--matched_networks` one
 more is about mean features of random networks, with `--expert feature_network=efficientnet_lite0` about those of a
-public one, to which a generator is fitted that draws in the place of Gaussians. Only they touch the images, through
+public one, to which a generator is fitted that draws all images, or half beside matched ones. Only they touch them, by
 `SensitiveImages`; each writes its row to the ledger first. With `--budget judge=SHARE` DP-SGD trains a linear
 classifier: it says how probable each class of a drawn image is. A run takes a minute or a few, with a generator about
 twenty.
@@ -39,9 +39,10 @@ MOST_PROBABLE = " `label` is its most probable class."
 MATCHED = " Then they were moved to noisy mean features of random networks, to teach classifiers and not to look real."
 
 PICTURED = (
-    "A generator that was fitted to noisy mean features of a public network drew them, and they were moved to noisy "
-    "moments of the sensitive images."
+    "A generator that was fitted to noisy mean features of a public network drew {}, and its draws were moved to "
+    "noisy moments of the sensitive images."
 )
+OTHERS = " Gaussians with these moments drew the others."
 DEFORMED = " Each was turned, scaled, shifted and bent at random, to teach classifiers."
 
 
@@ -77,7 +78,9 @@ def train(run: "Run") -> None:
 
     # 3. The releases.
     facts = config.training_facts
-    purpose = PURPOSE if moments.generator is None else PICTURED
+    two = moments.generator is not None and moments.matching is not None
+    of_generator = PICTURED.format("half of them") + OTHERS if two else PICTURED.format("them")
+    purpose = PURPOSE if moments.generator is None else of_generator
     purpose += ("" if moments.matching is None else MATCHED) + (DEFORMED if config.deformation else "")
     if judge is not None:
         purpose += JUDGED + (MOST_PROBABLE if config.labels == JUDGE else "")

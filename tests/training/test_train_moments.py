@@ -217,7 +217,9 @@ def test_a_generator_of_a_public_network_draws(grey, more, script, flags, tmp_pa
     receipt, problems = verify.verify(release)
     assert not problems and receipt["curriculum"]["feature_network"] == EFFICIENTNET
     assert [each["name"] for each in receipt["public_inputs"]] == [EFFICIENTNET]
-    assert "A generator that was fitted to noisy mean features" in (release / "README.md").read_text()
+    card, two = (release / "README.md").read_text(), "--matched_networks" in more
+    assert "noisy mean features of a public network drew " + ("half of them" if two else "them") in card
+    assert two == ("Gaussians with these moments drew the others. Then they were moved" in card)
     assert receipt["curriculum"].get("judge_frequencies", 9) == 9, "a judge of all frequencies taught less"
     for forged in ([], [receipt["public_inputs"][0] | {"name": "another"}], receipt["public_inputs"] * 2):
         assert any("feature network" in each for each in verify.check_method(receipt | {"public_inputs": forged}))
