@@ -211,8 +211,8 @@ class MomentsConfig(HasJudge, MomentFlags, ResultFlags):
     )
 
     feature_network: str | None = expert(
-        None, "Public network to whose noisy mean features of a class a generator is fitted, which then draws; unset: "
-        "Gaussians draw.", choices=(EFFICIENTNET,),
+        None, "Public network to whose noisy mean features of a class a generator is fitted, which then draws, with "
+        "matched_networks every second image; unset: Gaussians draw.", choices=(EFFICIENTNET,),
     )  # fmt: skip
     generator_steps: int = expert(500, "Steps that fit that generator.")
 
