@@ -10,10 +10,10 @@ from Gaussians with these moments, as a data set.
 An image is described by its low frequencies. The queries are counts and means of each class, rounds of k-means that
 split a class into parts, covariances of the parts, and how many pixels have which value. With `--matched_networks` one
 more is about mean features of random networks, with `--expert feature_network=efficientnet_lite0` about those of a
-public one, to which a generator is fitted that draws, all or every second one. Only queries touch the images, through
-`SensitiveImages`; each writes its row to the ledger first. With `--budget judge=SHARE` DP-SGD trains a linear
-classifier: it says how probable each class of a drawn image is. A run takes a minute or a few, with a generator about
-twenty.
+public one. A generator is fitted to these, and draws all images, or with `--matched_networks` every second one. Only
+queries touch the sensitive images, through `SensitiveImages`; each writes its row to the ledger first. With
+`--budget judge=SHARE` DP-SGD trains a linear classifier: it says how probable each class of a drawn image is. A run
+takes a minute or a few, with a generator about twenty.
 
 Stages: (mean features of random networks) -> grey levels -> counts and means -> (means of parts) for each round ->
 covariances -> (mean features -> generator) -> (judge) -> images -> release/ (-> model/release/, with
