@@ -900,11 +900,6 @@ def _moments(said: Any) -> str:
     return f"grey_levels class_moments {_numbered('part_means', rounds)} covariances"
 
 
-def _drawn_moments(said: Any) -> str:
-    features = " mean_features" * ("feature_network" in said)
-    return _moments(said) + " network_means" * ("matched_networks" in said) + features
-
-
 def _evolution(said: Any) -> str:
     captions = "shared_captions " if said.get("captions_for_all") else "captions "
     return captions * ("num_captions" in said) + _numbered("votes", len(said["variation_strengths"]))
@@ -935,7 +930,7 @@ METHODS = {
     "DP-HP": Asks(KERNEL, "features=hermite"),
     "DP-Scattering": Asks(KERNEL, "features=scattering"),
     "DP-MEPF": Asks(f"{KERNEL} second_moments? stopping_features_1? stopping_features_2?", "features=perceptual"),
-    "Moments": Asks(_drawn_moments, "class_balance"),
+    "Moments": Asks(lambda said: _moments(said) + " network_means" * ("matched_networks" in said), "class_balance"),
     "Private Evolution": Asks(_evolution, "lookahead"),
     "GS-WGAN": Asks("teachers", "aggregation=gradients"),
     "PATE-GAN": Asks("teachers", "aggregation=votes", True, "generated_per_round"),
@@ -996,10 +991,9 @@ def check_method(receipt: dict[str, Any]) -> Iterator[str]:
     networks = [each["name"] for each in receipt["public_inputs"] if each["kind"] == JUDGES_NETWORK]
     if (networks or [SCATTERING]) != [said.get("judge_features", SCATTERING)]:
         yield "The public network of the judge is not that of the curriculum."
-    seen = [each["name"] for each in receipt["public_inputs"] if each["kind"] != JUDGES_NETWORK]
-    wanted = [said["feature_network"]] if "feature_network" in said else []
-    if title == "Moments" and seen != wanted:
-        yield "The public inputs are not the feature network of the curriculum."
+    moved = len(receipt["public_inputs"]) - len(networks)
+    if title == "Moments" and moved != ("moves_public_images" in said):
+        yield "The public inputs are not the public images that the curriculum moves."
     if len(receipt["public_inputs"]) > len(networks) and title not in PUBLIC:
         yield f"{title} begins with nothing public, and the receipt lists public inputs."
     found, known = {event["stage"] for event in asked}, {EVALUATION_STAGE} & {*facts}

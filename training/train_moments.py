@@ -9,18 +9,18 @@ from Gaussians with these moments, as a data set.
 
 An image is described by its low frequencies. The queries are counts and means of each class, rounds of k-means that
 split a class into parts, covariances of the parts, and how many pixels have which value. With `--matched_networks` one
-more is about mean features of random networks, with `--expert feature_network=efficientnet_lite0` about those of a
-public one. A generator is fitted to these, and draws all images, or with `--matched_networks` every second one. Only
-queries touch the sensitive images, through `SensitiveImages`; each writes its row to the ledger first. With
-`--budget judge=SHARE` DP-SGD trains a linear classifier: it says how probable each class of a drawn image is. A run
-takes a minute or a few, with a generator about twenty.
+more is about mean features of random networks. With `--public_data_dir`, public images move to the moments in the
+place of Gaussian draws, with `--matched_networks` every second one. Only queries touch the sensitive images, through
+`SensitiveImages`; each writes its row to the ledger first. With `--budget judge=SHARE` DP-SGD trains a linear
+classifier: it says how probable each class of a drawn image is. A run takes a minute or a few.
 
 Stages: (mean features of random networks) -> grey levels -> counts and means -> (means of parts) for each round ->
-covariances -> (mean features -> generator) -> (judge) -> images -> release/ (-> model/release/, with
+covariances -> (judge) -> images -> release/ (-> model/release/, with
 `--train_on_result`).
 `docs/methods/statistics.md` has more.
 """
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from diffusers_dp.runs.launch import launch
@@ -28,25 +28,19 @@ from diffusers_dp.training.script import main_of
 
 
 if TYPE_CHECKING:
-    from diffusers_dp.methods.moments import MomentsConfig
-    from diffusers_dp.runs.run import TrainingRun
-
-    Run = TrainingRun[MomentsConfig]
+    from diffusers_dp.runs.moments_run import MomentsRun
 
 PURPOSE = "They are drawn from Gaussians that have noisy moments of the sensitive images; fine detail is not there."
 JUDGED = " `label_probabilities` is what a judge says of each, a classifier that was trained under the same epsilon."
 MOST_PROBABLE = " `label` is its most probable class."
 MATCHED = " Then they were moved to noisy mean features of random networks, to teach classifiers and not to look real."
 
-PICTURED = (
-    "A generator that was fitted to noisy mean features of a public network drew {}, and its draws were moved to "
-    "noisy moments of the sensitive images."
-)
+MOVED = "{} are public images that were moved to noisy moments of the sensitive images."
 OTHERS = " Gaussians with these moments drew the others."
 DEFORMED = " Each was turned, scaled, shifted and bent at random, to teach classifiers."
 
 
-def train(run: "Run") -> None:
+def train(run: "MomentsRun") -> None:
     from diffusers_dp.methods.judge import JUDGE
     from diffusers_dp.models.augmentation import deformed
     from diffusers_dp.release.artefacts import DatasetArtefact
@@ -60,7 +54,7 @@ def train(run: "Run") -> None:
 
     # 1. The queries, and images that are drawn from the answers.
     num_images = config.images_per_class * len(names or ("",))
-    moments, judge = ask_for_moments(run), train_judge(run)
+    moments, judge = replace(ask_for_moments(run), public=run.public), train_judge(run)
     # A judge then sees images more like those it learned from. In colour it changed nothing.
     levels_twice = judge is not None and run.facts.image_shape[0] == 1
     images, labels = moments.draw(num_images, config.class_balance, config.seed, levels_twice)
@@ -72,15 +66,14 @@ def train(run: "Run") -> None:
     run.done("images")
 
     # 2. A model of them, which looks at nothing else.
-    moved = moments.matching or moments.generator or config.deformation > 0  # of which the Gaussians know nothing
-    ideal = None if moved else moments
+    changed = moments.matching or run.public or config.deformation > 0  # of which the Gaussians know nothing
+    ideal = None if changed else moments
     pipeline = model_of_images(run, LabelledImages(images, labels), ideal) if config.train_on_result else None
 
     # 3. The releases.
     facts = config.training_facts
-    two = moments.generator is not None and moments.matching is not None
-    of_generator = PICTURED.format("half of them") + OTHERS if two else PICTURED.format("them")
-    purpose = PURPOSE if moments.generator is None else of_generator
+    moved = MOVED.format("They") if moments.matching is None else MOVED.format("Half of them") + OTHERS
+    purpose = moved if run.public else PURPOSE
     purpose += ("" if moments.matching is None else MATCHED) + (DEFORMED if config.deformation else "")
     if judge is not None:
         purpose += JUDGED + (MOST_PROBABLE if config.labels == JUDGE else "")

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 import yaml
 from tqdm.auto import tqdm
 
@@ -82,6 +83,36 @@ def of_classes(public: PublicImages, chosen: list[list[int]], labelled: bool) ->
         public, images=public.images[kept], labels=labels[kept] if labelled else None,
         num_classes=len(chosen) if labelled else None, class_names=None,
     )  # fmt: skip
+
+
+def images_by_class(public: PublicImages, class_names: Any, margin: int = 0) -> list[torch.Tensor]:
+    """
+    The public images that stand for each class: those of the class of the same name; all of them
+    for each, where no class has such a name.
+
+    Args:
+        public (`PublicImages`): Smaller than the sensitive ones by the margin.
+        class_names (sequence of `str`, *optional*): The sensitive images' label set.
+        margin (`int`): Black pixels that are put around them.
+
+    Raises:
+        UsageError: Some classes have public images, and others none.
+    """
+    images = F.pad(public.images, (margin,) * 4)
+    if class_names is None:
+        return [images]
+    known = public.class_names or ()
+    if public.labels is None or not set(known) & set(class_names):
+        return [images] * len(class_names)
+    labels = public.labels
+    found = [images[labels == known.index(name)] if name in known else images[:0] for name in class_names]
+    for name, own in zip(class_names, found, strict=True):
+        if not len(own):
+            raise UsageError(
+                f"The public images have none of the class '{name}', and some of others: add them, or name the public "
+                "classes otherwise with --public_class_names, and all images stand for each."
+            )
+    return found
 
 
 def check_public_images(data: DataSource) -> None:

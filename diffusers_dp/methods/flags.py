@@ -59,7 +59,6 @@ class OrdinaryTraining:
     Args:
         num_steps, batch_size (`int`): Settings of Adam.
         generator_channels (`int`, *optional*): Channels of a generator that draws in one call.
-        tapered (`bool`, defaults to False): Whether its earlier layers have more.
         network (`dict`, *optional*): Settings of another model, for `models.unet_config`. With neither, it is
             the model that DP-SGD trains, or the pixels themselves where there is none.
         query (`Query`, *optional*): Query whose features of the images of a step the gradient goes through.
@@ -68,7 +67,6 @@ class OrdinaryTraining:
     num_steps: int
     batch_size: int
     generator_channels: int | None = None
-    tapered: bool = False
     network: dict[str, Any] | None = None
     query: Query | None = None
 

@@ -6,9 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from ..data.records import DataSource
 from ..errors import UsageError
-from ..queries.efficientnet import EFFICIENTNET, PYRAMID, EfficientNetFeatures, refuse_missing_network
-from ..queries.mean_features import MeanFeatures
 from ..queries.moments import ClassMoments, GreyLevels, PartCovariances, PartMeans
 from ..queries.query import Query
 from ..queries.random_networks import BLOCKS, NetworkMeans, RandomNetworkFeatures
@@ -17,6 +16,7 @@ from .flags import OrdinaryTraining, TrainingConfig
 from .generator_flags import ResultFlags
 from .judge import DRAWN, JUDGE, HasJudge
 from .method import built
+from .public_flags import PublicDataFlags
 
 
 #: Most values of an answer about covariances, of all classes, and most values of all waves.
@@ -31,8 +31,6 @@ PART_ROUNDS = 3  # of noisy k-means: each further one has less of the budget for
 MOMENT_CLIP = 1.4
 #: Images of a class that are moved together, and steps that move each: as in the trials that chose the learning rate.
 MATCHED_IMAGES, MATCHING_STEPS = 50, 30
-#: Of a generator: images of a step, and channels of its last layer.
-GENERATOR_BATCH_SIZE, GENERATOR_CHANNELS = 128, 32
 
 
 @dataclass
@@ -142,18 +140,14 @@ class MomentFlags(TrainingConfig):
     def _spectrum(self) -> dict[str, Any]:
         return {"image_shape": self.image_shape, "num_frequencies": self.frequencies}
 
-    def _of_rest(self, name: str, among: int = 1) -> dict[str, Any]:
-        """`asked`, where a default is a share of what a judge leaves."""
+    def _of_moments(self, name: str, among: int = 1) -> dict[str, Any]:
+        """`asked`, where all moments may have one share together, and a default is a share of what a judge leaves."""
+        if self.moments_share is not None and name not in by_name(f"{self.noise_multiplier},{self.budget}"):
+            return self.asked("moments") | {"budget_share": self.moments_share * SHARES[name] / among}
         found = self.asked(name, among)
         if "budget_share" in found and name not in by_name(self.budget):
             found["budget_share"] *= 1 - self.judge_share
         return found
-
-    def _of_moments(self, name: str, among: int = 1) -> dict[str, Any]:
-        """`asked`, where all moments may have one share together."""
-        if self.moments_share is None or name in by_name(f"{self.noise_multiplier},{self.budget}"):
-            return self._of_rest(name, among)
-        return self.asked("moments") | {"budget_share": self.moments_share * SHARES[name] / among}
 
     def check_moments(self) -> None:
         """Refuses moments that do not fit into memory."""
@@ -180,7 +174,7 @@ class MomentFlags(TrainingConfig):
 
 
 @dataclass
-class MomentsConfig(HasJudge, MomentFlags, ResultFlags):
+class MomentsConfig(PublicDataFlags, HasJudge, MomentFlags, ResultFlags):
     """All flags of `training/train_moments.py`."""
 
     _argument_group_name = "images of moments"
@@ -188,10 +182,8 @@ class MomentsConfig(HasJudge, MomentFlags, ResultFlags):
     method: ClassVar[str] = "moments"
     releases_images: ClassVar[bool] = True
     made_by_class = ("images_per_class",)
-    #: The shares were not varied in trials.
-    query_defaults: ClassVar[dict[str, dict[str, float]]] = {
-        "network_means": {"budget_share": 0.2}, "mean_features": {"budget_share": 0.3},
-    }  # fmt: skip
+    #: Not varied in trials.
+    query_defaults: ClassVar[dict[str, dict[str, float]]] = {"network_means": {"budget_share": 0.2}}
     images_per_class: int = flag(1000, "Images of each class in the release, or their mean number.")
     class_balance: str = flag(
         "uniform",
@@ -210,29 +202,22 @@ class MomentsConfig(HasJudge, MomentFlags, ResultFlags):
         0.0, "Strength of random turns, scalings, shifts and bends of drawn images; 0: none.", at_least=0, at_most=2
     )
 
-    feature_network: str | None = expert(
-        None, "Public network to whose noisy mean features of a class a generator is fitted, which then draws, with "
-        "matched_networks every second image; unset: Gaussians draw.", choices=(EFFICIENTNET,),
-    )  # fmt: skip
-    generator_steps: int = expert(500, "Steps that fit that generator.")
+    @property
+    def public_images(self) -> DataSource | None:
+        """Images that are moved to the moments of each class."""
+        if not self.names_public_images:
+            return None
+        return self.public_source(self.image_shape, self.max_image_pixels, self.declared_range)
 
     @property
     def parts(self) -> int:
-        """One for a generator, whose draws are moved to the moments of a class."""
-        return 1 if self.feature_network and self.num_parts is None else super().parts
-
-    @property
-    def mean_features(self) -> MeanFeatures | None:
-        if self.feature_network is None:
-            return None
-        return MeanFeatures(
-            feature_map=EfficientNetFeatures(self.image_shape, PYRAMID), **self._of_rest("mean_features")
-        )
+        """One for public images, which are moved to the moments of a class."""
+        return 1 if self.names_public_images and self.num_parts is None else super().parts
 
     @property
     def drawn_by(self) -> tuple[Query, ...]:
         """Queries beside the moments."""
-        return tuple(query for query in (self.network_means, self.mean_features) if query is not None)
+        return () if self.network_means is None else (self.network_means,)
 
     @property
     def network_means(self) -> NetworkMeans | None:
@@ -254,21 +239,18 @@ class MomentsConfig(HasJudge, MomentFlags, ResultFlags):
     @property
     def removes_covariance_noise(self) -> bool:
         unset = self.covariance_noise is None
-        moved = self.feature_network is not None or self.labels == JUDGE and self.image_shape[0] > 1
+        moved = self.names_public_images or self.labels == JUDGE and self.image_shape[0] > 1
         return unset and moved or super().removes_covariance_noise
 
     @property
     def ordinary_training(self) -> tuple[OrdinaryTraining, ...]:
         found = list(super().ordinary_training)
         if self.network_means is not None:
-            of_class = self.images_per_class / (1 if self.feature_network is None else 2)
+            of_class = self.images_per_class / (2 if self.names_public_images else 1)
             groups = len(self.declared_class_names or ("",)) * math.ceil(of_class / MATCHED_IMAGES)
             # A step takes one network; before them, all look twice at each image.
             steps = math.ceil(groups * (MATCHING_STEPS / self.matched_networks + 1))
             found.insert(0, OrdinaryTraining(steps, MATCHED_IMAGES, query=self.network_means))
-        if self.mean_features is not None:
-            steps, size, channels = self.generator_steps, GENERATOR_BATCH_SIZE, GENERATOR_CHANNELS
-            found.insert(0, OrdinaryTraining(steps, size, channels, tapered=True, query=self.mean_features))
         return tuple(found)
 
     @property
@@ -277,14 +259,15 @@ class MomentsConfig(HasJudge, MomentFlags, ResultFlags):
 
     @property
     def told(self) -> tuple[str, ...]:
-        optional = ("labels", "matched_networks", "feature_network")
+        optional = ("labels", "matched_networks")
         given = (name for name in optional if getattr(self, name) != getattr(type(self), name))
         return ("images_per_class", "class_balance", "seed", *given)
 
     @property
     def training_facts(self) -> dict[str, Any]:
         deformed = {"deformation": self.deformation} if self.deformation else {}
-        return super().training_facts | self.moment_facts | deformed
+        moved = {"moves_public_images": True} if self.names_public_images else {}
+        return super().training_facts | self.moment_facts | deformed | moved
 
     def check_facts(self, class_names: tuple[str, ...] | None) -> None:
         if class_names is None and self.class_balance == "released":
@@ -294,8 +277,6 @@ class MomentsConfig(HasJudge, MomentFlags, ResultFlags):
 
     def check(self) -> None:
         self.check_moments()
-        if self.feature_network is not None:
-            refuse_missing_network()
         if self.labels == JUDGE and not self.has_judge:
             raise UsageError("--labels judge needs a judge: add --budget judge=0.3, or leave it out.")
         if self.matched_networks and min(self.image_shape[1:]) < 2**BLOCKS:
@@ -305,4 +286,9 @@ class MomentsConfig(HasJudge, MomentFlags, ResultFlags):
             )
 
 
-METHODS = (built(MomentsConfig, train="diffusers_dp.training.train_moments:train"),)
+METHODS = (
+    built(
+        MomentsConfig, train="diffusers_dp.training.train_moments:train",
+        run_class="diffusers_dp.runs.moments_run:MomentsRun",
+    ),
+)  # fmt: skip

@@ -1,6 +1,5 @@
 """The auxiliary one-step generator, whose images match the noisy frequency features."""
 
-import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +10,7 @@ from diffusers.configuration_utils import register_to_config
 from torch import nn
 
 
-SMALLEST_SIZE, MOST_CHANNELS = 4, 256
+SMALLEST_SIZE = 4
 
 
 class ConditionalBatchNorm(nn.Module):
@@ -52,8 +51,7 @@ class FeatureGenerator(ModelMixin, ConfigMixin):
     Args:
         image_shape (`tuple[int, int, int]`): (C, H, W), H = W.
         num_classes (`int`): Number of classes; 1 for unlabelled data.
-        channels (`int`, defaults to 64): Channels of each layer, or of the last one.
-        tapered (`bool`, defaults to False): Whether layers before it have twice as many each, up to 256.
+        channels (`int`, defaults to 64): Channels of each layer.
         latent_dim (`int`, defaults to 60): Length of the noise vector.
         privacy (`dict`, *optional*): Privacy facts stored in the config, not checked.
     """
@@ -65,7 +63,6 @@ class FeatureGenerator(ModelMixin, ConfigMixin):
         num_classes: int,
         channels: int = 64,
         latent_dim: int = 60,
-        tapered: bool = False,
         privacy: dict | None = None,
     ):
         super().__init__()
@@ -76,9 +73,8 @@ class FeatureGenerator(ModelMixin, ConfigMixin):
         self.smallest_size = height
         condition_dim = latent_dim + 64
         self.class_embedding = nn.Embedding(num_classes, 64)
-        widths = [min(MOST_CHANNELS, channels << left) if tapered else channels for left in range(num_blocks, -1, -1)]
-        self.project = nn.Linear(condition_dim, widths[0] * height * height)
-        self.blocks = nn.ModuleList(UpBlock(*pair, condition_dim) for pair in itertools.pairwise(widths))
+        self.project = nn.Linear(condition_dim, channels * height * height)
+        self.blocks = nn.ModuleList(UpBlock(channels, channels, condition_dim) for _ in range(num_blocks))
         self.norm_out = nn.BatchNorm2d(channels)
         self.conv_out = nn.Conv2d(channels, out_channels, 3, padding=1)
 

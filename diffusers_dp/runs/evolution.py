@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 import transformers
 
-from ..data.public_images import PublicImages
+from ..data.public_images import images_by_class
 from ..errors import UsageError
 from ..files.canonical import canonical_json
 from ..methods.flag import split_list
@@ -319,33 +318,3 @@ def vote_for_captions(
             f"{f'{named[row]}: ' * (len(votes) > 1)}{proposer.prompts[at].replace(CLASS, named[row])} ({n:,.0f} votes)"
             for n, (row, at) in zip(best.values.tolist(), places, strict=True) if n > 0
         ]  # fmt: skip
-
-
-def images_by_class(public: PublicImages, class_names: Any, margin: int) -> list[torch.Tensor]:
-    """
-    The public images that the candidates of each class begin with: those of the class of the same name; all of them
-    for each, where no class has such a name.
-
-    Args:
-        public (`PublicImages`): Smaller than the sensitive ones by the margin.
-        class_names (sequence of `str`, *optional*): The sensitive images' label set.
-        margin (`int`): Black pixels that are put around them.
-
-    Raises:
-        UsageError: Some classes have public images, and others none.
-    """
-    images = F.pad(public.images, (margin,) * 4)
-    if class_names is None:
-        return [images]
-    known = public.class_names or ()
-    if public.labels is None or not set(known) & set(class_names):
-        return [images] * len(class_names)
-    labels = public.labels
-    found = [images[labels == known.index(name)] if name in known else images[:0] for name in class_names]
-    for name, own in zip(class_names, found, strict=True):
-        if not len(own):
-            raise UsageError(
-                f"The public images have none of the class '{name}', and some of others: add them, or name the public "
-                "classes otherwise with --public_class_names, and all images stand for each."
-            )
-    return found

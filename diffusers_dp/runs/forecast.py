@@ -168,8 +168,7 @@ def _ordinary_step(
     loss: Any = None
     generator, shape = None, facts.image_shape
     if stage.generator_channels is not None:
-        number, channels = len(facts.class_names or ("",)), stage.generator_channels
-        generator = FeatureGenerator(shape, number, channels, tapered=stage.tapered).to(device)
+        generator = FeatureGenerator(shape, len(facts.class_names or ("",)), stage.generator_channels).to(device)
     elif stage.network is not None:
         _, model, loss = new_image_model(facts, stage.network, device)
     elif trained is not None:

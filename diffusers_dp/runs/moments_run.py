@@ -2,38 +2,61 @@
 """Queries about moments, in their order, and images that are drawn from what the answers tell."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from ..data.public_images import images_by_class, public_field
 from ..distributed.processes import Processes
-from ..methods.moments import GENERATOR_BATCH_SIZE, GENERATOR_CHANNELS, MATCHED_IMAGES, MATCHING_STEPS, MOMENT_CLIP
-from ..models.class_features import ClassFeatures, draw_class
+from ..errors import UsageError
+from ..methods.moments import MATCHED_IMAGES, MATCHING_STEPS, MOMENT_CLIP, MomentsConfig
 from ..models.denoiser import Denoiser, TrainingLoss
-from ..models.feature_generator import FeatureGenerator
 from ..models.feature_matching import Matching
 from ..models.gaussian_mixture import GaussianMixture, denoised, in_levels, shrunk, symmetric
 from ..models.mixture_denoiser import DistillationLoss, MixtureDenoiser
+from ..models.moved_images import FEWEST_IMAGES, moved
 from ..queries.class_counts import ENOUGH
 from ..queries.moments import COUNT, Frequencies, MomentQuery, PartQuery
 from ..queries.votes import hash_tensor
 from ..sampling.drawing import balanced_labels
-from .warm_up import fit_generator, warm_up
+from .pretrained import priced_images
+from .run import TrainingRun
+from .warm_up import warm_up
 
 
-if TYPE_CHECKING:
-    from .run import TrainingRun
-
-    Run = TrainingRun[Any]
+Run = TrainingRun[Any]
 
 #: Of Adam, on pixels. On training images of CIFAR-10, 0.01 and 0.05 were worse (docs/methods/statistics.md).
 MATCHING_RATE = 0.02
-GENERATOR_RATE = 1e-3  # of Adam; not varied in trials
 FIRST_SPREAD = 0.7  # of centres around the mean of their class, in standard deviations of an image
 LEAST_ENERGY = 0.1  # of an image about its centre, as a share of what is left without the parts
 RARE = 2  # a class with fewer images than a mean class, divided by this, is rare
 BORROWED = 150  # images that a part borrows of its class, and a rare class of all, for a noise multiplier of 1
+
+
+class MomentsRun(TrainingRun[MomentsConfig]):
+    """
+    Attributes:
+        public (list of `torch.Tensor` of uint8, shape `[n, C, H, W]`): Public images of each class that are moved to
+            its moments, where flags name some.
+    """
+
+    public: Sequence[torch.Tensor] = ()
+
+    def _begin(self) -> list[dict[str, Any]]:
+        source = self.config.public_images
+        if source is None:
+            return super()._begin()
+        images = self.processes.on_first(lambda: priced_images(self, source, {}))
+        self.public = images_by_class(images, self.facts.class_names)
+        if (fewest := min(map(len, self.public))) < FEWEST_IMAGES:
+            raise UsageError(
+                f"holds {fewest} images for a class, and {FEWEST_IMAGES} are needed: add some, such as crops.",
+                field=public_field(source),
+            )
+        return [*super()._begin(), images.origin]
 
 
 @dataclass(frozen=True)
@@ -47,8 +70,8 @@ class NoisyMoments:
         levels (`torch.Tensor` of shape `[classes, C, levels]`): Shares of values up to the end of each grey level.
         spectrum (`Frequencies`): The coefficients.
         matching (`Matching`, *optional*): Moves draws of Gaussians.
-        generator (`FeatureGenerator`, *optional*): Its draws are moved to the moments. It draws every second image of
-            a class, or all of them without `matching`.
+        public (list of `torch.Tensor` of uint8, shape `[n, C, H, W]`): Images for each class that are moved to its
+            moments. They are every second image of a class, or all of them without `matching`. Empty: none are.
     """
 
     mixture: GaussianMixture
@@ -56,7 +79,7 @@ class NoisyMoments:
     levels: torch.Tensor
     spectrum: Frequencies
     matching: Matching | None = None
-    generator: FeatureGenerator | None = None
+    public: Sequence[torch.Tensor] = ()
 
     def draw(
         self, num_images: int, class_balance: str, seed: int, levels_twice: bool = False
@@ -76,16 +99,19 @@ class NoisyMoments:
         """
         shares = self.counts if class_balance == "released" else torch.ones_like(self.counts)
         labels = torch.from_numpy(balanced_labels(tuple((shares / shares.sum()).tolist()), num_images).copy())
-        public, shape = torch.Generator().manual_seed(seed), self.spectrum.image_shape
+        generator, shape = torch.Generator().manual_seed(seed), self.spectrum.image_shape
         images = torch.empty(len(labels), *shape, dtype=torch.uint8)
         gaussian = torch.ones_like(labels, dtype=torch.bool)
-        if self.generator is not None:
+        if self.public:
             for label in labels.unique().tolist():
                 places = (labels == label).nonzero()[:: 1 if self.matching is None else 2, 0]
-                moments = self.mixture.moments(label)
-                drawn = draw_class(self.generator, label, len(places), public, self.spectrum, *moments)
+                drawn = moved(
+                    self.public[label], len(places), self.spectrum, *self.mixture.moments(label), generator
+                )  # fmt: skip
+                if shape[0] == 1:  # or black backgrounds would show waves
+                    drawn = in_levels(drawn, self.levels[label])
                 images[places], gaussian[places] = drawn.clamp(0, 1).mul(255).round().byte(), False
-        coefficients = self.mixture.draw(labels[gaussian], public)
+        coefficients = self.mixture.draw(labels[gaussian], generator)
         for label in labels[gaussian].unique():
             asked = coefficients[labels[gaussian] == label]
             drawn = in_levels(self.spectrum.images(asked), self.levels[label])
@@ -98,7 +124,7 @@ class NoisyMoments:
         return images, labels
 
 
-def ask_for_matching(run: "Run") -> Matching | None:
+def ask_for_matching(run: Run) -> Matching | None:
     """Asks the query of `MatchingFlags`, if there is one."""
     query = getattr(run.config, "network_means", None)
     if query is None:
@@ -113,36 +139,14 @@ def ask_for_matching(run: "Run") -> Matching | None:
     )  # fmt: skip
 
 
-def ask_for_moments(run: "Run") -> NoisyMoments:
+def ask_for_moments(run: Run) -> NoisyMoments:
     """Asks the queries of `MomentFlags`, which the run's flags include, and that of `MatchingFlags`, if they do."""
     config = run.config
     matching = ask_for_matching(run)
     levels = run.ask(config.grey_levels)
     mixture, counts = ask_for_mixture(run)
-    generator = ask_for_generator(run, counts)
     levels = towards_all(levels, counts, run.plan.rows[config.grey_levels.name].noise_multiplier)
-    return NoisyMoments(mixture, counts, levels, config.class_moments.spectrum, matching, generator)
-
-
-def ask_for_generator(run: "Run", counts: torch.Tensor) -> FeatureGenerator | None:
-    """Asks for the mean features of `--feature_network`, if there is one, and fits a generator to the answer.
-
-    Args:
-        counts (`torch.Tensor` of shape `[classes]`): Noisy numbers of images, at least 1.
-    """
-    config, query = run.config, getattr(run.config, "mean_features", None)
-    if query is None:
-        return None
-    means, device = run.ask(query) * run.facts.num_units / counts[:, None], run.processes.device
-    loss = ClassFeatures(means.to(device), (run.plan.rows[query.name].noise_multiplier / counts).to(device))
-    generator = FeatureGenerator(run.facts.image_shape, len(counts), GENERATOR_CHANNELS, tapered=True).to(device)
-    fit_generator(
-        generator, query.feature_map, loss.means, num_steps=config.generator_steps, batch_size=GENERATOR_BATCH_SIZE,
-        learning_rate=GENERATOR_RATE, processes=run.processes, loss=loss, classes_of_a_step=2, betas=(0.5, 0.99),
-        title="Mean features of a public network",
-    )  # fmt: skip
-    run.done("generator")
-    return generator
+    return NoisyMoments(mixture, counts, levels, config.class_moments.spectrum, matching)
 
 
 def towards_all(levels: torch.Tensor, counts: torch.Tensor, noise_multiplier: float) -> torch.Tensor:
@@ -184,7 +188,7 @@ def distil(
     )
 
 
-def ask_for_mixture(run: "Run") -> tuple[GaussianMixture, torch.Tensor]:
+def ask_for_mixture(run: Run) -> tuple[GaussianMixture, torch.Tensor]:
     """The mixture of each class, and the noisy numbers of images, `[classes]`. Each query begins where the noisy
     answers before it end."""
     config, sums = run.config, run.ask(run.config.class_moments)
@@ -228,7 +232,7 @@ def parts_of_classes(counts: torch.Tensor, parts: int) -> torch.Tensor:
 
 
 def ask_about_parts(
-    run: "Run", query: PartQuery, centres: torch.Tensor, clip: float
+    run: Run, query: PartQuery, centres: torch.Tensor, clip: float
 ) -> tuple[torch.Tensor, torch.Tensor, float]:
     """Noisy sums `[classes, P, d]` of the rows of each part, noisy numbers of images `[classes, P]`, and the standard
     deviation of the noise in a sum of differences."""
@@ -238,6 +242,6 @@ def ask_about_parts(
     return sums, counts.clamp_min(least_count(run, query)), noise * clip
 
 
-def least_count(run: "Run", query: MomentQuery) -> float:
+def least_count(run: Run, query: MomentQuery) -> float:
     """The least number of images that an answer is divided by."""
     return max(1.0, ENOUGH * run.plan.rows[query.name].noise_multiplier / COUNT)

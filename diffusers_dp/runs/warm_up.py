@@ -155,7 +155,6 @@ def fit_generator(
     generator: FeatureGenerator | DDIMGenerator | OneStepGenerator, features: Callable[[torch.Tensor], torch.Tensor],
     embedding: torch.Tensor, *, num_steps: int, batch_size: int, learning_rate: float, processes: Processes,
     loss: Callable[..., torch.Tensor] = frequency_matching_loss, after_step: Callable[[int], None] | None = None,
-    classes_of_a_step: int | None = None, betas: tuple[float, float] = (0.9, 0.999), title: str = "Frequency features",
 ) -> None:  # fmt: skip
     """Fits a generator whose images' features come close to the noisy ones.
 
@@ -164,17 +163,12 @@ def fit_generator(
         embedding (`torch.Tensor` of shape `[classes, D]`): The noisy answer.
         loss (`Callable`): As `frequency_matching_loss`.
         after_step (`Callable`, *optional*): Is told the number of each step that is over, from 1 on.
-        classes_of_a_step (`int`, *optional*): Classes that a step draws, chosen at random; unset: all.
-        betas, title: Of Adam, and of the progress bar.
     """
-    optimizer = torch.optim.Adam(generator.parameters(), lr=learning_rate, betas=betas)
+    optimizer = torch.optim.Adam(generator.parameters(), lr=learning_rate)
     lr_scheduler = get_scheduler("linear", optimizer, num_warmup_steps=0, num_training_steps=num_steps)
-    rows, classes = processes.rows(batch_size), len(embedding)
-    labels = rows % classes
+    labels = processes.rows(batch_size) % len(embedding)
     processes.same_weights(generator)
-    for step in processes.bar(range(num_steps), desc=title, unit="step"):
-        if classes_of_a_step is not None:
-            labels = torch.randperm(classes).to(rows.device)[rows % min(classes_of_a_step, classes)]
+    for step in processes.bar(range(num_steps), desc="Frequency features", unit="step"):
         distance = loss(features, generator.draw(labels), labels, embedding, processes.mean_of_all)
         optimizer.zero_grad()
         distance.backward()

@@ -176,8 +176,10 @@ FORGERIES = {
     "public images beside a network of the judge": ("dpdm", lambda r: r["public_inputs"].extend([
         {"kind": "network of the judge", "name": "a"}, {"kind": "public images", "name": "a"}]),
         "DPDM begins with nothing public"),
-    "a network that moments do not name": ("moments", lambda r: r["public_inputs"].append(
-        {"kind": "feature network", "name": "a"}), "not the feature network of the curriculum"),
+    "public images that moments do not move": ("moments", lambda r: r["public_inputs"].append(
+        {"kind": "public images", "name": "a"}), "not the public images that the curriculum moves"),
+    "moved images that are no public input": ("moments", said(moves_public_images=True),
+        "not the public images that the curriculum moves"),
     "exact noise of latents": ("dp_lora", queries(grid=2**18), "its method has no exact noise"),
     "bands of a set of images": ("psg", lambda r: r.update(
         events=copy.deepcopy(receipt_of("dpdm", *BANDS)["events"]),

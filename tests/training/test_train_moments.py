@@ -1,6 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Moments, from the command line to a data set that anybody can load and check."""
 
+import shutil
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -11,13 +12,9 @@ from PIL import Image
 
 from diffusers_dp import load_verified, verify
 from diffusers_dp.errors import UsageError
-from diffusers_dp.methods.config import load_config
 from diffusers_dp.methods.moments import MomentsConfig
-from diffusers_dp.methods.registry import METHODS
-from diffusers_dp.models.feature_generator import FeatureGenerator
 from diffusers_dp.models.gaussian_mixture import GaussianMixture
 from diffusers_dp.privacy.sensitive import SensitiveImages
-from diffusers_dp.queries.efficientnet import EFFICIENTNET, EfficientNetFeatures
 from diffusers_dp.queries.moments import Frequencies
 from diffusers_dp.runs import result_model
 from diffusers_dp.runs.moments_run import NoisyMoments
@@ -193,78 +190,82 @@ def test_frequencies_follow_from_public_numbers():
     assert undeclared.frequencies == 144 and undeclared.moment_facts["num_frequencies"] == 144
 
 
-needs_network = pytest.mark.skipif(
-    not EfficientNetFeatures(()).is_here, reason="no network is installed: diffusers_dp[features]"
-)
-DRAWN_BY = ["--expert", f"feature_network={EFFICIENTNET},generator_steps=2"]
+def public(folder, names=("public",), number=60, side=8):
+    for place in range(number):
+        path = folder / names[place % len(names)] / f"{place:03}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        values = np.random.default_rng(1000 + place).integers(0, 256, (side, side, 3), dtype=np.uint8)
+        Image.fromarray(values).save(path)
+    return ["--public_data_dir", str(folder)]
 
 
-@needs_network
 @pytest.mark.parametrize(
     "more", [[], ["--budget", "judge=0.3"], ["--budget", "judge=0.3", "--labels", "judge", *MATCHED]]
 )
 @pytest.mark.parametrize("grey", [True, False])
-def test_a_generator_of_a_public_network_draws(grey, more, script, flags, tmp_path):
-    """One of the grey classes has no image. One more query, and the receipt names the network."""
+def test_public_images_are_moved(grey, more, script, flags, tmp_path):
+    """One of the grey classes has no image. No query is asked for them, and the receipt names them by their hash."""
     if not grey:
-        flags = [*PLAIN, *colours(tmp_path / "colours"), "--class_names", "left,right", "--num_parts", "1"]
+        flags = [*PLAIN, *colours(tmp_path / "colours"), "--class_names", "left,right"]
         flags += ["--output_dir", str(tmp_path / "run")]
-    script.main([*flags, *more, *DRAWN_BY])
+    else:
+        flags = [each for each in flags if each not in ("--num_parts", "2")]
+    images = public(tmp_path / "public")
+    script.main([*flags, *more, *images])
     run, release = tmp_path / "run", tmp_path / "run" / "release"
     header, rows = read_ledger(run)
-    assert [row["query"]["sensitivity"] for row in rows if row["stage"] == "mean_features"] == [1.0]
+    assert {row["stage"] for row in rows} - {"judge", "network_means"} == {STAGES[0], STAGES[1], STAGES[-1]}
     assert 3 < independent_epsilon(run) <= header["target_epsilon"] + 1e-3
     receipt, problems = verify.verify(release)
-    assert not problems and receipt["curriculum"]["feature_network"] == EFFICIENTNET
-    assert [each["name"] for each in receipt["public_inputs"]] == [EFFICIENTNET]
+    assert not problems and receipt["curriculum"]["moves_public_images"] is True
+    (named,) = receipt["public_inputs"]
+    assert (named["kind"], named["name"], named["num_images"]) == ("public images", "local folder", 60)
     card, two = (release / "README.md").read_text(), "--matched_networks" in more
-    assert "noisy mean features of a public network drew " + ("half of them" if two else "them") in card
+    assert ("Half of them" if two else "They") + " are public images that were moved to noisy moments" in card
     assert two == ("Gaussians with these moments drew the others. Then they were moved" in card)
-    assert receipt["curriculum"].get("judge_frequencies", 9) == 9, "a judge of all frequencies taught less"
-    for forged in ([], [receipt["public_inputs"][0] | {"name": "another"}], receipt["public_inputs"] * 2):
-        assert any("feature network" in each for each in verify.check_method(receipt | {"public_inputs": forged}))
-    receipt["events"] = [each for each in receipt["events"] if each["stage"] != "mean_features"]
-    assert "Moments asks mean_features, and the receipt does not list it so." in verify.check_method(receipt)
-    images = load_verified(release)
-    assert len({image.tobytes() for image in images["image"]}) == images.num_rows
+    for forged in ([], receipt["public_inputs"] * 2):
+        assert any("public images" in each for each in verify.check_method(receipt | {"public_inputs": forged}))
+    found = load_verified(release)
+    assert len({image.tobytes() for image in found["image"]}) == found.num_rows
+    if more[:1] != more[2:3]:
+        return
+    shutil.rmtree(tmp_path / "public")
+    with pytest.raises(UsageError, match="--public_data_dir"):
+        script.main([*flags, *more, *images, "--resume_from_checkpoint", "latest"])
 
 
-@needs_network
-def test_a_run_with_a_generator_goes_on_as_it_began(script, flags, tmp_path):
-    script.main([*flags, *DRAWN_BY])
-    before = (tmp_path / "run" / "private" / "ledger.jsonl").read_bytes()
-    with pytest.raises(UsageError, match="This run began with the query 'mean_features': resume with the flags"):
-        script.main([*flags, "--resume_from_checkpoint", "latest"])
-    assert (tmp_path / "run" / "private" / "ledger.jsonl").read_bytes() == before
+@pytest.mark.parametrize(
+    ("names", "number", "words"),
+    [
+        (("public",), 49, "--public_data_dir.* holds 49 images for a class, and 50 are needed"),
+        (("left", "other"), 120, "The public images have none of the class 'empty', and some of others"),
+    ],
+)  # fmt: skip
+def test_public_images_that_cannot_be_moved_leave_nothing_behind(names, number, words, script, flags, tmp_path):
+    with pytest.raises(UsageError, match=words):
+        script.main([*flags, *public(tmp_path / "public", names, number)])
+    assert not (tmp_path / "run" / "private").exists()
 
 
-@pytest.mark.parametrize(("judge", "share"), [("0.6", 0.12), ("0.3", 0.21)])
-def test_a_default_is_a_share_of_what_a_judge_leaves(judge, share, flags, monkeypatch):
-    monkeypatch.setattr("diffusers_dp.queries.efficientnet.find_spec", lambda name: name)
-    config = load_config([*flags, *DRAWN_BY, "--budget", f"judge={judge}"], METHODS[METHOD])
-    assert config.mean_features.budget_share == pytest.approx(share) and sum(config.asked_shares.values()) < 1
-    given = load_config([*flags, *DRAWN_BY, "--budget", f"judge={judge},mean_features=0.1"], METHODS[METHOD])
-    assert given.mean_features.budget_share == 0.1
-
-
-def test_a_generator_needs_its_network(flags, monkeypatch):
-    monkeypatch.setattr("diffusers_dp.queries.efficientnet.find_spec", lambda name: None)
-    with pytest.raises(UsageError, match="efficientnet_lite0 is not installed"):
-        load_config([*flags, *DRAWN_BY], METHODS[METHOD])
+def test_a_class_has_the_public_images_of_its_name(script, flags, tmp_path):
+    script.main([*flags, *public(tmp_path / "public", ("left", "empty", "right"), 150), "--expert", "deformation=1"])
+    assert verify.report(tmp_path / "run" / "release") == 0
+    found = (tmp_path / "run" / "release" / "README.md").read_text()
+    assert "They are public images" in found and "was turned, scaled" in found
 
 
 @pytest.mark.parametrize("levels_twice", [False, True])
-def test_matched_gaussians_draw_every_second_image_beside_a_generator(levels_twice):
-    """Each keeps the pixels that it has alone. A class of one image is the generator's."""
+def test_matched_gaussians_draw_every_second_image_beside_public_ones(levels_twice):
+    """Each keeps the pixels that it has alone. A class of one image is a public one."""
     spectrum, labels = Frequencies((1, 8, 8), 4), torch.tensor([0, 1, 0, 0, 0])
     mixture = GaussianMixture(torch.ones(2, 1), torch.zeros(2, 1, 4), 0.1 * torch.eye(4).expand(2, 1, 4, 4))
     levels = torch.linspace(1 / 32, 1, 32).expand(2, 1, 32)
-    generator = FeatureGenerator((1, 8, 8), 2, 4, tapered=True)
+    images = [torch.randint(256, (60, 1, 8, 8), dtype=torch.uint8)] * 2
     matching = SimpleNamespace(move=lambda images, labels, seed: torch.full_like(images, 7))
-    both = NoisyMoments(mixture, torch.tensor([4.0, 1.0]), levels, spectrum, matching, generator)
-    images, found = both.draw(5, "released", 0, levels_twice)
+    both = NoisyMoments(mixture, torch.tensor([4.0, 1.0]), levels, spectrum, matching, images)
+    drawn, found = both.draw(5, "released", 0, levels_twice)
     assert sorted(found.tolist()) == sorted(labels.tolist())
-    moved = (images == 7).flatten(1).all(1)
+    moved = (drawn == 7).flatten(1).all(1)
     assert moved[found == 0].tolist() == [False, True, False, True] and not moved[found == 1].any()
     alone, _ = replace(both, matching=None).draw(5, "released", 0, levels_twice)
     assert not (alone == 7).flatten(1).all(1).any()
