@@ -70,10 +70,12 @@ def sorted_pictures(folder: Path) -> tuple[list[Image.Image], list[Image.Image]]
     return found
 
 
-def collages(folder: Path, number: int, side: int, black: bool, seed: int) -> Iterator[dict[str, Image.Image]]:
+def collages(folder: Path, number: int, side: int, black: bool, seed: int) -> Iterator[Image.Image]:
     """Cut-outs of half to 1.4 times the side near the middle of crops, some of which are mirrored."""
     rng, canvas, made, turn = np.random.default_rng(seed), CANVAS * side, 0, 0
     photographs, cut_outs = sorted_pictures(folder)
+    if not cut_outs or not (black or photographs):
+        raise SystemExit(f"{folder} holds {len(photographs)} photographs and {len(cut_outs)} cut-outs: add packages.")
     print(f"{len(photographs)} photographs, {len(cut_outs)} cut-outs")
     while made < number:
         if black:
@@ -96,7 +98,7 @@ def collages(folder: Path, number: int, side: int, black: bool, seed: int) -> It
         collage = collage.resize((side, side), Image.Resampling.BOX)
         if np.asarray(collage, dtype=float).std((0, 1)).mean() >= FLAT:
             made += 1
-            yield {"image": collage.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if rng.random() < 0.5 else collage}
+            yield collage.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if rng.random() < 0.5 else collage
 
 
 def main() -> None:
@@ -108,11 +110,9 @@ def main() -> None:
     parser.add_argument("--black", action="store_true", help="Cut-outs on black, as products are shown.")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
-    found = datasets.Dataset.from_generator(
-        collages, gen_kwargs={"folder": args.pictures, "number": args.number, "side": args.resolution,
-                              "black": args.black, "seed": args.seed},
-        features=datasets.Features({"image": datasets.Image()}),
-    )  # fmt: skip
+    made = collages(args.pictures, args.number, args.resolution, args.black, args.seed)
+    images = list(tqdm(made, total=args.number, desc="Collages", unit="image"))
+    found = datasets.Dataset.from_dict({"image": images}, datasets.Features({"image": datasets.Image()}))
     (args.output / "data").mkdir(parents=True)
     found.to_parquet(args.output / "data" / "train-00000-of-00001.parquet")
 
