@@ -7,6 +7,7 @@ Nothing is written.
 """
 
 import argparse
+import math
 from collections.abc import Sequence
 
 from ..accounting.ledger_row import DP_SGD, TEACHERS
@@ -37,6 +38,13 @@ LEGEND = {
 }
 
 
+def gigabytes(text: str) -> float:
+    """What `--gpu_memory` says."""
+    if not 0 < float(text) < math.inf:
+        raise ValueError(text)
+    return float(text)
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = (
         "%(prog)s [--method METHOD] [--config RECIPE] [--ANY_TRAINING_FLAG VALUE ...] [--sweep FLAG=V1,V2,...] "
@@ -51,7 +59,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--method", choices=CONFIGS, help="Whose run is planned; unset: the recipe's, or feta_pro where it names none."
     )
-    parser.add_argument(
+    kinds = parser.add_mutually_exclusive_group()
+    kinds.add_argument(
         "--sweep",
         metavar="FLAG=V1,V2,...",
         help="A table with one line per value of a flag. Semicolons separate values that have commas of their own.",
@@ -64,9 +73,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no_timing", action="store_true", help="Leave out how long it takes here, which is measured in some seconds."
     )
-    parser.add_argument(
+    kinds.add_argument(
         "--gpu_memory",
-        type=float,
+        type=gigabytes,
         metavar="GB",
         help="Plan Stable Diffusion 1.5 (512 pixels) or XL (1024) for a GPU of this memory that is not here: of "
         "dp_lora, dp_ldm, dp_sapf, and of pe with a pipeline.",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import UsageError
-from ..methods.data_flags import RANGE
+from ..methods.data_flags import CLASSES, RANGE
 from ..methods.flag import flag
 from ..queries.efficientnet import EFFICIENTNET
 from .analyses import METRICS
@@ -62,7 +62,7 @@ class RealFlags:
         None, "Column of --real that tells whose an image is, as in training; unset: each is a unit."
     )
     class_names: str | None = flag(
-        None, "The label set, comma-separated; unset: that of the receipt, or of the ClassLabel."
+        None, "The label set, comma-separated; unset: that of the receipt, or of the ClassLabel.", **CLASSES
     )
     value_range: str | None = flag(
         None, "Declared black and white of images with more than 8 bits: 0,4095; unset: as in training.", **RANGE

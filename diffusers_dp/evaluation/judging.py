@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from ..distributed.worker_pool import WorkerPool
 from ..errors import DiffusersDPError, IntegrityError, UsageError
@@ -32,7 +31,7 @@ from ..release.loading import release_in
 from ..release.marked import refuse_marked
 from ..release.receipt import hash_source
 from ..sampling.drawing import Drawing
-from ..sampling.shards import Drawer
+from ..sampling.shards import Drawer, device_of
 from ..verify import RECEIPT_NAME
 from .analyses import ANALYSES, AvailableImages, function_of
 from .choice import MeasurementPlan, choose
@@ -224,10 +223,9 @@ def judge_images(flags: EvaluationFlags, drawing: Drawing, pool: WorkerPool, *, 
     Raises:
         UsageError, IntegrityError: Something cannot be evaluated; then nothing is written or counted.
     """
+    device = device_of(device)
     release = None if flags.model is None else _open_release(flags.model, drawing, device, base)
     facts = judged_facts(flags, release)
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
     with _folder(flags) as (folder, begun):
         inputs = Inputs(flags, drawing.seed, release, facts, folder / "cache")
         sets, choice, networks = _read(inputs, device, begun, pool)

@@ -29,6 +29,18 @@ PARAMETERS_NAME = "sampling.json"  # what `diffusers-dp sample` was asked for, b
 IMAGES_PER_SHARD = 500  # what an interruption may cost
 
 
+def device_of(name: str) -> str:
+    """The device that `--device` names; `auto`: a GPU if there is one. Raises `UsageError` where it is not there."""
+    import torch
+
+    place = ("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name
+    try:
+        torch.zeros(1, device=place).cpu()  # `meta` has no values
+    except (RuntimeError, AssertionError):  # AssertionError: torch without CUDA
+        raise UsageError(f"--device {place} is not there; give --device cpu.") from None
+    return place
+
+
 @dataclass(frozen=True)
 class Drawer:
     """
@@ -66,19 +78,14 @@ class Drawer:
                 is no judge.
         """
         release = open_model(name, base=base)  # before torch is loaded
-        import torch
         from diffusers.utils import logging as diffusers_logging
 
         from ..distributed.memory import keep_freed_memory
 
         keep_freed_memory()
         diffusers_logging.disable_progress_bar()  # takes a second, for the two parts of a model
-        place = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
-        try:
-            torch.empty(0, device=place)
-        except (RuntimeError, AssertionError):  # AssertionError: torch without CUDA
-            raise UsageError(f"--device {place} is not there; give --device cpu.") from None
-        found = cls(release, drawing.of_model(release.pipeline.to(place), release.receipt), device, labels)
+        pipeline = release.pipeline.to(device_of(device))
+        found = cls(release, drawing.of_model(pipeline, release.receipt), device, labels)
         if release.judge is None and labels == JUDGE:
             raise UsageError("--labels judge needs a release with a judge, and this one has none; leave it out.")
         return found

@@ -85,6 +85,8 @@ plan --num_train_images many                      | --num_train_images: 'many' i
 plan --num_train_images 1000 --num_classes 0      | --num_classes is 0; give
 plan --sweep target_epsilon                       | lacks a value; write it like --sweep target_epsilon=V1,V2
 plan --sweep seed=1,x                             | --seed: 'x' is no whole number
+plan --method dp_lora --gpu_memory nan             | --gpu_memory: invalid gigabytes value: 'nan'
+plan --sweep seed=1,2 --gpu_memory 24             | --gpu_memory: not allowed with argument --sweep
 plan --method nothing                             | --method: invalid choice: 'nothing'
 plan dpdm                                         | 'dpdm' belongs to no flag; write --method dpdm
 data nowhere                                      | --train_data_dir nowhere is not a folder; give one
@@ -106,6 +108,8 @@ dossier run/release --output_dir run/release      | --output_dir run/release lie
 dossier run/release --context nowhere.yaml        | --context nowhere.yaml cannot be read
 evaluate --images scans --num_images -1           | --num_images is -1; give
 evaluate --images scans --real scans --output_dir run/release/a | --output_dir run/release/a lies in a release
+evaluate --images scans --real scans --class_names a,a | --class_names is 'a,a'; give each class once
+evaluate --images scans --real scans --device meta | --device meta is not there; give --device cpu
 evaluate --images file.txt                        | --images file.txt is a file; give a folder of images
 app --server_port 99999                           | --server_port is 99999; give an integer
 audit release scans --members scans --holdout scans | 'scans' holds no privacy_receipt.json: give
