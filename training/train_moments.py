@@ -10,8 +10,8 @@ from Gaussians with these moments, as a data set.
 An image is described by its low frequencies. The queries are counts and means of each class, rounds of k-means that
 split a class into parts, covariances of the parts, and how many pixels have which value. With `--matched_networks` one
 more is about mean features of random networks. With `--public_data_dir`, public images move to the moments in the
-place of Gaussian draws, with `--matched_networks` every second one. Only queries touch the sensitive images, through
-`SensitiveImages`; each writes its row to the ledger first. With `--budget judge=SHARE` DP-SGD trains a linear
+place of Gaussian draws, with `--expert public_share=0.5` of half of them. Only queries touch the sensitive images,
+through `SensitiveImages`; each writes its row to the ledger first. With `--budget judge=SHARE` DP-SGD trains a linear
 classifier: it says how probable each class of a drawn image is. A run takes a minute or a few.
 
 Stages: (mean features of random networks) -> grey levels -> counts and means -> (means of parts) for each round ->
@@ -54,7 +54,8 @@ def train(run: "MomentsRun") -> None:
 
     # 1. The queries, and images that are drawn from the answers.
     num_images = config.images_per_class * len(names or ("",))
-    moments, judge = replace(ask_for_moments(run), public=run.public), train_judge(run)
+    moments, judge = ask_for_moments(run), train_judge(run)
+    moments = replace(moments, public=run.public, public_share=config.public_share)
     # A judge then sees images more like those it learned from. In colour it changed nothing.
     levels_twice = judge is not None and run.facts.image_shape[0] == 1
     images, labels = moments.draw(num_images, config.class_balance, config.seed, levels_twice)
@@ -72,7 +73,7 @@ def train(run: "MomentsRun") -> None:
 
     # 3. The releases.
     facts = config.training_facts
-    moved = MOVED.format("They") if moments.matching is None else MOVED.format("Half of them") + OTHERS
+    moved = MOVED.format("They") if config.public_share == 1 else MOVED.format("Some of them") + OTHERS
     purpose = moved if run.public else PURPOSE
     purpose += ("" if moments.matching is None else MATCHED) + (DEFORMED if config.deformation else "")
     if judge is not None:

@@ -202,6 +202,16 @@ class MomentsConfig(PublicDataFlags, HasJudge, MomentFlags, ResultFlags):
         0.0, "Strength of random turns, scalings, shifts and bends of drawn images; 0: none.", at_least=0, at_most=2
     )
 
+    public_share: float = expert(
+        1.0, "Share of images that are public ones, where some are named; Gaussians draw the others.", above=0,
+        at_most=1,
+    )  # fmt: skip
+
+    @property
+    def share_of_public_images(self) -> float:
+        """`--public_share`; 0 where no public images are named."""
+        return self.public_share if self.names_public_images else 0.0
+
     @property
     def public_images(self) -> DataSource | None:
         """Images that are moved to the moments of each class."""
@@ -211,8 +221,8 @@ class MomentsConfig(PublicDataFlags, HasJudge, MomentFlags, ResultFlags):
 
     @property
     def parts(self) -> int:
-        """One for public images, which are moved to the moments of a class."""
-        return 1 if self.names_public_images and self.num_parts is None else super().parts
+        """One, where all images are public ones, which are moved to the moments of a class."""
+        return 1 if self.share_of_public_images == 1 and self.num_parts is None else super().parts
 
     @property
     def drawn_by(self) -> tuple[Query, ...]:
@@ -246,7 +256,7 @@ class MomentsConfig(PublicDataFlags, HasJudge, MomentFlags, ResultFlags):
     def ordinary_training(self) -> tuple[OrdinaryTraining, ...]:
         found = list(super().ordinary_training)
         if self.network_means is not None:
-            of_class = self.images_per_class / (2 if self.names_public_images else 1)
+            of_class = self.images_per_class * (1 - self.share_of_public_images)
             groups = len(self.declared_class_names or ("",)) * math.ceil(of_class / MATCHED_IMAGES)
             # A step takes one network; before them, all look twice at each image.
             steps = math.ceil(groups * (MATCHING_STEPS / self.matched_networks + 1))
@@ -266,7 +276,7 @@ class MomentsConfig(PublicDataFlags, HasJudge, MomentFlags, ResultFlags):
     @property
     def training_facts(self) -> dict[str, Any]:
         deformed = {"deformation": self.deformation} if self.deformation else {}
-        moved = {"moves_public_images": True} if self.names_public_images else {}
+        moved = {"moves_public_images": self.public_share} if self.names_public_images else {}
         return super().training_facts | self.moment_facts | deformed | moved
 
     def check_facts(self, class_names: tuple[str, ...] | None) -> None:
@@ -277,6 +287,13 @@ class MomentsConfig(PublicDataFlags, HasJudge, MomentFlags, ResultFlags):
 
     def check(self) -> None:
         self.check_moments()
+        if self.public_share != 1 and not self.names_public_images:
+            raise UsageError("--expert public_share needs --public_dataset_name or --public_data_dir: leave it out.")
+        if self.share_of_public_images == 1 and self.matched_networks:
+            raise UsageError(
+                "--matched_networks moves draws of Gaussians, and all images are public ones: add --expert "
+                "public_share=0.5, or leave it out."
+            )
         if self.labels == JUDGE and not self.has_judge:
             raise UsageError("--labels judge needs a judge: add --budget judge=0.3, or leave it out.")
         if self.matched_networks and min(self.image_shape[1:]) < 2**BLOCKS:

@@ -71,7 +71,8 @@ class NoisyMoments:
         spectrum (`Frequencies`): The coefficients.
         matching (`Matching`, *optional*): Moves draws of Gaussians.
         public (list of `torch.Tensor` of uint8, shape `[n, C, H, W]`): Images for each class that are moved to its
-            moments. They are every second image of a class, or all of them without `matching`. Empty: none are.
+            moments. Empty: none are.
+        public_share (`float`): Share of the images of each class that they are.
     """
 
     mixture: GaussianMixture
@@ -80,6 +81,7 @@ class NoisyMoments:
     spectrum: Frequencies
     matching: Matching | None = None
     public: Sequence[torch.Tensor] = ()
+    public_share: float = 1.0
 
     def draw(
         self, num_images: int, class_balance: str, seed: int, levels_twice: bool = False
@@ -104,7 +106,8 @@ class NoisyMoments:
         gaussian = torch.ones_like(labels, dtype=torch.bool)
         if self.public:
             for label in labels.unique().tolist():
-                places = (labels == label).nonzero()[:: 1 if self.matching is None else 2, 0]
+                places = (labels == label).nonzero()[:, 0]
+                places = places[(torch.arange(len(places) + 1) * self.public_share).floor().diff() > 0]
                 drawn = moved(
                     self.public[label], len(places), self.spectrum, *self.mixture.moments(label), generator
                 )  # fmt: skip

@@ -2,7 +2,6 @@
 """Moments, from the command line to a data set that anybody can load and check."""
 
 import shutil
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,7 +11,9 @@ from PIL import Image
 
 from diffusers_dp import load_verified, verify
 from diffusers_dp.errors import UsageError
+from diffusers_dp.methods.config import load_config
 from diffusers_dp.methods.moments import MomentsConfig
+from diffusers_dp.methods.registry import METHODS
 from diffusers_dp.models.gaussian_mixture import GaussianMixture
 from diffusers_dp.privacy.sensitive import SensitiveImages
 from diffusers_dp.queries.moments import Frequencies
@@ -190,6 +191,9 @@ def test_frequencies_follow_from_public_numbers():
     assert undeclared.frequencies == 144 and undeclared.moment_facts["num_frequencies"] == 144
 
 
+HALF = ["--expert", "public_share=0.5"]
+
+
 def public(folder, names=("public",), number=60, side=8):
     for place in range(number):
         path = folder / names[place % len(names)] / f"{place:03}.png"
@@ -200,7 +204,7 @@ def public(folder, names=("public",), number=60, side=8):
 
 
 @pytest.mark.parametrize(
-    "more", [[], ["--budget", "judge=0.3"], ["--budget", "judge=0.3", "--labels", "judge", *MATCHED]]
+    "more", [[], ["--budget", "judge=0.3"], ["--budget", "judge=0.3", "--labels", "judge", *MATCHED, *HALF]]
 )
 @pytest.mark.parametrize("grey", [True, False])
 def test_public_images_are_moved(grey, more, script, flags, tmp_path):
@@ -217,11 +221,11 @@ def test_public_images_are_moved(grey, more, script, flags, tmp_path):
     assert {row["stage"] for row in rows} - {"judge", "network_means"} == {STAGES[0], STAGES[1], STAGES[-1]}
     assert 3 < independent_epsilon(run) <= header["target_epsilon"] + 1e-3
     receipt, problems = verify.verify(release)
-    assert not problems and receipt["curriculum"]["moves_public_images"] is True
+    assert not problems and receipt["curriculum"]["moves_public_images"] == (0.5 if more[-1:] == HALF[-1:] else 1)
     (named,) = receipt["public_inputs"]
     assert (named["kind"], named["name"], named["num_images"]) == ("public images", "local folder", 60)
-    card, two = (release / "README.md").read_text(), "--matched_networks" in more
-    assert ("Half of them" if two else "They") + " are public images that were moved to noisy moments" in card
+    card, two = (release / "README.md").read_text(), HALF[-1] in more
+    assert ("Some of them" if two else "They") + " are public images that were moved to noisy moments" in card
     assert two == ("Gaussians with these moments drew the others. Then they were moved" in card)
     for forged in ([], receipt["public_inputs"] * 2):
         assert any("public images" in each for each in verify.check_method(receipt | {"public_inputs": forged}))
@@ -254,18 +258,28 @@ def test_a_class_has_the_public_images_of_its_name(script, flags, tmp_path):
     assert "They are public images" in found and "was turned, scaled" in found
 
 
+@pytest.mark.parametrize(("share", "public_ones"), [(1, 9), (0.5, 4), (0.3, 2), (0.1, 0)])
 @pytest.mark.parametrize("levels_twice", [False, True])
-def test_matched_gaussians_draw_every_second_image_beside_public_ones(levels_twice):
-    """Each keeps the pixels that it has alone. A class of one image is a public one."""
-    spectrum, labels = Frequencies((1, 8, 8), 4), torch.tensor([0, 1, 0, 0, 0])
+def test_a_share_of_each_class_is_public_images(levels_twice, share, public_ones):
+    """Gaussians draw the others, which alone are matched."""
+    spectrum = Frequencies((1, 8, 8), 4)
     mixture = GaussianMixture(torch.ones(2, 1), torch.zeros(2, 1, 4), 0.1 * torch.eye(4).expand(2, 1, 4, 4))
     levels = torch.linspace(1 / 32, 1, 32).expand(2, 1, 32)
     images = [torch.randint(256, (60, 1, 8, 8), dtype=torch.uint8)] * 2
     matching = SimpleNamespace(move=lambda images, labels, seed: torch.full_like(images, 7))
-    both = NoisyMoments(mixture, torch.tensor([4.0, 1.0]), levels, spectrum, matching, images)
-    drawn, found = both.draw(5, "released", 0, levels_twice)
-    assert sorted(found.tolist()) == sorted(labels.tolist())
+    both = NoisyMoments(mixture, torch.tensor([9.0, 1.0]), levels, spectrum, matching, images, share)
+    drawn, found = both.draw(10, "released", 0, levels_twice)
     moved = (drawn == 7).flatten(1).all(1)
-    assert moved[found == 0].tolist() == [False, True, False, True] and not moved[found == 1].any()
-    alone, _ = replace(both, matching=None).draw(5, "released", 0, levels_twice)
-    assert not (alone == 7).flatten(1).all(1).any()
+    assert (~moved[found == 0]).sum() == public_ones and (~moved[found == 1]).sum() == (share == 1)
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ([*MATCHED, "--public_data_dir", "public"], "--matched_networks moves draws of Gaussians, and all images are"),
+        (HALF, "--expert public_share needs --public_dataset_name or --public_data_dir"),
+    ],
+)
+def test_shares_without_what_they_share_are_refused(more, words, flags):
+    with pytest.raises(UsageError, match=words):
+        load_config([*flags, *more], METHODS[METHOD])
