@@ -21,17 +21,29 @@ from PIL import Image, UnidentifiedImageError
 from tqdm.auto import tqdm
 
 
-SKIPPED = ("cartoon", "symbols", "flags", "roadsigns", "/doc/", "lang.rcc", "paintings.rcc", "leftright.rcc")
+SKIPPED = ("cartoon", "symbols", "flags", "roadsigns", "share/doc/", "lang.rcc", "paintings.rcc", "leftright.rcc")
 SMALLEST, PHOTOGRAPH, CUT_OUT = 60, 512, 256  # sides in pixels: at least, and that pictures are shrunk to
 COLOURS = 800, 150  # of 32,768 that a photograph and a cut-out have at least
 ALIKE = 6  # mean difference of two pictures in 8 by 8 pixels, below which they are one
 FLAT = 12  # mean standard deviation of the channels of a photograph's crop, below which it shows nothing
+MOST_FLAT = 1000  # of them in a row, after which it ends
 SHARE, CANVAS = 0.7, 4  # of collages with a cut-out; times the side of a collage, for pasting
+
+
+CARD = """---
+license: other
+---
+Collages of pictures of packages of Debian. `share/doc/*/copyright` of each package states their licences.
+"""
 
 
 def pictures(folder: Path) -> Iterator[Image.Image]:
     """All in files of the folder: JPEG, PNG, and WebP within Qt's resource files."""
-    files = [path for path in sorted(folder.rglob("*")) if not any(word in str(path) for word in SKIPPED)]
+    files = [
+        path
+        for path in sorted(folder.rglob("*"))
+        if not any(word in str(path.relative_to(folder)) for word in SKIPPED)
+    ]
     for path in tqdm(files, desc="Looking for pictures", unit="file"):
         found = []
         if path.suffix.lower() in (".jpg", ".jpeg", ".png"):
@@ -74,10 +86,11 @@ def collages(folder: Path, number: int, side: int, black: bool, seed: int) -> It
     """Cut-outs of half to 1.4 times the side near the middle of crops, some of which are mirrored."""
     rng, canvas, made, turn = np.random.default_rng(seed), CANVAS * side, 0, 0
     photographs, cut_outs = sorted_pictures(folder)
+    flat = 0
     if not cut_outs or not (black or photographs):
         raise SystemExit(f"{folder} holds {len(photographs)} photographs and {len(cut_outs)} cut-outs: add packages.")
     print(f"{len(photographs)} photographs, {len(cut_outs)} cut-outs")
-    while made < number:
+    while made < number and flat < MOST_FLAT:
         if black:
             collage = Image.new("RGB", (canvas, canvas))
         else:
@@ -97,8 +110,10 @@ def collages(folder: Path, number: int, side: int, black: bool, seed: int) -> It
             collage.paste(pasted, (place[0], place[1]), pasted)
         collage = collage.resize((side, side), Image.Resampling.BOX)
         if np.asarray(collage, dtype=float).std((0, 1)).mean() >= FLAT:
-            made += 1
+            made, flat = made + 1, 0
             yield collage.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if rng.random() < 0.5 else collage
+        else:
+            flat += 1
 
 
 def main() -> None:
@@ -110,10 +125,11 @@ def main() -> None:
     parser.add_argument("--black", action="store_true", help="Cut-outs on black, as products are shown.")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
+    (args.output / "data").mkdir(parents=True)
     made = collages(args.pictures, args.number, args.resolution, args.black, args.seed)
     images = list(tqdm(made, total=args.number, desc="Collages", unit="image"))
     found = datasets.Dataset.from_dict({"image": images}, datasets.Features({"image": datasets.Image()}))
-    (args.output / "data").mkdir(parents=True)
+    (args.output / "README.md").write_text(CARD)
     found.to_parquet(args.output / "data" / "train-00000-of-00001.parquet")
 
 

@@ -991,8 +991,9 @@ def check_method(receipt: dict[str, Any]) -> Iterator[str]:
     networks = [each["name"] for each in receipt["public_inputs"] if each["kind"] == JUDGES_NETWORK]
     if (networks or [SCATTERING]) != [said.get("judge_features", SCATTERING)]:
         yield "The public network of the judge is not that of the curriculum."
-    moved = len(receipt["public_inputs"]) - len(networks)
-    if title == "Moments" and moved != ("moves_public_images" in said):
+    moved = [each["kind"] for each in receipt["public_inputs"] if each["kind"] != JUDGES_NETWORK]
+    wrong = len(moved) != ("moves_public_images" in said) or {*moved} - {"public images", RELEASED}
+    if title == "Moments" and wrong:
         yield "The public inputs are not the public images that the curriculum moves."
     if len(receipt["public_inputs"]) > len(networks) and title not in PUBLIC:
         yield f"{title} begins with nothing public, and the receipt lists public inputs."

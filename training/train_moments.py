@@ -9,8 +9,8 @@ from Gaussians with these moments, as a data set.
 
 An image is described by its low frequencies. The queries are counts and means of each class, rounds of k-means that
 split a class into parts, covariances of the parts, and how many pixels have which value. With `--matched_networks` one
-more is about mean features of random networks. With `--public_data_dir`, public images move to the moments in the
-place of Gaussian draws, with `--expert public_share=0.5` of half of them. Only queries touch the sensitive images,
+more is about mean features of random networks. With `--public_data_dir`, public images are moved to the
+moments, and take the place of Gaussian draws. Only queries touch the sensitive images,
 through `SensitiveImages`; each writes its row to the ledger first. With `--budget judge=SHARE` DP-SGD trains a linear
 classifier: it says how probable each class of a drawn image is. A run takes a minute or a few.
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 PURPOSE = "They are drawn from Gaussians that have noisy moments of the sensitive images; fine detail is not there."
 JUDGED = " `label_probabilities` is what a judge says of each, a classifier that was trained under the same epsilon."
 MOST_PROBABLE = " `label` is its most probable class."
-MATCHED = " Then they were moved to noisy mean features of random networks, to teach classifiers and not to look real."
+MATCHED = " Gaussian draws were moved to mean features of random networks, to teach classifiers and not to look real."
 
 MOVED = "{} are public images that were moved to noisy moments of the sensitive images."
 OTHERS = " Gaussians with these moments drew the others."

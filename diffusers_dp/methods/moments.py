@@ -47,12 +47,13 @@ class MomentFlags(TrainingConfig):
     )  # fmt: skip
     num_parts: int | None = flag(
         None,
-        "Parts of each class, each with a mean and a covariance; unset: one for 300 images at epsilon 10, at most 8.",
+        "Parts of each class, each with a mean and a covariance; unset: one for 300 images at epsilon 10, at most 8; "
+        "1 where all drawn images are public ones.",
         at_most=64,
     )  # fmt: skip
     covariance_noise: str | None = expert(
-        None, "The noise in covariances, as far as it is known; unset: removed from colour images whose labels are a "
-        "judge's, else kept.", choices=("kept", "removed"),
+        None, "The noise in covariances, as far as it is known; unset: removed beside public images, and from colour "
+        "images whose labels are a judge's.", choices=("kept", "removed"),
     )  # fmt: skip
     #: In a method without DP-SGD the covariances have what the others leave.
     query_defaults: ClassVar[dict[str, dict[str, float]]] = {
@@ -203,13 +204,13 @@ class MomentsConfig(PublicDataFlags, HasJudge, MomentFlags, ResultFlags):
     )
 
     public_share: float = expert(
-        1.0, "Share of images that are public ones, where some are named; Gaussians draw the others.", above=0,
+        1.0, "Share of images that are public ones, where some are named; Gaussians draw the others.", at_least=0.05,
         at_most=1,
     )  # fmt: skip
 
     @property
     def share_of_public_images(self) -> float:
-        """`--public_share`; 0 where no public images are named."""
+        """`public_share`; 0 where no public images are named."""
         return self.public_share if self.names_public_images else 0.0
 
     @property
@@ -222,7 +223,7 @@ class MomentsConfig(PublicDataFlags, HasJudge, MomentFlags, ResultFlags):
     @property
     def parts(self) -> int:
         """One, where all images are public ones, which are moved to the moments of a class."""
-        return 1 if self.share_of_public_images == 1 and self.num_parts is None else super().parts
+        return 1 if self.share_of_public_images == 1 else super().parts
 
     @property
     def drawn_by(self) -> tuple[Query, ...]:
@@ -283,12 +284,17 @@ class MomentsConfig(PublicDataFlags, HasJudge, MomentFlags, ResultFlags):
         if class_names is None and self.class_balance == "released":
             raise UsageError(f"--class_balance {self.class_balance} needs images with classes; leave it out.")
         super().check_facts(class_names)
-        self.check_parts(class_names)
+        if self.share_of_public_images < 1:
+            self.check_parts(class_names)
 
     def check(self) -> None:
         self.check_moments()
         if self.public_share != 1 and not self.names_public_images:
             raise UsageError("--expert public_share needs --public_dataset_name or --public_data_dir: leave it out.")
+        if self.images_per_class * self.public_share < 1:
+            raise UsageError(
+                f"--expert public_share={self.public_share:g} of {self.images_per_class} images is none: raise it."
+            )
         if self.share_of_public_images == 1 and self.matched_networks:
             raise UsageError(
                 "--matched_networks moves draws of Gaussians, and all images are public ones: add --expert "

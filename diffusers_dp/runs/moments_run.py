@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from ..data.public_images import images_by_class, public_field
+from ..data.records import DataSource
 from ..distributed.processes import Processes
 from ..errors import UsageError
 from ..methods.moments import MATCHED_IMAGES, MATCHING_STEPS, MOMENT_CLIP, MomentsConfig
@@ -49,14 +50,18 @@ class MomentsRun(TrainingRun[MomentsConfig]):
         source = self.config.public_images
         if source is None:
             return super()._begin()
-        images = self.processes.on_first(lambda: priced_images(self, source, {}))
-        self.public = images_by_class(images, self.facts.class_names)
-        if (fewest := min(map(len, self.public))) < FEWEST_IMAGES:
+        self.public, origin = self.processes.on_first(lambda: self._read_public(source))
+        return [*super()._begin(), origin]
+
+    def _read_public(self, source: DataSource) -> tuple[list[torch.Tensor], dict[str, Any]]:
+        images = priced_images(self, source, {})
+        found = images_by_class(images, self.facts.class_names)
+        if (fewest := min(map(len, found))) < FEWEST_IMAGES:
             raise UsageError(
                 f"holds {fewest} images for a class, and {FEWEST_IMAGES} are needed: add some, such as crops.",
                 field=public_field(source),
             )
-        return [*super()._begin(), images.origin]
+        return found, images.origin
 
 
 @dataclass(frozen=True)
@@ -93,8 +98,8 @@ class NoisyMoments:
             num_images (`int`): Images of all classes together.
             class_balance (`str`): See `--class_balance`.
             seed (`int`): Public.
-            levels_twice (`bool`): Whether images regain half of what the matching of grey levels took from their
-                coefficients, and are then matched once more.
+            levels_twice (`bool`): Whether Gaussian draws regain half of what the matching of grey levels took from
+                their coefficients, and are then matched once more.
 
         Returns:
             Images, uint8 `[m, C, H, W]`, and their classes, int64 `[m]`.
@@ -107,7 +112,7 @@ class NoisyMoments:
         if self.public:
             for label in labels.unique().tolist():
                 places = (labels == label).nonzero()[:, 0]
-                places = places[(torch.arange(len(places) + 1) * self.public_share).floor().diff() > 0]
+                places = places[(torch.arange(len(places) + 1).double() * self.public_share).floor().diff() > 0]
                 drawn = moved(
                     self.public[label], len(places), self.spectrum, *self.mixture.moments(label), generator
                 )  # fmt: skip

@@ -178,6 +178,8 @@ FORGERIES = {
         "DPDM begins with nothing public"),
     "public images that moments do not move": ("moments", lambda r: r["public_inputs"].append(
         {"kind": "public images", "name": "a"}), "not the public images that the curriculum moves"),
+    "a network in the place of moved images": ("moments", lambda r: (said(moves_public_images=1.0)(r), r[
+        "public_inputs"].append({"kind": "feature network", "name": "a"})), "not the public images that the"),
     "moved images that are no public input": ("moments", said(moves_public_images=True),
         "not the public images that the curriculum moves"),
     "exact noise of latents": ("dp_lora", queries(grid=2**18), "its method has no exact noise"),
