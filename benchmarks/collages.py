@@ -53,7 +53,7 @@ def pictures(folder: Path) -> Iterator[Image.Image]:
             found = [b"RIFF" + part[: 4 + int.from_bytes(part[:4], "little")] for part in parts]
         for each in found:
             try:
-                picture = Image.open(io.BytesIO(each))
+                picture = Image.open(io.BytesIO(each), formats=("JPEG", "PNG", "WEBP"))
                 picture.draft("RGB", (2 * PHOTOGRAPH, 2 * PHOTOGRAPH))
                 yield picture.convert("RGBA")
             except (UnidentifiedImageError, OSError):
