@@ -26,7 +26,7 @@ SMALLEST, PHOTOGRAPH, CUT_OUT = 60, 512, 256  # sides in pixels: at least, and t
 COLOURS = 800, 150  # of 32,768 that a photograph and a cut-out have at least
 ALIKE = 6  # mean difference of two pictures in 8 by 8 pixels, below which they are one
 FLAT = 12  # mean standard deviation of the channels of a photograph's crop, below which it shows nothing
-MOST_FLAT = 1000  # of them in a row, after which it ends
+MOST_FLAT = 1000  # of them in a row, after which it gives up
 SHARE, CANVAS = 0.7, 4  # of collages with a cut-out; times the side of a collage, for pasting
 
 
@@ -90,7 +90,7 @@ def collages(folder: Path, number: int, side: int, black: bool, seed: int) -> It
     if not cut_outs or not (black or photographs):
         raise SystemExit(f"{folder} holds {len(photographs)} photographs and {len(cut_outs)} cut-outs: add packages.")
     print(f"{len(photographs)} photographs, {len(cut_outs)} cut-outs")
-    while made < number and flat < MOST_FLAT:
+    while made < number:
         if black:
             collage = Image.new("RGB", (canvas, canvas))
         else:
@@ -114,6 +114,8 @@ def collages(folder: Path, number: int, side: int, black: bool, seed: int) -> It
             yield collage.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if rng.random() < 0.5 else collage
         else:
             flat += 1
+            if flat == MOST_FLAT:
+                raise SystemExit(f"{flat:,} collages in a row show nothing: add packages with brighter pictures.")
 
 
 def main() -> None:
@@ -125,10 +127,12 @@ def main() -> None:
     parser.add_argument("--black", action="store_true", help="Cut-outs on black, as products are shown.")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
-    (args.output / "data").mkdir(parents=True)
+    if args.output.exists():
+        parser.error(f"{args.output} is there already: name a new folder.")
     made = collages(args.pictures, args.number, args.resolution, args.black, args.seed)
     images = list(tqdm(made, total=args.number, desc="Collages", unit="image"))
     found = datasets.Dataset.from_dict({"image": images}, datasets.Features({"image": datasets.Image()}))
+    (args.output / "data").mkdir(parents=True)
     (args.output / "README.md").write_text(CARD)
     found.to_parquet(args.output / "data" / "train-00000-of-00001.parquet")
 

@@ -9,14 +9,13 @@ from Gaussians with these moments, as a data set.
 
 An image is described by its low frequencies. The queries are counts and means of each class, rounds of k-means that
 split a class into parts, covariances of the parts, and how many pixels have which value. With `--matched_networks` one
-more is about mean features of random networks. With `--public_data_dir`, public images are moved to the
-moments, and take the place of Gaussian draws. Only queries touch the sensitive images,
-through `SensitiveImages`; each writes its row to the ledger first. With `--budget judge=SHARE` DP-SGD trains a linear
-classifier: it says how probable each class of a drawn image is. A run takes a minute or a few.
+more is about mean features of random networks. With `--public_data_dir`, public images are moved to the moments, and
+take the place of Gaussian draws. Only queries touch the sensitive images, through `SensitiveImages`; each writes its
+row to the ledger first. With `--budget judge=SHARE` DP-SGD trains a linear classifier: it says how probable each class
+of a drawn image is. A run takes a minute or a few.
 
 Stages: (mean features of random networks) -> grey levels -> counts and means -> (means of parts) for each round ->
-covariances -> (judge) -> images -> release/ (-> model/release/, with
-`--train_on_result`).
+covariances -> (judge) -> images -> release/ (-> model/release/, with `--train_on_result`).
 `docs/methods/statistics.md` has more.
 """
 

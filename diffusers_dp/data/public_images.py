@@ -87,8 +87,8 @@ def of_classes(public: PublicImages, chosen: list[list[int]], labelled: bool) ->
 
 def images_by_class(public: PublicImages, class_names: Any, margin: int = 0) -> list[torch.Tensor]:
     """
-    The public images that stand for each class: those of the class of the same name; all of them
-    for each, where no class has such a name.
+    The public images that stand for each class: those of the class of the same name; all of them for each, where no
+    class has such a name.
 
     Args:
         public (`PublicImages`): Smaller than the sensitive ones by the margin.
