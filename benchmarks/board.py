@@ -22,6 +22,7 @@ COLUMNS = (10.0, 1.0)  # epsilons of the table
 TITLES = {"mnist": "MNIST", "cifar10": "CIFAR-10"}
 ENTERED = "method not reviewed"
 PREFIX, JUDGED = "board ", "judge "  # of names of cases: of the board, and of the same with a judge of labels
+CORE = 100  # billions of operations a second in matrix products of the core whose minutes tables give
 BESIDE = ("longer ", "equal ")  # of names of cases whose rows stand beside the table
 BOARD = re.compile(r"(<!-- board (\w+) -->).*?(<!-- /board -->)", re.DOTALL)
 HOURS = re.compile(r"(<!-- hours -->).*?(<!-- /hours -->)", re.DOTALL)
@@ -39,7 +40,8 @@ class Place:
         accuracy (`float`): Per cent of real test images that a small CNN gets right. It learned drawn images alone.
         error (`float`, *optional*): Standard error of the accuracy; `None` of one seed.
         seeds (`int`): Number of runs.
-        minutes (`float`, *optional*): Minutes of one core for training; `None` where an entrant did not state them.
+        minutes (`float`, *optional*): Minutes of one core for training, by `core_minutes`; `None` where an entrant
+            did not state them.
         status (`str`): What the receipts say of the proof.
         public (`str`): Public data and networks that the receipts name; empty: none.
         soft (`float`, *optional*): Accuracy where a judge, with a part of the budget, labelled the draws softly;
@@ -87,7 +89,7 @@ def _mean_place(
 ) -> Place:  # fmt: skip
     values = [100 * row["accuracy"]["cnn"] for row in rows]
     error = None if len(values) < 2 else round(statistics.stdev(values) / len(values) ** 0.5, 3)
-    known = [row["minutes"]["train"] for row in rows if "train" in row["minutes"]]
+    known = [core_minutes(row, "train") for row in rows if "train" in row["minutes"]]
     minutes = round(statistics.mean(known), 2) if len(known) == len(rows) else None
     said = ["; ".join(sorted({row[field] for row in rows} - {""})) for field in ("status", "public")]
     soft = [100 * row["accuracy_on_soft_labels"]["cnn"] for row in judged]
@@ -95,6 +97,13 @@ def _mean_place(
         name, method, data, epsilon, round(statistics.mean(values), 2), error, len(values), minutes, *said,
         soft=round(statistics.mean(soft), 2) if soft else None,
     )  # fmt: skip
+
+
+def core_minutes(row: dict[str, Any], *stages: str) -> float:
+    """Minutes of stages of a row, on a core of the speed `CORE` where the row says how fast its own was: rows of
+    several machines compare. What an entrant stated stays."""
+    gflops = CORE if row.get("entered") else row.get("machine", {}).get("gflops", CORE)
+    return sum(row["minutes"].get(stage, 0.0) for stage in stages) * gflops / CORE
 
 
 def pictured(rows: Sequence[dict[str, Any]], data: str) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from board import core_minutes
 from figures import CHOICE, ROOT, TEXTS
 
 from diffusers_dp.methods.advice import MeasuredRow, rank
@@ -78,7 +79,7 @@ def _mean_row(key: tuple[Any, ...], same: list[dict[str, Any]], real: float | No
     needs = {flag for flag, value in pairs if "{" in value}
     needs |= set() if config.public_images is None else {"public_dataset_name"}
     own = [word for flag, value in pairs if flag not in OF_DATA | needs for word in (f"--{flag}", *value.split())]
-    minutes = [sum(row["minutes"].get(stage, 0) for stage in ("train", "draw")) for row in same]
+    minutes = [core_minutes(row, "train", "draw") for row in same]
     return MeasuredRow(
         epsilon, config.num_train_units or config.num_train_images, len(config.declared_class_names or ("",)),
         config.image_shape, case, method, recipe or "", tuple(own), tuple(sorted(needs)), data, len(same),

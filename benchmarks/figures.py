@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from board import BOARD, with_board
+from board import BOARD, core_minutes, with_board
 
 
 ROOT = Path(__file__).parents[1]
@@ -104,7 +104,7 @@ def _facts(same: list[dict[str, Any]]) -> tuple[str, str, str, str]:
     """Name of the case with its flags of drawing, data set, epsilon, and minutes."""
     row, draw = same[0], _drawing(same[0])
     epsilon = "none" if row["epsilon"] is None else f"{row['epsilon']:g}"
-    minutes = mean_of([sum(each["minutes"].get(stage, 0) for stage in OF_A_CASE) for each in same], 1)
+    minutes = mean_of([core_minutes(each, *OF_A_CASE) for each in same], 1)
     return f"{row['case']} `{draw}`" if draw else row["case"], row["data"], epsilon, minutes
 
 

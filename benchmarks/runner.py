@@ -5,9 +5,11 @@ import json
 import os
 import platform
 import shutil
+import statistics
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -62,9 +64,11 @@ class Runner:
         """
         folder = self.folder_of(case)
         drawn, minutes = folder / f"drawn_{case.key}", folder / f"minutes_{case.key}.json"
-        code = commit()  # before training: files may change meanwhile
+        code, before = commit(), machine()["gflops"]  # before training: files may change meanwhile
         release = self.trained(case, core)
-        row = self.row_of(release, case, drawn, minutes, core) | {
+        row = self.row_of(release, case, drawn, minutes, core)
+        row["machine"]["gflops"] = round((before + row["machine"]["gflops"]) / 2, 1)
+        row |= {
             "commit": code,
             "minutes": {**minutes_in(folder / "minutes.json"), **minutes_in(minutes)},
             "minutes_of_training": minutes_of_training(release.parent), "settings": case.settings,
@@ -271,7 +275,7 @@ def commit() -> str:
 
 
 def machine() -> dict[str, Any]:
-    """The machine by its parts; a case has one of its cores."""
+    """The machine by its parts, and the speed of a core; a case has one of its cores."""
     import torch
 
     cpu, cpuinfo = platform.processor() or platform.machine(), Path("/proc/cpuinfo")
@@ -279,7 +283,21 @@ def machine() -> dict[str, Any]:
         models = [line.partition(":")[2].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
         cpu = models[0] if models else cpu
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
-    return {"cpu": cpu, "cores": 1, "gpu": gpu, "torch": torch.__version__}
+    return {"cpu": cpu, "cores": 1, "gpu": gpu, "torch": torch.__version__, "gflops": round(speed(), 1)}
+
+
+def speed(size: int = 1024, times: int = 60) -> float:
+    """Billions of operations a second of one core in matrix products, a median."""
+    import torch
+
+    threads, factor, seconds = torch.get_num_threads(), torch.ones(size, size), []
+    torch.set_num_threads(1)
+    for _ in range(times):
+        start = time.perf_counter()
+        torch.mm(factor, factor)
+        seconds.append(time.perf_counter() - start)
+    torch.set_num_threads(threads)
+    return 2e-9 * size**3 / statistics.median(seconds)
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:

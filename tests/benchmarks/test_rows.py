@@ -12,6 +12,7 @@ import datasets
 import numpy as np
 import PIL.Image
 import pytest
+import torch
 
 from diffusers_dp.evaluation.images import ImageSet
 from support.images import encode, grey, image_bytes, write_dataset
@@ -190,6 +191,17 @@ def test_soft_labels_have_a_column_of_their_own(monkeypatch):
     (place,) = board.places_in([row, judged, {**judged, "accuracy_on_soft_labels": {"cnn": 0.97}}, *others])
     assert (place.accuracy, place.seeds, place.soft) == (90.0, 1, 96.0)
     assert "| Ours |  | 90.0 | 96.0 | 1.0 |" in board.leaderboard_table([place], "mnist")
+
+
+def test_minutes_are_those_of_one_core_whatever_the_machine(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    board, runner = import_module("board"), import_module("runner")
+    row = {"minutes": {"train": 12.0, "draw": 2.0}, "machine": {"gflops": 50.0}}
+    assert board.core_minutes(row, "train", "draw", "score") == 7.0
+    stated = [{**row, "machine": {}}, {**row, "entered": True}]
+    assert [board.core_minutes(each, "train") for each in stated] == [12.0, 12.0]
+    threads = torch.get_num_threads()
+    assert runner.machine()["gflops"] > 0 and torch.get_num_threads() == threads
 
 
 def test_only_images_with_a_hash_are_scored(monkeypatch, tmp_path):
