@@ -15,7 +15,7 @@ _HOMES = {
     "BudgetExceeded": "errors",
     "DPImagePipeline": "pipelines",
     "DiffusersDPError": "errors",
-    "EDMDenoiser": "models",
+    "EDMDenoiser": "models.denoiser",
     "FrequencyWarmupScheduler": "schedulers.scheduling_frequency_warmup",
     "IntegrityError": "errors",
     "LedgerRow": "accounting.ledger_row",

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import diffusers_dp
 from support.house import LIBRARY, circles, sources
 from support.places import ROOT
 
@@ -77,6 +78,10 @@ def test_what_counts_privacy_and_reads_flags_loads_no_torch():
     modules += ["diffusers_dp.dossier.write", "diffusers_dp.evaluation.flags", "diffusers_dp.commands.dossier"]
     code = f"import sys, {', '.join(modules)}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
+
+
+def test_every_name_of_the_package_loads():
+    assert all(getattr(diffusers_dp, name) is not None for name in diffusers_dp.__all__)
 
 
 def test_the_verifier_and_the_pipelines_import_nothing_of_the_package():

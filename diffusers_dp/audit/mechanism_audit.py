@@ -16,7 +16,7 @@ from ..methods.private_training import PrivateTraining
 from ..runs.plan import Plan
 from .checks import Check, Outcome, size_of_audit, stand_in_runs
 from .own_gradients import own_gradient_checks
-from .probes import additivity_checks, model_tolerance, noise_checks_at_the_door, sensitivity_checks
+from .probes import TOLERANCE, TOLERANCE_BF16, additivity_checks, noise_checks_at_the_door, sensitivity_checks
 from .report import Audit, settings_of
 from .stand_ins import AuditedModel, stand_in
 from .targets import AuditTarget, QueryTarget, target_runs, untrained_judge
@@ -83,7 +83,7 @@ def probes_of_steps(
     if model is not None:
         probes += [
             lambda: own_gradient_checks(row, model, bf16=bf16),
-            lambda: additivity_checks(row, model, "the model", model_tolerance(bf16)),
+            lambda: additivity_checks(row, model, "the model", TOLERANCE_BF16 if bf16 else TOLERANCE),
         ]
     return probes + [
         lambda: sensitivity_checks(row, thorough=thorough),

@@ -134,7 +134,7 @@ def additivity_checks(row: LedgerRow, audited: AuditedModel, name: str, toleranc
 
     Args:
         name (`str`): What the model is.
-        tolerance (`float`): For rounding; see `model_tolerance`.
+        tolerance (`float`): For rounding; a run's own model may compute in bfloat16.
     """
     images, numbers = tagged_noise(NUM_TOGETHER, audited.image_shape), np.arange(NUM_TOGETHER)
     labels = None
@@ -172,11 +172,6 @@ def additivity_check(
         rest = rest - answer(part)
     error = float(rest.norm() / total)  # NaN, which fails, where nothing was added
     return Check(f"{name}: relative difference of a sum from its terms", error, 0.0, None, error < tolerance)
-
-
-def model_tolerance(bf16: bool) -> float:
-    """For the run's own model, which may compute in bfloat16."""
-    return TOLERANCE_BF16 if bf16 else TOLERANCE
 
 
 def noiseless_sum(

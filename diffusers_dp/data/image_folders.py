@@ -108,7 +108,8 @@ class ImageFolderSource(ImageSource):
                 packed = [str(path) for path in self._tables if path.suffix.lower() == ".parquet"]
                 check_kind("parquet", packed, str(place))
         if self._by_class and not all("/" in name for name in self._images):
-            raise UsageError("holds images outside the class folders; move each into its class.", field=self._field)
+            found = "holds images outside the class folders; move each into its class, or name a folder"
+            raise UsageError(f"{found} without classes by --dataset_name (--public_dataset_name).", field=self._field)
         names = [in_nfc(path.name) for path in subfolders(inner)]
         self._folders_are_classes = bool(set(names) & set(self._classes))
         self._check_tables()

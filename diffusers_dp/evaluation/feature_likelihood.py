@@ -87,7 +87,7 @@ def fit_log_variances(points: torch.Tensor, centres: torch.Tensor) -> torch.Tens
     dimension = points.shape[1]
     # Kept for all epochs because they take most of the time.
     wide = centres.double()
-    distances = [_squared_distances(rows, wide) for rows in points.split(ROWS_AT_A_TIME)]
+    distances = [squared_distances(rows, wide).float() for rows in points.split(ROWS_AT_A_TIME)]
     to_base = (BASE_SHRINKAGE * (points - points.mean(dim=0)).square().sum(dim=1)).split(ROWS_AT_A_TIME)
     nearest = torch.stack([rows.amin(dim=0) for rows in distances]).amin(dim=0)
     log_variances = ((nearest + NEAREST_OFFSET) / dimension).log()
@@ -121,17 +121,13 @@ def negative_log_likelihood(points: torch.Tensor, centres: torch.Tensor, log_var
     wide = centres.double()
     total = sum(
         float(
-            _log_densities(_squared_distances(rows, wide), log_variances, points.shape[1])
+            _log_densities(squared_distances(rows, wide).float(), log_variances, points.shape[1])
             .logsumexp(dim=1)
             .sum(dtype=torch.float64)
         )
         for rows in points.split(ROWS_AT_A_TIME)
     )
     return -(total / len(points) - math.log(len(centres))) / points.shape[1]
-
-
-def _squared_distances(points: torch.Tensor, centres: torch.Tensor) -> torch.Tensor:
-    return squared_distances(points, centres).float()
 
 
 def _log_densities(distances: torch.Tensor, log_variances: torch.Tensor, dimension: int) -> torch.Tensor:

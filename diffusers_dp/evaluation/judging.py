@@ -70,10 +70,6 @@ class FinishedSteps:
             "libraries": library_versions(),
         }  # computed once because it reads every file of the library
 
-    def get(self, name: str, key: Mapping[str, Any], compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """Returns the stored result (JSON values), or computes and stores it."""
-        return self.get_all([(name, key)], lambda missing: [compute()])[0]
-
     def get_all(
         self, keys: Sequence[tuple[str, Mapping[str, Any]]], compute: Callable[[list[int]], Iterable[dict[str, Any]]]
     ) -> list[dict[str, Any]]:
@@ -139,9 +135,9 @@ class Evaluator:
         measure = function_of(ANALYSES[name].measure)
         if not extractor:
             return measure(self)
-        found = self.steps.get(
-            f"{name}-{extractor}", {**self.images, **self.extractor_key(extractor)},
-            lambda: {"measurements": [each.as_json() for each in measure(self.space(extractor))]},
+        (found,) = self.steps.get_all(
+            [(f"{name}-{extractor}", {**self.images, **self.extractor_key(extractor)})],
+            lambda _: [{"measurements": [each.as_json() for each in measure(self.space(extractor))]}],
         )  # fmt: skip
         return [Measurement(**each) for each in found["measurements"]]
 

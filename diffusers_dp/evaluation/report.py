@@ -52,14 +52,10 @@ class Evaluation:
         """Name of the classifier that is right about most real test images."""
         return max(self.confusion, key=lambda name: int(np.trace(self.confusion[name])))
 
-    @property
-    def marking(self) -> str:
-        return PRIVATE if self.read_private_data else PUBLIC
-
     def as_json(self) -> dict[str, Any]:
         return {
             "format": FORMAT,
-            "marking": self.marking,
+            "marking": PRIVATE if self.read_private_data else PUBLIC,
             "read private data": "yes" if self.read_private_data else "no",
             "library": {"name": "diffusers_dp", "version": __version__},
             "versions": library_versions(),

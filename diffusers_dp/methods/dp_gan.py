@@ -7,7 +7,7 @@ from typing import ClassVar
 from ..errors import UsageError
 from ..queries.query import Query
 from .flag import expert, flag
-from .flags import DPSGDConfig, OrdinaryTraining
+from .flags import DPSGDConfig
 from .generator_flags import GeneratorFlags
 from .judge import HasJudge
 from .method import built
@@ -45,10 +45,6 @@ class DPGANConfig(HasJudge, GeneratorFlags, DPSGDConfig):
     @property
     def queries(self) -> tuple[Query, ...]:
         return self.judge
-
-    @property
-    def ordinary_training(self) -> tuple[OrdinaryTraining, ...]:
-        return (*super().ordinary_training, *self.model_of_images)
 
     @property
     def told(self) -> tuple[str, ...]:

@@ -28,10 +28,10 @@ class GeneratorFlags(NetworkFlags, TrainingConfig):
     diffusion_steps: int = flag(700, "Steps of that model on them.")
 
     @property
-    def model_of_images(self) -> tuple[OrdinaryTraining, ...]:
-        """The model that is released in a residual generator's place."""
+    def ordinary_training(self) -> tuple[OrdinaryTraining, ...]:
+        """With the model that is released in a residual generator's place."""
         of_images = OrdinaryTraining(self.diffusion_steps, DIFFUSION_BATCH_SIZE, network=self.network)
-        return (of_images,) if self.generator == "residual" else ()
+        return (*super().ordinary_training, *((of_images,) if self.generator == "residual" else ()))
 
     @property
     def told_of_generator(self) -> tuple[str, ...]:

@@ -76,7 +76,7 @@ class MeanEmbeddingConfig(HasJudge, CountsClasses, GeneratorFlags):
         steps, batch, query = self.generator_steps, self.generator_batch_size, self.matched[0]
         if self.generator == "one_step":
             return (OrdinaryTraining(steps, batch, network=self.network, query=query),)
-        return (OrdinaryTraining(steps, batch, self.generator_channels, query=query), *self.model_of_images)
+        return (OrdinaryTraining(steps, batch, self.generator_channels, query=query), *super().ordinary_training)
 
 
 @dataclass
@@ -261,9 +261,7 @@ class DPScatteringConfig(ScatteringFlags, LengthScaleFlags, FourierFlags, MeanEm
     def feature_map(self) -> FeatureMap:
         return self.scattering(self.image_shape, self.num_features, self.length_scale, self.seed)
 
-    @property
-    def num_kernels(self) -> int:
-        return 2
+    num_kernels = 2
 
     def check(self) -> None:
         self.check_levels(self.image_shape)

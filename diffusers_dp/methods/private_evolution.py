@@ -35,6 +35,7 @@ class PrivateEvolutionConfig(PretrainedFlags, ResultFlags, PublicDataFlags):
     _argument_group_name = "evolution"
 
     method: ClassVar[str] = "pe"
+    made_by_class = ("candidates_per_class", "images_per_class")
     releases_images: ClassVar[bool] = True
     can_be_timed: ClassVar[bool] = False  # it varies public images
     query_defaults: ClassVar[dict[str, dict[str, float]]] = {"captions": {"budget_share": 0.1}, "votes": {}}
@@ -180,10 +181,6 @@ class PrivateEvolutionConfig(PretrainedFlags, ResultFlags, PublicDataFlags):
         channels, height, width = self.image_shape
         shape = channels, height - 2 * self.public_margin, width - 2 * self.public_margin
         return self.public_source(shape, self.max_image_pixels, self.declared_range)
-
-    @property
-    def made_by_class(self) -> tuple[str, ...]:
-        return ("candidates_per_class", "images_per_class")
 
     @property
     def told(self) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from ..errors import UsageError
 from .flag import expert, flag
-from .flags import DPSGDConfig, OrdinaryTraining
+from .flags import DPSGDConfig
 from .generator_flags import GeneratorFlags
 from .method import built
 
@@ -71,10 +71,6 @@ class TeacherConfig(GeneratorFlags, DPSGDConfig):
         """`--expert teacher_resolution` with its default filled in."""
         side = self.image_shape[1]
         return self.teacher_resolution or (side if side % 2 else side // 2)
-
-    @property
-    def ordinary_training(self) -> tuple[OrdinaryTraining, ...]:
-        return (*super().ordinary_training, *self.model_of_images)
 
     @property
     def told(self) -> tuple[str, ...]:

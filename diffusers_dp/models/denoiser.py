@@ -45,11 +45,6 @@ class Denoiser(nn.Module):
         self.autocast_dtype = autocast_dtype
 
     @property
-    def is_conditional(self) -> bool:
-        """Whether the network is class-conditional."""
-        return self.unet.config.num_class_embeds is not None
-
-    @property
     def null_label(self) -> int:
         """Row of the class table for "no label"."""
         return self.unet.config.num_class_embeds - 1
@@ -283,29 +278,16 @@ class DDPMLoss(DenoisingLoss):
         self, denoiser: Any, images: torch.Tensor, labels: torch.Tensor | None, noise: torch.Tensor,
         times: torch.Tensor,
     ) -> torch.Tensor:  # fmt: skip
-        noisy, target, timesteps = noised(denoiser.scheduler, images, noise, times)
-        prediction = self.predict(denoiser, noisy, timesteps, labels)
+        scheduler, kind = denoiser.scheduler, denoiser.scheduler.config.prediction_type
+        steps = scheduler.config.num_train_timesteps
+        timesteps = (times * steps).long().clamp_max(steps - 1).to(images.device)
+        prediction = self.predict(denoiser, scheduler.add_noise(images, noise, timesteps), timesteps, labels)
+        if kind == "v_prediction":
+            target = scheduler.get_velocity(images, noise, timesteps)
+        else:
+            target = noise if kind == "epsilon" else images
         return F.mse_loss(prediction, target, reduction="none").flatten(1).mean(1)
 
     def predict(self, denoiser: Any, *inputs: torch.Tensor | None) -> torch.Tensor:
         """What the denoiser makes of noisy images, steps and labels."""
         return denoiser(*inputs)
-
-
-def noised(
-    scheduler: Any, images: torch.Tensor, noise: torch.Tensor, times: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The noisy images, the target and the step of each row, for times `[B]` in [0, 1)."""
-    steps = scheduler.config.num_train_timesteps
-    timesteps = (times * steps).long().clamp_max(steps - 1).to(images.device)
-    return scheduler.add_noise(images, noise, timesteps), target_of(scheduler, images, noise, timesteps), timesteps
-
-
-def target_of(
-    scheduler: DDPMScheduler | DDIMScheduler, images: torch.Tensor, noise: torch.Tensor, timesteps: torch.Tensor
-) -> torch.Tensor:
-    """Computes the target of a network with this scheduler's `prediction_type`, `[B, C, H, W]`."""
-    kind = scheduler.config.prediction_type
-    if kind == "epsilon":
-        return noise
-    return images if kind == "sample" else scheduler.get_velocity(images, noise, timesteps)

@@ -48,11 +48,6 @@ class LatentDenoiser(nn.Module):
             self.register_buffer(name, values, persistent=False)
 
     @property
-    def is_conditional(self) -> bool:
-        """Whether the network is class-conditional."""
-        return self.num_classes is not None
-
-    @property
     def null_label(self) -> int:
         """Row for "no class"."""
         return self.num_classes or 0

@@ -22,10 +22,7 @@ class ClassCounts(Query):
 
     name = "class_counts"
     title = "class counts"
-
-    @property
-    def num_values(self) -> int:
-        return 1
+    num_values = 1
 
     def features(self, images: "torch.Tensor", labels: "torch.Tensor | None") -> "torch.Tensor":
         return images.new_ones(len(images), 1)

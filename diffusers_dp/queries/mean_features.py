@@ -48,13 +48,11 @@ class FeatureMap(Protocol):
 class Untrained:
     """Base of a `FeatureMap` without external weights."""
 
+    is_here = True
+
     @property
     def public_inputs(self) -> list[dict[str, Any]]:
         return []
-
-    @property
-    def is_here(self) -> bool:
-        return True
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -158,11 +158,7 @@ class CaptionVotes(Votes):
 
     name = "captions"
     title = "captions"
-
-    @property
-    def num_values(self) -> None:
-        """Most captions get no vote, so that a signal to noise over all of them says little; `needs` says more."""
-        return None
+    num_values = None  # most captions get no vote, so that a signal to noise over all of them says little
 
     @property
     def facts(self) -> dict[str, Any]:

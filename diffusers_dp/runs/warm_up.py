@@ -15,7 +15,6 @@ from ..distributed.processes import Processes
 from ..models.augmentation import AugmentationBag
 from ..models.denoiser import Denoiser, TrainingLoss, in_mixed_precision
 from ..models.feature_generator import FeatureGenerator, frequency_matching_loss
-from ..models.latent_denoiser import LatentDenoiser
 from ..models.one_step import DDIMGenerator, OneStepGenerator, generate
 from ..queries.central_images import restore_central_images
 from ..schedulers.scheduling_frequency_warmup import FrequencyWarmupScheduler
@@ -104,14 +103,14 @@ class MixedImages:
 
 
 def warm_up(
-    denoiser: Denoiser | LatentDenoiser, loss: TrainingLoss, batch: Callable[[], Batch], *, num_steps: int,
+    denoiser: Denoiser, loss: TrainingLoss, batch: Callable[[], Batch], *, num_steps: int,
     learning_rate: float, ema_decay: float, processes: Processes, title: str, lr_warmup_steps: int = 0,
 ) -> None:  # fmt: skip
     """Ordinary training with Adam. The averaged weights go on.
 
     Args:
-        batch (`Callable`): Draws images `[b, C, H, W]`, uint8 or float32 in [-1, 1], or latents in float32, and their
-            labels, if any.
+        batch (`Callable`): Draws images `[b, C, H, W]`, uint8 or float32 in [-1, 1], and their labels, if
+            any.
         title (`str`): Title of the progress bar.
         lr_warmup_steps (`int`, defaults to 0): Steps in which the learning rate rises from 0.
     """
@@ -125,7 +124,7 @@ def warm_up(
         images = images.to(weights[0].device)
         if images.dtype == torch.uint8:
             images = images.float() / 127.5 - 1
-        if not denoiser.is_conditional:
+        if denoiser.unet.config.num_class_embeds is None:
             labels = None
         elif labels is None:
             labels = torch.full((len(images),), denoiser.null_label)
