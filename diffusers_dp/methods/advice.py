@@ -150,7 +150,10 @@ def rank(rows: Sequence[MeasuredRow], facts: Situation, given: Collection[str], 
             if ratio is None:
                 continue
             skill *= ratio
-        nearest = min(on_source, key=lambda row: _order(row, facts.signal))
+        # A row with less skill than one of less signal has poorer settings than the expected skill is of.
+        poorer = [row for row in on_source for less in on_source
+                  if less.signal <= row.signal and round(less.skill, 2) > round(row.skill, 2)]  # fmt: skip
+        nearest = min((row for row in on_source if row not in poorer), key=lambda row: _order(row, facts.signal))
         found.append(Advice(nearest, skill, minutes_of(nearest, facts), names[0]))
     return sorted(found, key=lambda each: (-round(each.skill, 2), each.minutes))
 

@@ -72,6 +72,13 @@ def test_the_command_runs_as_printed(capsys, tmp_path, monkeypatch):
     assert (tmp_path / "run" / "release" / "privacy_receipt.json").is_file()
 
 
+def test_settings_are_those_of_the_row_that_the_skill_is_of():
+    """A nearer row with less skill than a row with less signal has poorer settings."""
+    judged = replace(ROW, num_units=500, accuracy=0.89, flags=("--budget", "judge=0.3"))
+    (found,) = rank([ROW, judged], ROW, ())
+    assert found.row == judged and found.skill == pytest.approx(judged.skill)
+
+
 def test_more_signal_never_does_worse_and_less_does_in_proportion():
     rows = [ROW, replace(ROW, num_units=10_000, accuracy=0.5), replace(ROW, num_units=100_000, accuracy=0.9)]
     skills = [rank(rows, replace(ROW, num_units=number), ())[0].skill for number in (10, 500, 1000, 30_000, 10**7)]
