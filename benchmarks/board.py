@@ -103,7 +103,7 @@ def core_minutes(row: dict[str, Any], *stages: str) -> float:
     """Minutes of stages of a row, on a core of the speed `CORE` where the row says how fast its own was: rows of
     several machines compare. What an entrant stated stays."""
     gflops = CORE if row.get("entered") else row.get("machine", {}).get("gflops", CORE)
-    return sum(row["minutes"].get(stage, 0.0) for stage in stages) * gflops / CORE
+    return sum(row["minutes"].get(stage, 0.0) for stage in stages) * (gflops / CORE)
 
 
 def pictured(rows: Sequence[dict[str, Any]], data: str) -> list[dict[str, Any]]:

@@ -52,7 +52,9 @@ def evidence_of(rows: Sequence[dict[str, Any]]) -> list[MeasuredRow]:
     # Fewer classes of a data set are another task, which real images of all classes do not bound.
     found = [row for row in found if row.data in real or row.num_classes == classes.get(row.images, row.num_classes)]
     signals = Counter(images for images, _ in {(row.images, row.signal) for row in found})
-    found = [row for row in found if signals[row.images] > 1]  # one signal says nothing of others
+    methods = Counter(images for images, _ in {(row.images, row.method) for row in found})
+    # One signal says nothing of others, and one method nothing of a choice.
+    found = [row for row in found if min(signals[row.images], methods[row.images]) > 1]
     return sorted(found, key=lambda row: (row.method, row.data, -row.epsilon, row.case))
 
 

@@ -38,7 +38,11 @@ def test_seeds_are_one_row_and_flags_of_data_are_left_out(evidence):
     other = {**row, "accuracy": {"cnn": 0.4}, "accuracy_on_soft_labels": taught, "minutes": minutes}
     measured = [real, row, other, {**row, "scored_on": "train"}, {**row, "data": "unknown"}]
     assert evidence.evidence_of(measured) == [], "one signal says nothing of others"
-    found, _ = evidence.evidence_of([*measured, {**row, "epsilon": row["epsilon"] / 2}])
+    measured.append({**row, "epsilon": row["epsilon"] / 2})
+    assert evidence.evidence_of(measured) == [], "and one method nothing of a choice"
+    flags = "--num_train_images 90 --class_names a,b --num_channels 1 --resolution 8"
+    measured.append({**row, "case": "Moments", "method": "moments", "flags": flags})
+    _, found, _ = evidence.evidence_of(measured)
     assert (found.seeds, found.accuracy, found.accuracy_of_real, found.minutes) == (2, 0.6, 0.9, 2.0)
     assert found.flags == ("--num_votes", "2", "--embedding", "network")
     assert found.needs == ("embedding_network", "public_dataset_name")
