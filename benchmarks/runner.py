@@ -67,6 +67,7 @@ class Runner:
         code, before = commit(), machine()["gflops"]  # before training: files may change meanwhile
         release = self.trained(case, core)
         row = self.row_of(release, case, drawn, minutes, core)
+        # Of the session that ends the row: others may have begun its training.
         row["machine"]["gflops"] = round((before + row["machine"]["gflops"]) / 2, 1)
         row |= {
             "commit": code,

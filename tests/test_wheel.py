@@ -48,6 +48,6 @@ def test_a_wheel_made_of_the_sdist_trains_in_an_empty_folder(tmp_path):
                 "--no_timing", cwd=empty)  # fmt: skip
     assert "DP-SGD" in plan, "recipes are in the wheel"
     ranked = said(command, "recommend", "--class_names", "a,b", "--num_train_images", "2000", cwd=empty)
-    assert "nearest row" in ranked, "the evidence is in the wheel"
+    assert "minutes of one core  row" in ranked, "the evidence is in the wheel"
     assert "--server_port" in said(command, "app", "--help", cwd=empty)
     assert {path.name for path in empty.iterdir()} == {"demo"}

@@ -96,7 +96,7 @@ class Advice:
     """What a method is expected to do.
 
     Args:
-        row (`MeasuredRow`): The nearest row of the method, whose settings it takes.
+        row (`MeasuredRow`): The nearest row of the method that none of less signal beats. It takes its settings.
         skill (`float`): See `MeasuredRow.skill`.
         minutes (`float`): Minutes of one core.
         images (`str`): Data set whose images are nearest; the row may be of others.

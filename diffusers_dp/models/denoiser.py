@@ -282,10 +282,10 @@ class DDPMLoss(DenoisingLoss):
         steps = scheduler.config.num_train_timesteps
         timesteps = (times * steps).long().clamp_max(steps - 1).to(images.device)
         prediction = self.predict(denoiser, scheduler.add_noise(images, noise, timesteps), timesteps, labels)
-        if kind == "v_prediction":
-            target = scheduler.get_velocity(images, noise, timesteps)
-        else:
+        if kind in ("epsilon", "sample"):
             target = noise if kind == "epsilon" else images
+        else:
+            target = scheduler.get_velocity(images, noise, timesteps)
         return F.mse_loss(prediction, target, reduction="none").flatten(1).mean(1)
 
     def predict(self, denoiser: Any, *inputs: torch.Tensor | None) -> torch.Tensor:

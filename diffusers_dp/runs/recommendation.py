@@ -169,7 +169,7 @@ def _table(facts: DeclaredFacts, ranked: Sequence[Advice], refused: Collection[s
         minutes = f"{each.minutes:.1f}{' (too long)' if too_long else ''}"
         word = "refused" if each.row.method in refused else each.word
         lines.append([each.row.method, word, f"{each.skill:.2f}", minutes])
-    named = ["nearest row"] + [
+    named = ["row"] + [
         f"{row.case}, {row.data} ({row.num_units:,}) at epsilon {row.epsilon:g}: {100 * row.accuracy:.1f} %, real "
         f"images {100 * row.accuracy_of_real:.1f} %"
         for row in (each.row for each in ranked)
