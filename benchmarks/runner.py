@@ -54,6 +54,7 @@ class Runner:
     keep_images: bool = False
     most_images: int | None = None
     _processes: set[subprocess.Popen[str]] = field(default_factory=set, repr=False)
+    _is_stopped: bool = field(default=False, repr=False)
     _trainings: dict[str, threading.Lock] = field(default_factory=dict, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
@@ -132,7 +133,8 @@ class Runner:
         return numbers[0]
 
     def stop(self) -> None:
-        """Ends all commands that are running: a training keeps its state."""
+        """Ends all commands that are running, and starts no other: a training keeps its state."""
+        self._is_stopped = True
         for process in tuple(self._processes):
             process.terminate()
 
@@ -200,6 +202,8 @@ class Runner:
                 preexec_fn=None if core is None else lambda: os.sched_setaffinity(0, {core}),
             )  # fmt: skip
             self._processes.add(process)
+            if self._is_stopped:  # while it started
+                process.terminate()
             # A training that is terminated keeps its state: with more minutes the same command resumes it.
             timers = [] if seconds is None else [
                 threading.Timer(seconds, process.terminate), threading.Timer(seconds + GRACE, process.kill)

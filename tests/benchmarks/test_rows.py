@@ -96,6 +96,8 @@ def test_a_runner_that_is_stopped_ends_its_commands(rows, tmp_path):
         with pytest.raises(rows.Stopped, match="exit code -15"):
             asked.result()
     assert not runner._processes
+    with pytest.raises(rows.Stopped, match="exit code -15"):  # one that starts meanwhile
+        runner._call(wait, tmp_path / "minutes.json", "train", None)
 
 
 def test_an_entrant_cannot_draw_more_images_than_others(rows, tmp_path, monkeypatch):
