@@ -96,7 +96,7 @@ class Glyphs:
         pixels = ground * (1 - mask[..., None]) + ink * mask[..., None] + ramp
         drawn = Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8))
         drawn = drawn.filter(ImageFilter.GaussianBlur(self.random.uniform(0.3, 1.1)))
-        # The same for both splits: drawn images hold none of it.
+        # Both splits have the same noise, which drawn images cannot hold.
         noise = np.random.default_rng(index).normal(0, 4, (side, side, 3))
         return Image.fromarray(np.clip(np.asarray(drawn) + noise, 0, 255).astype(np.uint8))
 

@@ -96,7 +96,7 @@ class Advice:
     """What a method is expected to do.
 
     Args:
-        row (`MeasuredRow`): The nearest row of the method that none of less signal beats. It takes its settings.
+        row (`MeasuredRow`): The method's nearest row that no row with less signal beats. Its settings are taken.
         skill (`float`): See `MeasuredRow.skill`.
         minutes (`float`): Minutes of one core.
         images (`str`): Data set whose images are nearest; the row may be of others.
@@ -150,10 +150,10 @@ def rank(rows: Sequence[MeasuredRow], facts: Situation, given: Collection[str], 
             if ratio is None:
                 continue
             skill *= ratio
-        # A row with less skill than one of less signal has poorer settings than the expected skill is of.
-        poorer = [row for row in on_source for less in on_source
-                  if less.signal <= row.signal and round(less.skill, 2) > round(row.skill, 2)]  # fmt: skip
-        nearest = min((row for row in on_source if row not in poorer), key=lambda row: _order(row, facts.signal))
+        # A row that one with less signal beats has poorer settings than those with the expected skill.
+        unbeaten = [row for row in on_source if round(row.skill, 2) >= max(
+            round(other.skill, 2) for other in on_source if other.signal <= row.signal)]  # fmt: skip
+        nearest = min(unbeaten, key=lambda row: _order(row, facts.signal))
         found.append(Advice(nearest, skill, minutes_of(nearest, facts), names[0]))
     return sorted(found, key=lambda each: (-round(each.skill, 2), each.minutes))
 

@@ -109,8 +109,7 @@ def warm_up(
     """Ordinary training with Adam. The averaged weights go on.
 
     Args:
-        batch (`Callable`): Draws images `[b, C, H, W]`, uint8 or float32 in [-1, 1], and their labels, if
-            any.
+        batch (`Callable`): Draws images `[b, C, H, W]`, uint8 or float32 in [-1, 1], and any labels.
         title (`str`): Title of the progress bar.
         lr_warmup_steps (`int`, defaults to 0): Steps in which the learning rate rises from 0.
     """
