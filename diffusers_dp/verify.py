@@ -45,7 +45,6 @@ IDS = ("path", "row", "column")
 CLOSED_PIPE = 141  # as a shell has it of a program that SIGPIPE ends
 DP_SGD, TEACHERS, JUDGE, EVALUATION_STAGE = "dp_sgd", "teachers", "judge", "evaluation_reserve"
 JUDGE_FILE, JUDGES_NETWORK, SCATTERING = "judge.safetensors", "network of the judge", "scattering"
-JUDGE_STEPS = 350  # of each judge, as methods/judge.py has it
 NOISE, INTERVALS = (0.02, 1e7), (5e-6, 1e-2)
 SIZES = (9.99e-31, LARGEST_CLAIM)  # of clip norms and divisors; squares of smaller ones vanish in float32
 ACCOUNTANTS = ("pld", "rdp", "prv")
@@ -969,9 +968,9 @@ def check_method(receipt: dict[str, Any]) -> Iterator[str]:
     """The events are those of the method that the receipt names, as its `curriculum` describes it."""
     title, said, facts = receipt["method"]["name"], receipt["curriculum"], receipt["public_facts"]
     asked, method = receipt["events"], METHODS.get(title)
-    judged = sum(event["steps_reserved"] for event in asked if event["stage"] == JUDGE)
-    if judged < JUDGE_STEPS and any(file["name"] == JUDGE_FILE for file in receipt["files"]):
-        yield f"The release holds {JUDGE_FILE}, and the receipt lists {judged} of its {JUDGE_STEPS} steps."
+    judged = any(event["stage"] == JUDGE for event in asked)
+    if not judged and any(file["name"].lower() == JUDGE_FILE for file in receipt["files"]):
+        yield f"The release holds {JUDGE_FILE}, and the receipt lists no steps that trained it."
     if method is None:
         return
     try:
@@ -989,7 +988,7 @@ def check_method(receipt: dict[str, Any]) -> Iterator[str]:
     for name in sorted(others & {*said}):
         yield f"The receipt's curriculum is not that of {title}: {name} is another method's."
     networks = [each["name"] for each in receipt["public_inputs"] if each["kind"] == JUDGES_NETWORK]
-    if (networks or [SCATTERING]) != [said.get("judge_features", SCATTERING)]:
+    if networks and not judged or (networks or [SCATTERING]) != [said.get("judge_features", SCATTERING)]:
         yield "The public network of the judge is not that of the curriculum."
     moved = [each["kind"] for each in receipt["public_inputs"] if each["kind"] != JUDGES_NETWORK]
     wrong = len(moved) != ("moves_public_images" in said) or {*moved} - {"public images", RELEASED}

@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 import torch
 
-from diffusers_dp import verify
+from diffusers_dp.audit import checks
 from diffusers_dp.data.sources import load_digits_split
-from diffusers_dp.methods import judge
 from diffusers_dp.privacy.kept_state import KeptState
 from diffusers_dp.privacy.sensitive import SensitiveImages
 from support.evaluating import NAMES
@@ -29,8 +28,7 @@ from support.runs import load, write_images
 
 remember_accounting()
 os.fsync = lambda descriptor: None  # tests of what is synced, and of what cannot be, have their own
-assert verify.JUDGE_STEPS == judge.STEPS
-verify.JUDGE_STEPS = 4  # as many as the judges of tests have
+checks.RECORDS_PER_STEP = 120  # enough to tell noise from half of it
 
 # They take most of the time, and begin: a worker that had one of them at the end would let the others wait.
 LONGEST = (

@@ -133,7 +133,13 @@ def describe_file(source: Encoded, max_pixels: int, value_range: ValueRange | No
         try:
             if isinstance(source, Image.Image):
                 found = Described(f"{source.width}x{source.height}", source.mode)
-            elif source is not None and not is_medical(source):
+            elif source is not None and is_medical(source):
+                plane = open_medical(source, max_pixels, None)
+                found = Described(f"{plane.width}x{plane.height}", plane.mode)
+                if plane.mode == "F":  # not a picture of 8 bits
+                    values = np.asarray(plane)
+                    found = replace(found, ends=(float(values.min()), float(values.max())))
+            elif source is not None:
                 with _limit(max_pixels), open_picture(source) as image:
                     found = Described(f"{image.width}x{image.height}", image.mode)
                     if image.width * image.height <= max_pixels and (layout := layout_of(image, source)):

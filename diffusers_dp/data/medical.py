@@ -35,17 +35,22 @@ def check_medical(suffixes: tuple[str, ...], has_range: bool) -> None:
 
 def is_medical(source: bytes | Path) -> bool:
     """Whether it is a DICOM file, by its name or its mark, or a NIfTI file, by its name."""
-    return source[128:132] == b"DICM" if isinstance(source, bytes) else source.name.lower().endswith(tuple(PACKAGES))
+    if isinstance(source, Path) and source.name.lower().endswith(tuple(PACKAGES)):
+        return True
+    if isinstance(source, Path):
+        with source.open("rb") as file:
+            source = file.read(132)
+    return source[128:132] == b"DICM"
 
 
-def open_medical(source: bytes | Path, max_pixels: int, window: tuple[float, float]) -> Image.Image:
+def open_medical(source: bytes | Path, max_pixels: int, window: tuple[float, float] | None) -> Image.Image:
     """
     One plane, of floating-point values as the scanner means them (Hounsfield units of a CT), or a colour picture.
 
     Args:
         source (`bytes` or `Path`): The file.
         max_pixels (`int`): Planes whose header tells of more are not decoded.
-        window (`tuple[float, float]`): What is black and what is white.
+        window (`tuple[float, float]`, *optional*): What is black and what is white; `None`: no value is inverted.
 
     Raises:
         `Exception`: Of any kind, where the file is damaged or holds no such plane.
@@ -55,7 +60,7 @@ def open_medical(source: bytes | Path, max_pixels: int, window: tuple[float, flo
     return _first_frame(source, max_pixels, window)
 
 
-def _first_frame(source: bytes | Path, max_pixels: int, window: tuple[float, float]) -> Image.Image:
+def _first_frame(source: bytes | Path, max_pixels: int, window: tuple[float, float] | None) -> Image.Image:
     from pydicom import dcmread
     from pydicom.pixels import apply_modality_lut, pixel_array
 
@@ -68,7 +73,7 @@ def _first_frame(source: bytes | Path, max_pixels: int, window: tuple[float, flo
             raise ValueError("Colours of a palette, or of more than 8 bits.")
         return Image.fromarray(values)  # pydicom makes RGB of what it can
     values = apply_modality_lut(values, header).astype(np.float32)
-    if kind == "MONOCHROME1":  # its low values are bright
+    if kind == "MONOCHROME1" and window is not None:  # its low values are bright
         values = np.float32(sum(window)) - values
     return Image.fromarray(values)
 

@@ -22,7 +22,7 @@ from .dp_sgd import Trained
 if TYPE_CHECKING:
     from .run import TrainingRun
 
-DRAWS = 1_000  # of a model, on which its judge is balanced
+DRAWS, DRAWS_OF_A_CLASS = 1_000, 10  # of a model, on which its judge is balanced: at least
 
 
 def judge_loss(
@@ -75,7 +75,8 @@ def balanced_on_draws(
         drawing (`Drawing`): How the run draws, with classes in equal shares.
         processes (`Processes`): They share the draws.
     """
-    drawing = replace(drawing, num_images=DRAWS)
+    number = max(DRAWS, DRAWS_OF_A_CLASS * len(judge.biases))
+    drawing = replace(drawing, num_images=number)
     images = draw_shared(pipeline, drawing, processes, "Draws for the judge")
-    labels = drawing.labels_of(range(DRAWS), pipeline.num_classes)
+    labels = drawing.labels_of(range(number), pipeline.num_classes)
     return judge.balanced(torch.from_numpy(images), torch.tensor(labels))

@@ -47,7 +47,7 @@ def planned(*argv):
 
 
 def test_the_plan_is_that_of_the_training_script(capsys):
-    flags = ["--config", "mnist_eps1", "--target_epsilon", "2"]
+    flags = ["--config", "mnist_eps1", "--target_epsilon", "2", "--accountant", "rdp"]
     module_of(FETA_PRO).main([*flags, "--dry_run"])
     table = capsys.readouterr().out
     assert "  DP-SGD " in table and table in output(capsys, *flags)
@@ -98,6 +98,7 @@ def test_without_images_at_all_no_data_set_is_opened(monkeypatch, capsys):
     monkeypatch.setattr(data, "open_source", None)
     flags = ["--config", "mnist_eps1", "--dataset_name", "no/mnist", "--num_train_images", "40000"]
     flags += "--class_names 0,1,2,3,4,5,6,7,8,9 --resolution 28 --num_channels 1 --validation_size 0".split()
+    flags += ["--accountant", "rdp"]
     assert "40,000 images of 1x28x28 in 10 classes" in output(capsys, *flags)
     # With neither data nor a description, it is the demo's images that are counted.
     assert "1,000 images of 1x8x8 in 10 classes, the embedded digits" in output(capsys, *SMALL)

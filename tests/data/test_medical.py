@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from diffusers_dp.data.decoding import decode_as_it_is, decode_image
+from diffusers_dp.data.decoding import Described, decode_as_it_is, decode_image, describe_file
 from diffusers_dp.data.images import load_images, public_facts
 from diffusers_dp.errors import UsageError
 from diffusers_dp.evaluation.images import Source
@@ -70,6 +70,18 @@ class TestDicom:
         both = [decode_as_it_is(path, value_range=WINDOW) for path in (scans / CT, tmp_path / "inverted.dcm")]
         assert np.abs(both[0].astype(int) + both[1] - 255).max() <= 1
 
+    def test_their_owner_is_told_their_values_from_which_a_window_is_chosen(self, scans, tmp_path):
+        from pydicom import dcmread
+
+        scan = dcmread(scans / CT)
+        units = scan.pixel_array * float(scan.RescaleSlope) + float(scan.RescaleIntercept)
+        scan.PhotometricInterpretation = "MONOCHROME1"
+        scan.save_as(tmp_path / "inverted.dcm")
+        for path in (scans / CT, tmp_path / "inverted.dcm"):
+            for source in (path, path.read_bytes()):
+                said = Described("128x128", "F", ends=(units.min(), units.max()))
+                assert describe_file(source, 10**6, WINDOW) == said
+
     @pytest.mark.parametrize(
         ("name", "shape"),
         [
@@ -81,6 +93,18 @@ class TestDicom:
         found = decode_as_it_is(scans / name, value_range=WINDOW)
         assert (None if found is None else found.shape) == shape
         assert capfd.readouterr() == ("", "")
+
+    def test_a_table_names_them_with_a_suffix_or_without(self, scans, tmp_path):
+        """As scanners export them; each belongs to a patient."""
+        shutil.copy(scans / CT, tmp_path / "IM0001")
+        shutil.copy(scans / CT, tmp_path / "2.dcm")
+        (tmp_path / "scans.csv").write_text("file_name,label,patient\nIM0001,a,7\n2.dcm,b,8\nIM0003,b,8\n")
+        data = folder_config(
+            "", train_data_dir=None, dataset_name=str(tmp_path / "scans.csv"), class_names="a,b", num_channels=1,
+            window="40,400", unit_column="patient", num_train_units=2, num_train_images=3,
+        ).data  # fmt: skip
+        arrays = load_images(data, public_facts(data), tmp_path / "cache")
+        assert arrays.readable.tolist() == [True, True, False] and arrays.labels[:2].tolist() == [0, 1]
 
     def test_no_window_no_image_and_none_of_too_many_pixels(self, scans):
         """A range from the data would tell of them."""

@@ -100,11 +100,15 @@ def test_all_that_a_run_writes(script, tmp_path, umask, monkeypatch):
     assert {mode(path) for path in (run.parent, run, run / "release", run / "release" / "unet")} == {0o777 & ~umask}
 
 
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    return stable_diffusion(tmp_path_factory.mktemp("base"))
+
+
 @pytest.mark.parametrize("umask", [0, 0o022, 0o077], ids=oct, indirect=True)
 @pytest.mark.parametrize("merge", [True, False])
-def test_the_weights_of_a_release_follow_the_umask(tmp_path, umask, merge):
+def test_the_weights_of_a_release_follow_the_umask(tmp_path, umask, merge, base):
     """safetensors writes files that only their owner can read, and a temporary folder is one."""
-    base = stable_diffusion(tmp_path / "base")
     with private_files():
         release = latent_release(tmp_path / "run", base, merge)
     inside = list(release.rglob("*"))

@@ -176,6 +176,8 @@ FORGERIES = {
     "public images beside a network of the judge": ("dpdm", lambda r: r["public_inputs"].extend([
         {"kind": "network of the judge", "name": "a"}, {"kind": "public images", "name": "a"}]),
         "DPDM begins with nothing public"),
+    "a network of no judge": ("dpdm", lambda r: (said(judge_features="a")(r), r["public_inputs"].append(
+        {"kind": "network of the judge", "name": "a"})), "The public network of the judge is not that"),
     "public images that moments do not move": ("moments", lambda r: r["public_inputs"].append(
         {"kind": "public images", "name": "a"}), "not the public images that the curriculum moves"),
     "a network in the place of moved images": ("moments", lambda r: (said(moves_public_images=1.0)(r), r[

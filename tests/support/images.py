@@ -21,7 +21,7 @@ def grey(value: int = 100, size: tuple[int, int] = (8, 8)) -> Image.Image:
 
 
 def folder_config(folder, **flags) -> FETAProConfig:
-    return FETAProConfig(train_data_dir=str(folder), **{"class_names": "dog,cat,empty", "resolution": 8, **flags})
+    return FETAProConfig(**{"train_data_dir": str(folder), "class_names": "dog,cat,empty", "resolution": 8, **flags})
 
 
 def save_parquet(folder, columns: dict, features: datasets.Features | None = None, split: str = "train"):

@@ -351,6 +351,7 @@ def test_labels_of_the_judge(run, tmp_path, capsys):
     assert json.loads((tmp_path / "out" / "sampling.json").read_text())["labels"] == "judge"
     card = (tmp_path / "out" / "README.md").read_text()
     assert "--labels judge" in card and "Labels are what the model was asked for" not in card
+    assert "Drawn classes take turns" in card
     with pytest.raises(SystemExit):
         sampling.run(run / "release", tmp_path / "out")
     assert "holds images of another command" in capsys.readouterr().err

@@ -10,6 +10,7 @@ from PIL import Image
 
 from diffusers_dp import load_verified, verify
 from diffusers_dp.errors import UsageError
+from diffusers_dp.methods import judge
 from diffusers_dp.methods.config import load_config
 from diffusers_dp.methods.moments import MomentsConfig
 from diffusers_dp.methods.registry import METHODS
@@ -32,6 +33,11 @@ PLAIN = (
 CLASSES = "--num_channels 1 --class_names left,empty,right".split()
 FLAGS = [*PLAIN, *CLASSES, "--num_parts", "2"]
 STAGES = ["grey_levels", "class_moments", "part_means_1", "part_means_2", "part_means_3", "covariances"]
+
+
+@pytest.fixture(autouse=True)
+def a_judge_of_few_steps(monkeypatch):
+    monkeypatch.setattr(judge, "STEPS", 4)
 
 
 def test_a_data_set_is_released(script, flags, tmp_path):
