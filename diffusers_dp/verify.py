@@ -969,7 +969,7 @@ def check_method(receipt: dict[str, Any]) -> Iterator[str]:
     title, said, facts = receipt["method"]["name"], receipt["curriculum"], receipt["public_facts"]
     asked, method = receipt["events"], METHODS.get(title)
     judged = any(event["stage"] == JUDGE for event in asked)
-    if not judged and any(file["name"].lower() == JUDGE_FILE for file in receipt["files"]):
+    if not judged and any(file["name"].casefold() == JUDGE_FILE for file in receipt["files"]):
         yield f"The release holds {JUDGE_FILE}, and the receipt lists no steps that trained it."
     if method is None:
         return

@@ -175,12 +175,13 @@ def _left_out(data: DataSource) -> Iterable[str]:
 
 
 def _range_flag(low: float, high: float) -> str:
-    """The flag whose range holds all values: that of as many bits, or of fractions, or else from end to end."""
+    """The flag whose range holds all values: that of fractions, or of as many bits, so that no image's own end becomes
+    public."""
     if low >= 0 and high <= 1:
         return "--value_range 0,1"
-    if low >= 0 and low.is_integer() and high.is_integer():
-        return f"--value_range 0,{2 ** int(high).bit_length() - 1}"
-    return f"--value_range={math.floor(low)},{math.ceil(high)}"
+    white = 2 ** max(0, math.ceil(high)).bit_length() - 1
+    black = -(2 ** (math.ceil(-low) - 1).bit_length()) if low < 0 else 0
+    return f"--value_range={black},{white}" if black else f"--value_range 0,{white}"
 
 
 def _declared(data: DataSource, facts: PublicFacts) -> str:

@@ -136,8 +136,7 @@ def describe_file(source: Encoded, max_pixels: int, value_range: ValueRange | No
             elif source is not None and is_medical(source):
                 plane = open_medical(source, max_pixels, None)
                 found = Described(f"{plane.width}x{plane.height}", plane.mode)
-                if plane.mode == "F":  # not a picture of 8 bits
-                    values = np.asarray(plane)
+                if plane.mode == "F" and np.isfinite(values := np.asarray(plane)).all():  # no picture of 8 bits
                     found = replace(found, ends=(float(values.min()), float(values.max())))
             elif source is not None:
                 with _limit(max_pixels), open_picture(source) as image:

@@ -21,6 +21,7 @@ from tqdm.auto import tqdm
 
 from ..data.decoding import MAX_IMAGE_PIXELS, Encoded, ValueRange, decode_as_it_is, decode_image, is_image
 from ..data.folders import files_below, meant_split, splits_in, subfolders
+from ..data.medical import is_medical
 from ..data.records import DatasetRecords, DataSource, Id, ImageSource, MissingSplit, Records
 from ..data.sources import DigitsSource, open_source
 from ..errors import UsageError, fields_named
@@ -199,7 +200,10 @@ class Source:
         return soft
 
     def _decode(self, encoded: Encoded, shape: Shape | None = None) -> np.ndarray | None:
-        """As training decodes. A declared range is that of the real images, so that others may have 8 bits, too."""
+        """As training decodes. A declared range is that of the real images, so that others may have 8 bits, too. Of a
+        stranger, pictures alone: pydicom inflates without a limit."""
+        if self.is_untrusted and isinstance(encoded, bytes | Path) and is_medical(encoded):
+            return None
         most = min(MAX_IMAGE_PIXELS, LARGEST_SIDE**2) if self.is_untrusted else MAX_IMAGE_PIXELS
         for ends in (self.value_range,) if self.flag in OF_TRAINING else (self.value_range, None):
             image = decode_as_it_is(encoded, most, ends) if shape is None else decode_image(encoded, shape, most, ends)

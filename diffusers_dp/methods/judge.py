@@ -30,7 +30,7 @@ STEPS, BATCH_SIZE, CLIP_NORM, MOMENTUM = 350, 4096, 3.0, 0.9
 #: the largest rate. For colour it was chosen on training images of CIFAR-10.
 WEIGHT_NOISE, WEIGHT_NOISE_IN_COLOUR, LARGEST_RATE = 0.13, 0.065, 8.0
 IMAGES_AT_ONCE, VALUES_AT_ONCE = 512, 2**27  # the most of them, of gradients: half a gigabyte
-FEATURES_OF_A_VALUE, SUPPOSED_CLASSES = 5, 10  # where a data set names its classes
+FEATURES_OF_A_VALUE, FEATURES_OF_A_NETWORK, SUPPOSED_CLASSES = 5, 3104, 100  # where a data set names its classes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,9 +105,10 @@ class HasJudge(TrainingConfig):
         """Its training, where it is asked for."""
         if not self.has_judge:
             return ()
-        classes = len(self.data.declared_classes or ()) or SUPPOSED_CLASSES
-        room = VALUES_AT_ONCE // (FEATURES_OF_A_VALUE * math.prod(self.image_shape) * classes)
-        at_once = max(1, min(IMAGES_AT_ONCE, room))
+        scattering = self.judge_features == SCATTERING
+        features = FEATURES_OF_A_VALUE * math.prod(self.image_shape) if scattering else FEATURES_OF_A_NETWORK
+        classes = len(self.declared_class_names or ()) or SUPPOSED_CLASSES
+        at_once = max(1, min(IMAGES_AT_ONCE, VALUES_AT_ONCE // (features * classes)))
         settings = LoopFlags(
             max_train_steps=STEPS, train_batch_size=BATCH_SIZE, noise_multiplicity=1, max_grad_norm=CLIP_NORM,
             lr_scheduler="cosine", ema_decay=0.0, max_physical_batch_size=str(at_once),

@@ -7,6 +7,7 @@ import pytest
 from PIL import Image
 
 from diffusers_dp.cli import main
+from diffusers_dp.commands.data import _range_flag
 from diffusers_dp.data import decoding
 from diffusers_dp.data.decoding import (
     DAMAGED,
@@ -169,6 +170,18 @@ def test_public_images_of_8_bits_stay_readable_beside_a_declared_range(tmp_path)
     sensitive = DataSource(train_data_dir=str(tmp_path), class_names=("public",), image_shape=(1, 8, 8))
     found = load_public_images(data, sensitive, tmp_path / "cache", training={}).images
     assert (found[0] == 70).all() and found[1].float().mean() > 100
+
+
+@pytest.mark.parametrize(
+    ("ends", "flag"),
+    [
+        ((0.1, 0.9), " 0,1"), ((0, 4000), " 0,4095"), ((0.5, 300.5), " 0,511"), ((-1000, 3000), "=-1024,4095"),
+        ((-1024, -3), "=-1024,0"), ((-0.5, 0.5), "=-1,1"),
+    ],
+)  # fmt: skip
+def test_the_range_that_is_proposed_is_no_image_s_own(ends, flag):
+    """It becomes public with a run."""
+    assert _range_flag(*map(float, ends)) == f"--value_range{flag}"
 
 
 def test_data_says_what_is_deep_and_why_images_are_not_read(tmp_path, capsys):

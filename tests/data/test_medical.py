@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from diffusers_dp.data.decoding import Described, decode_as_it_is, decode_image, describe_file
 from diffusers_dp.data.images import load_images, public_facts
@@ -93,6 +94,19 @@ class TestDicom:
         found = decode_as_it_is(scans / name, value_range=WINDOW)
         assert (None if found is None else found.shape) == shape
         assert capfd.readouterr() == ("", "")
+
+    def test_values_that_are_no_numbers_have_no_ends(self, scans, monkeypatch):
+        plane = np.array([[0.0, np.nan]], np.float32)
+        monkeypatch.setattr("diffusers_dp.data.decoding.open_medical", lambda *_: Image.fromarray(plane))
+        assert describe_file(scans / CT, 10**6, WINDOW).ends is None
+
+    def test_a_stranger_s_synthetic_images_are_no_scans(self, scans, tmp_path):
+        """Whatever they are called."""
+        shutil.copy(scans / CT, tmp_path / "1.png")
+        others = {"value_range": WINDOW, "split_flag": "--images", "is_untrusted": True}
+        for given, shape in ((others, None), ({"value_range": WINDOW}, (1, 128, 128))):
+            found = Source("--images", str(tmp_path), **given)._decode(tmp_path / "1.png")
+            assert (None if found is None else found.shape) == shape
 
     def test_a_table_names_them_with_a_suffix_or_without(self, scans, tmp_path):
         """As scanners export them; each belongs to a patient."""
