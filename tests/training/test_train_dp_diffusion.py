@@ -99,20 +99,6 @@ def test_the_published_network(script, flags, tmp_path):
     check_release(tmp_path)
 
 
-@pytest.mark.usefixtures("watching")
-def test_public_images_are_learned_as_they_are(script, flags, tmp_path, monkeypatch):
-    """`--augmentations` are of the sensitive images' draws: Table 3 has none in the pre-training."""
-    augmented, augment = [], AugmentedLoss.augment
-
-    def watched(self, images, generator=None):
-        augmented.append(generator is not None)
-        return augment(self, images, generator)
-
-    monkeypatch.setattr(AugmentedLoss, "augment", watched)
-    script.main([*flags, *write_public(tmp_path / "public")])
-    assert augmented and all(augmented)
-
-
 def test_from_a_pretrained_pipeline_to_release(script, flags, tmp_path):
     """A `DDPMPipeline` without classes, as Diffusers' own training example makes it."""
     name = save(tmp_path / "model", in_channels=1, out_channels=1)
@@ -130,17 +116,25 @@ def test_from_a_pretrained_pipeline_to_release(script, flags, tmp_path):
 
 @pytest.mark.usefixtures("watching")
 def test_labels_of_the_pretraining(script, flags, tmp_path, monkeypatch):
-    """Public classes while it lasts, the null label where there are none; then the sensitive images' own."""
+    """Public classes while it lasts, the null label where there are none; then the sensitive images' own. And
+    `--augmentations` are of the sensitive images' draws: Table 3 has none in the pre-training."""
     tables, call = [], DDPMLoss.__call__
+    augmented, augment = [], AugmentedLoss.augment
+
+    def watched_augment(self, images, generator=None):
+        augmented.append(generator is not None)
+        return augment(self, images, generator)
 
     def watched(self, denoiser, images, labels, generator=None):
         tables.append((denoiser.unet.config.num_class_embeds, labels.max().item(), generator is None))
         return call(self, denoiser, images, labels, generator)
 
     monkeypatch.setattr(DDPMLoss, "__call__", watched)
+    monkeypatch.setattr(AugmentedLoss, "augment", watched_augment)
     classes = tuple("abcdef")
     script.main([*flags, *write_public(tmp_path / "public", classes), "--expert", "public_batch_size=40"])
     assert tables[:3] == [(7, 5, True)] * 3 and {table[0] for table in tables[3:]} <= {4}
+    assert augmented and all(augmented)
     tables.clear()
     flat = tmp_path / "flat"
     flat.mkdir()
