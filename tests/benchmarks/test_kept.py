@@ -2,6 +2,7 @@
 """Receipts that stay in the repository fit to their rows, and a changed one is seen."""
 
 import json
+import shutil
 from importlib import import_module
 
 import datasets
@@ -10,6 +11,7 @@ import PIL.Image
 import pytest
 
 from diffusers_dp.verify import verify
+from support.few import few
 from support.places import ROOT
 from support.releases import make_release
 
@@ -34,10 +36,20 @@ def test_the_releases_among_the_examples_are_those_of_rows(kept):
         assert verify(release)[1] == [] and kept.digest_of(release / "privacy_receipt.json") in receipts
 
 
-def test_the_receipts_of_the_repository_are_recomputed(kept):
+@pytest.mark.parametrize("whose", few(["one of each method", "all"]))
+def test_the_receipts_of_the_repository_are_recomputed(whose, kept, tmp_path):
     """Each is that of a row; rows whose receipts had an earlier format keep its digest and epsilon."""
-    assert list(kept.check_kept([*ROWS, *EXAMPLES], RESULTS)) == []
     receipts = {folder.name for folder in kept.folders(RESULTS / "receipts")}
+    rows, results = [*ROWS, *EXAMPLES], RESULTS
+    if whose != "all":
+        first = {
+            row["method"]: row["receipt_sha256"] for row in rows if row.get("receipt_sha256", "")[:12] in receipts
+        }
+        rows, results = [row for row in rows if row.get("receipt_sha256") in first.values()], tmp_path
+        for digest in first.values():
+            shutil.copytree(RESULTS / "receipts" / digest[:12], results / "receipts" / digest[:12])
+        assert len(first) >= 8
+    assert list(kept.check_kept(rows, results)) == []
     assert all(
         row["receipt_sha256"][:12] in receipts or row["receipt"] == kept.EARLIER
         for row in ROWS
