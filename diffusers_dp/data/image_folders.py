@@ -163,10 +163,12 @@ class ImageFolderSource(ImageSource):
         return (row[self._label] for _, row in self._lines if row is not None and self._label in row)
 
     def ignored(self) -> dict[str, int]:
+        read = set(self.files()) if self._named_alone else ()
         others = (
             path
             for path in self._all.values()
-            if not is_image(path, self.data.image_suffixes) and path not in self._tables
+            if path not in self._tables
+            and not (path in read if self._named_alone else is_image(path, self.data.image_suffixes))
         )
         return dict(Counter("".join(path.suffixes[-2:]).lower() for path in others))
 

@@ -34,12 +34,16 @@ def check_medical(suffixes: tuple[str, ...], has_range: bool) -> None:
 
 
 def is_medical(source: bytes | Path) -> bool:
-    """Whether it is a DICOM file, by its name or its mark, or a NIfTI file, by its name."""
-    if isinstance(source, Path) and source.name.lower().endswith(tuple(PACKAGES)):
-        return True
+    """Whether it is a DICOM file, by its name or its mark, or a NIfTI file, by its name. What cannot be opened is
+    none."""
     if isinstance(source, Path):
-        with source.open("rb") as file:
-            source = file.read(132)
+        if source.name.lower().endswith(tuple(PACKAGES)):
+            return True
+        try:
+            with source.open("rb") as file:
+                source = file.read(132)
+        except OSError:
+            return False
     return source[128:132] == b"DICM"
 
 

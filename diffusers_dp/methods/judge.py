@@ -12,7 +12,12 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from ..errors import UsageError
-from ..queries.efficientnet import EFFICIENTNET, efficientnet_origin, refuse_missing_network
+from ..queries.efficientnet import (
+    EFFICIENTNET,
+    EfficientNetFeatures,
+    efficientnet_origin,
+    refuse_missing_network,
+)
 from ..queries.moments import all_frequencies
 from ..queries.scattering import SCATTERING
 from .dp_sgd_flags import LoopFlags
@@ -29,8 +34,10 @@ STEPS, BATCH_SIZE, CLIP_NORM, MOMENTUM = 350, 4096, 3.0, 0.9
 #: Standard deviation of the noise that all steps together leave in a weight, by which the learning rate is found; and
 #: the largest rate. For colour it was chosen on training images of CIFAR-10.
 WEIGHT_NOISE, WEIGHT_NOISE_IN_COLOUR, LARGEST_RATE = 0.13, 0.065, 8.0
-IMAGES_AT_ONCE, VALUES_AT_ONCE = 512, 2**27  # the most of them, of gradients: half a gigabyte
-FEATURES_OF_A_VALUE, FEATURES_OF_A_NETWORK, SUPPOSED_CLASSES = 5, 3104, 100  # where a data set names its classes
+#: The most images of a physical batch, and the most values of their gradients, which are half a gigabyte.
+IMAGES_AT_ONCE, VALUES_AT_ONCE = 512, 2**27
+WAVELETS_OF_A_VALUE = 5  # coefficients for each value of an image
+SUPPOSED_CLASSES = 100  # where no flag names the classes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,8 +112,9 @@ class HasJudge(TrainingConfig):
         """Its training, where it is asked for."""
         if not self.has_judge:
             return ()
-        scattering = self.judge_features == SCATTERING
-        features = FEATURES_OF_A_VALUE * math.prod(self.image_shape) if scattering else FEATURES_OF_A_NETWORK
+        features = EfficientNetFeatures(self.image_shape).num_features
+        if self.judge_features == SCATTERING:
+            features = WAVELETS_OF_A_VALUE * math.prod(self.image_shape)
         classes = len(self.declared_class_names or ()) or SUPPOSED_CLASSES
         at_once = max(1, min(IMAGES_AT_ONCE, VALUES_AT_ONCE // (features * classes)))
         settings = LoopFlags(

@@ -22,7 +22,7 @@ from .dp_sgd import Trained
 if TYPE_CHECKING:
     from .run import TrainingRun
 
-DRAWS, DRAWS_OF_A_CLASS = 1_000, 10  # of a model, on which its judge is balanced: at least
+DRAWS, DRAWS_OF_A_CLASS = 1_000, 10  # the fewest draws of a model that balance its judge: in all, and of each class
 
 
 def judge_loss(

@@ -336,7 +336,7 @@ def test_a_broken_run_is_rejected_by_its_noise_or_not_at_all():
     assert Audit("mechanism", {}, {}, [], 0.0).verdict == "INCONCLUSIVE"
 
 
-@pytest.mark.parametrize("per_unit", [1, 5])
+@pytest.mark.parametrize("per_unit", [1, 2, 5])
 def test_units_of_several_images_are_probed_as_units(per_unit, monkeypatch):
     """Clipped image by image, a unit would move the sum by the number of its images."""
     asked = changed(mechanism=STEP.mechanism.at(max_images_per_unit=per_unit))

@@ -107,9 +107,12 @@ class TestDicom:
         for given, shape in ((others, None), ({"value_range": WINDOW}, (1, 128, 128))):
             found = Source("--images", str(tmp_path), **given)._decode(tmp_path / "1.png")
             assert (None if found is None else found.shape) == shape
+        assert Source("--images", str(tmp_path), **others)._decode(tmp_path / "gone") is None
 
     def test_a_table_names_them_with_a_suffix_or_without(self, scans, tmp_path):
-        """As scanners export them; each belongs to a patient."""
+        """As scanners export them; each belongs to a patient. Others beside them are ignored, and no one of these."""
+        for other in ("IM0002", "3.dcm", "4.png"):
+            shutil.copy(scans / CT, tmp_path / other)
         shutil.copy(scans / CT, tmp_path / "IM0001")
         shutil.copy(scans / CT, tmp_path / "2.dcm")
         (tmp_path / "scans.csv").write_text("file_name,label,patient\nIM0001,a,7\n2.dcm,b,8\nIM0003,b,8\n")
@@ -119,6 +122,8 @@ class TestDicom:
         ).data  # fmt: skip
         arrays = load_images(data, public_facts(data), tmp_path / "cache")
         assert arrays.readable.tolist() == [True, True, False] and arrays.labels[:2].tolist() == [0, 1]
+        noted = json.loads((tmp_path / "cache" / "reading.json").read_text())
+        assert noted == {"ignored_files": {"": 1, ".dcm": 1, ".png": 1}, "unreadable_images": 1}
 
     def test_no_window_no_image_and_none_of_too_many_pixels(self, scans):
         """A range from the data would tell of them."""

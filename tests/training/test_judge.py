@@ -200,8 +200,6 @@ def test_its_gradients_are_computed_so_many_at_a_time_as_memory_has_room_for():
     assert sizes == [512, 51]
     named = [*ASKED, "--budget", "judge=0.4", "--dataset_name", "a", "--label_column", "b", "--dry_run"]
     assert load_config(named, METHODS[METHOD]).judge[0].settings.physical_batch_size == 512
-    named = [*ASKED, "--budget", "judge=0.4", "--dataset_name", "a", "--label_column", "b", "--dry_run"]
-    assert load_config(named, METHODS[METHOD]).judge[0].settings.physical_batch_size == 512
 
 
 def test_a_record_less_shows_nowhere(script, released, tmp_path):
