@@ -125,7 +125,8 @@ def _files(data: DataSource, facts: PublicFacts, cache: Path) -> Iterable[str]:
         deep += [] if found.ends is None else [found.ends]
         owner = number if data.unit_column is None else unit
         images_of[unit] += 1
-        if (digest := _digest(encoded)) is not None and owner is not None:  # others contribute nothing
+        readable = not found.reason and owner is not None  # others contribute nothing
+        if readable and (digest := _digest(encoded)) is not None:
             holders.setdefault(digest, []).append(owner)
     for name, kinds in counted.items():
         listed = [f"{number} of {kind}" for kind, number in kinds.most_common(MOST_KINDS)]
@@ -134,7 +135,7 @@ def _files(data: DataSource, facts: PublicFacts, cache: Path) -> Iterable[str]:
         low, high = min(each[0] for each in deep), max(each[1] for each in deep)
         yield (
             f"more than 8 bits: {len(deep)}, largest value {high:g}, smallest {low:g}; the flag that declares their "
-            f"black and white: {_range_flag(low, high)}"
+            f"black and white, under which images of 8 bits cannot be read: {_range_flag(low, high)}"
         )
     if data.unit_column is not None:
         none = images_of.pop(None, 0)  # contribute nothing

@@ -3,7 +3,7 @@
 
 `evidence.json` has the rows; `python benchmarks/rows.py docs` writes it. The noise on the mean of a class is in
 proportion to 1 / (epsilon n), with n units in the class. So facts and rows are compared by epsilon n, their signal,
-on the data set whose images are nearest in size and colour.
+on the data set whose images have the nearest number of values (grey ones are not taken for colour).
 """
 
 import json
@@ -134,7 +134,8 @@ def rank(rows: Sequence[MeasuredRow], facts: Situation, given: Collection[str], 
         given (`Collection[str]`): Flags of public images and models that are there.
         cap (`float`): Minutes. Settings of a method that take more are left out where others do not.
     """
-    usable = [row for row in rows if set(row.needs) <= set(given)]
+    judged = facts.num_classes > 1  # else a judge is refused
+    usable = [row for row in rows if set(row.needs) <= set(given) and (judged or "judge" not in str(row.flags))]
     sources = sorted({row.images: row for row in usable}.values(), key=lambda row: _apart(row, facts))
     names = [row.images for row in sources]
     found = []
@@ -169,11 +170,12 @@ def skill_at(rows: Sequence[MeasuredRow], signal: float) -> float:
     logarithm of the signal, above them that of the best, and below them in proportion to the signal, as noise is to
     its inverse. Private Evolution has public images, and noise is in their choice alone: its skill falls with the root
     of the signal. Other methods with public images or models fall as all do."""
-    ordered = sorted(rows, key=lambda row: row.signal)
-    signals = [row.signal for row in ordered]
-    skills = np.maximum.accumulate([row.skill for row in ordered])
+    best: dict[float, float] = {}
+    for row in sorted(rows, key=lambda row: row.signal):
+        best[row.signal] = max(row.skill, best.get(row.signal, 0.0))
+    signals, skills = list(best), np.maximum.accumulate(list(best.values()))
     if signal < signals[0]:
-        return float(skills[0] * (signal / signals[0]) ** (0.5 if ordered[0].method == "pe" else 1.0))
+        return float(skills[0] * (signal / signals[0]) ** (0.5 if rows[0].method == "pe" else 1.0))
     return float(np.interp(math.log(signal), np.log(signals), skills))
 
 
@@ -209,7 +211,7 @@ def what_would(rows: Sequence[MeasuredRow], facts: Situation, given: Collection[
     weakest = EPSILONS[-1]
     kinds = [
         [(f"epsilon {each:g}", replace(facts, epsilon=each)) for each in EPSILONS if each > facts.epsilon],
-        [(f"{each} of the {facts.num_classes} classes", replace(facts, num_classes=each)) for each in classes],
+        [(f"the {facts.num_classes} classes merged into {each}", replace(facts, num_classes=each)) for each in classes],
         more,
         [(f"{name} and epsilon {weakest:g}", replace(each, epsilon=weakest)) for name, each in more
          if facts.epsilon < weakest],

@@ -196,7 +196,8 @@ def plan_run(config: TrainingConfig, facts: PublicFacts) -> Plan:
     """
     resumes = config.resume_from_checkpoint is not None
     _refuse_one_name(config)
-    if not resumes and (facts.class_names or not config.dry_run):  # a plan may leave out what a run needs
+    judged = getattr(config, "has_judge", False)
+    if not resumes and (facts.class_names or judged or not config.dry_run):  # a plan may leave out what a run needs
         config.check_facts(facts.class_names)
     _refuse_numbers_of_images(config, facts)
     sampling = sampling_of(config, facts.num_units)

@@ -85,6 +85,8 @@ class DeclaredFacts(AdviceFlags, PublicDataFlags, DataFlags):
                 f"--num_train_images is {self.num_train_images:,}, and a receipt counts no more than {MOST:,}: lower "
                 "--num_train_images."
             )
+        if self.label_column is not None and not self.names:
+            raise UsageError("--label_column needs --class_names, or --num_classes here: the classes are declared.")
         if self.situation.num_classes > self.situation.num_units:
             raise UsageError(
                 f"--num_train_images declares {self.situation.num_units} for {self.situation.num_classes} classes, "
@@ -182,7 +184,7 @@ def _source(ranked: Sequence[Advice], num_classes: int) -> list[str]:
     if not ranked:
         return []
     images, classes = ranked[0].images, ranked[0].row.num_classes
-    lines = [f"judged by rows of {images}, whose images are nearest in size and colour."]
+    lines = [f"judged by rows of {images}, whose images have the nearest number of values."]
     if num_classes != classes:
         lines.append(f"rows have {classes} classes: fewer are easier to tell apart than skill says, more are harder.")
     if any(each.row.images != images for each in ranked):

@@ -116,8 +116,8 @@ def test_copies_and_service_folders_are_told_of(scans, capsys):
         (scans / place).parent.mkdir(exist_ok=True)
         (scans / place).write_bytes(same)
     said = told(capsys, scans)
-    assert "images: 12" in said.splitlines() and "identical images: 6 files hold 2 images" in said.splitlines()
-    assert "2 are in several files, each of which is a unit of its own, up to 3: a person" in said
+    assert "images: 12" in said.splitlines() and "identical images: 3 files hold 1 images" in said.splitlines()
+    assert "1 are in several files, each of which is a unit of its own, up to 3: a person" in said
     assert "left out with all that is in them: 1 .ipynb_checkpoints, 1 @eaDir" in said
 
 

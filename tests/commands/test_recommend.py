@@ -89,6 +89,22 @@ def test_more_signal_never_does_worse_and_less_does_in_proportion():
         assert rank(public, replace(ROW, num_units=250), ("x",))[0].skill == pytest.approx(0.9 * share)
 
 
+def test_of_rows_of_one_signal_the_best_counts_on_both_sides():
+    rows = [replace(ROW, num_units=100, accuracy=0.5), replace(ROW, accuracy=0.6), ROW]
+    just_below, at = (rank(rows, replace(ROW, num_units=number), ())[0].skill for number in (ROW.num_units - 1, 1000))
+    assert just_below == pytest.approx(at, abs=0.01)
+
+
+@pytest.mark.parametrize("num_channels", [1, 3])
+def test_images_without_classes_have_no_judge(num_channels, capsys):
+    facts = ("--num_train_images", "50000", "--resolution", "28", "--num_channels", str(num_channels))
+    said = output(capsys, *facts)
+    assert "judge" not in said.split("Its plan:")[1] and "train moments" in said
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["recommend", *facts, "--dataset_name", "x", "--label_column", "kind"])
+    assert "--label_column needs --class_names" in capsys.readouterr().err
+
+
 def test_few_minutes_make_no_method_worse_than_its_rows_are():
     """A quick row of much signal alone says little of a small one."""
     slow, quick = replace(ROW, minutes=20.0, accuracy=0.8), replace(ROW, num_units=60_000, accuracy=0.9, minutes=1.0)

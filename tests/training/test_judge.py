@@ -231,7 +231,7 @@ def test_what_a_judge_cannot_be(what, words, script, tmp_path):
         write_dataset(tmp_path / "data")
         images = ["--dataset_name", str(tmp_path / "data")]
     given = [*ASKED, *images, "--budget", "judge=0.4", "--output_dir", str(tmp_path / "run")]
-    for more in ([], ["--dry_run"])[: 1 + (what == "one")]:  # a plan may do without names of classes
+    for more in ([], ["--dry_run"])[: 1 + (what != "exact")]:
         with pytest.raises(UsageError, match=words):
             script.main([*given, *more, *(["--noise", "exact"] if what == "exact" else [])])
     assert not (tmp_path / "run").exists()
