@@ -211,7 +211,7 @@ def what_would(rows: Sequence[MeasuredRow], facts: Situation, given: Collection[
     weakest = EPSILONS[-1]
     kinds = [
         [(f"epsilon {each:g}", replace(facts, epsilon=each)) for each in EPSILONS if each > facts.epsilon],
-        [(f"the {facts.num_classes} classes merged into {each}", replace(facts, num_classes=each)) for each in classes],
+        [(f"the {facts.num_classes} classes merged into {n}", replace(facts, num_classes=n)) for n in classes],
         more,
         [(f"{name} and epsilon {weakest:g}", replace(each, epsilon=weakest)) for name, each in more
          if facts.epsilon < weakest],

@@ -149,5 +149,6 @@ class HasJudge(TrainingConfig):
         if self.has_judge and len(class_names or ()) < 2:
             have = "no classes" if not class_names else "one class"
             raise UsageError(
-                f"--budget judge needs images of two classes at least, and these have {have}: declare --class_names, or leave it out."
+                f"--budget judge needs images of two classes at least, and these have {have}: declare --class_names, "
+                "or leave it out."
             )

@@ -90,6 +90,8 @@ def test_a_run_trains_a_judge_and_releases_what_it_says(released):
     assert sum(each["steps_executed"] for each in events) == 4 and event["sampling_probability"] == 8 / NUM_IMAGES
     assert event["query"]["normaliser"] == 8 and receipt_of(released)["curriculum"]["judge_frequencies"] == 20
     assert receipt_of(released)["curriculum"]["judge_features"] == "scattering"
+    with safe_open(released / "release" / "judge.safetensors", "pt") as file:
+        assert file.metadata() == ABOUT, "as many frequencies as the receipt says"
     drawn = load_verified(released / "release")
     found = np.asarray(drawn[PROBABILITIES], np.float32)
     assert found.shape == (15, 3) and np.abs(found.sum(1) - 1).max() < 0.01
