@@ -38,7 +38,6 @@ SECRET = b"patient-4711"
 
 
 PRIVATE = "_records"
-READERS = ("diffusers_dp.privacy.sensitive", "diffusers_dp.privacy.teachers")
 
 
 class Untouchable:
@@ -53,7 +52,7 @@ class WatchedImages(SensitiveImages):
 
     def __getattribute__(self, name):
         reader = sys._getframe(1).f_globals["__name__"]
-        assert name != PRIVATE or reader in READERS, f"{reader} read {name} in the clear"
+        assert name != PRIVATE or reader == "diffusers_dp.privacy.sensitive", f"{reader} read {name} in the clear"
         return super().__getattribute__(name)
 
 

@@ -134,8 +134,9 @@ def rank(rows: Sequence[MeasuredRow], facts: Situation, given: Collection[str], 
         given (`Collection[str]`): Flags of public images and models that are there.
         cap (`float`): Minutes. Settings of a method that take more are left out where others do not.
     """
-    judged = facts.num_classes > 1  # else a judge is refused
-    usable = [row for row in rows if set(row.needs) <= set(given) and (judged or "judge" not in str(row.flags))]
+    usable = [row for row in rows if set(row.needs) <= set(given)]
+    if facts.num_classes < 2:  # of which a run refuses a judge
+        usable = [row for row in usable if not any("judge" in flag for flag in row.flags)]
     sources = sorted({row.images: row for row in usable}.values(), key=lambda row: _apart(row, facts))
     names = [row.images for row in sources]
     found = []

@@ -12,12 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from ..errors import UsageError
-from ..queries.efficientnet import (
-    EFFICIENTNET,
-    EfficientNetFeatures,
-    efficientnet_origin,
-    refuse_missing_network,
-)
+from ..queries.efficientnet import EFFICIENTNET, EfficientNetFeatures, efficientnet_origin, refuse_missing_network
 from ..queries.moments import all_frequencies
 from ..queries.scattering import SCATTERING
 from .dp_sgd_flags import LoopFlags
