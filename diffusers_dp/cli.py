@@ -3,6 +3,7 @@
 loaded."""
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Callable
@@ -35,6 +36,8 @@ COMMANDS = {
 def main(argv: list[str] | None = None) -> None:
     """Runs a command; exits with 2 after one sentence if its arguments cannot be."""
     let_threads_sleep()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a name may not be in the terminal's character set
     code = 0
     try:
         run = _parse(sys.argv[1:] if argv is None else argv)

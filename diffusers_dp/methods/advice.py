@@ -16,11 +16,14 @@ from typing import Any
 
 import numpy as np
 
+from .flag import MOST
+
 
 #: Least skill of each word: the share of what real images teach a classifier, beyond chance, that drawn ones teach.
 WORDS = {"good": 0.85, "fair": 0.6, "poor": 0.3, "hopeless": 0.0}
 #: Signals and numbers of values beyond these factors of every row are far from what was measured.
 FAR_SIGNAL, FAR_VALUES = 3.0, 4.0
+MANY = 50_000  # images
 #: What to try where nothing will do: multiples of the number of units, epsilons, and parts of the number of classes.
 MULTIPLES = (2, 3, 5, 10, 20, 50, 100, 200, 500, 1_000, 10_000, 100_000)
 EPSILONS, PARTS = (1.0, 2.0, 5.0, 10.0), (2, 5, 10, 50)
@@ -181,8 +184,11 @@ def skill_at(rows: Sequence[MeasuredRow], signal: float) -> float:
 
 
 def minutes_of(row: MeasuredRow, facts: Situation) -> float:
-    """Minutes of one core: those of the row, and in proportion to values and images where these are more."""
-    more = max(1.0, facts.num_units / row.num_units, facts.num_classes / row.num_classes)
+    """Minutes of one core: those of the row, and in proportion to values and classes where these are more. They grow
+    with the root of the number of images up to `MANY`, as those of rows do, and in proportion to it above."""
+    images = math.sqrt(max(1.0, min(facts.num_units, MANY) / row.num_units))
+    images *= max(1.0, facts.num_units / max(MANY, row.num_units))
+    more = max(images, facts.num_classes / row.num_classes)
     return row.minutes * max(1.0, facts.num_values / row.num_values) * more
 
 
@@ -208,7 +214,9 @@ def in_digits(number: float) -> str:
 def what_would(rows: Sequence[MeasuredRow], facts: Situation, given: Collection[str]) -> tuple[str, list[str]]:
     """The best word, fair or poor, that a change brings, and the least change of each kind that brings it."""
     classes = dict.fromkeys(number for part in PARTS if 1 < (number := facts.num_classes // part))
-    more = [(f"{n:,} images", replace(facts, num_units=n)) for n in (facts.num_units * each for each in MULTIPLES)]
+    more = [
+        (f"{n:,} images", replace(facts, num_units=n)) for each in MULTIPLES if (n := facts.num_units * each) <= MOST
+    ]
     weakest = EPSILONS[-1]
     kinds = [
         [(f"epsilon {each:g}", replace(facts, epsilon=each)) for each in EPSILONS if each > facts.epsilon],

@@ -87,12 +87,12 @@ class PipelineArtefact:
 
 
 def grid_of(rows: Sequence[Sequence[Image.Image]], names: Sequence[str] = ()) -> Image.Image:
-    """Arranges rows of equally many images of one size and mode, each magnified by an integer factor to at least 56
-    pixels, with optional names to their left."""
+    """Arranges rows of images of one size and mode, each magnified by an integer factor to at least 56 pixels, with
+    optional names to their left."""
     first = rows[0][0]
     zoom = math.ceil(TILE_SIZE / min(first.size))
     width, height = first.width * zoom, first.height * zoom
-    size = (len(rows[0]) * (width + TILE_GAP) - TILE_GAP, len(rows) * (height + TILE_GAP) - TILE_GAP)
+    size = (max(map(len, rows)) * (width + TILE_GAP) - TILE_GAP, len(rows) * (height + TILE_GAP) - TILE_GAP)
     grid = Image.new(first.mode, size, "white")
     for row, images in enumerate(rows):
         for column, image in enumerate(images):
@@ -186,8 +186,8 @@ class DatasetArtefact:
         pictures = [picture_of(image) for image in self.images[: 8 * IMAGES_PER_CLASS].cpu().numpy()]
         if self.labels is not None:
             found = [(self.labels == label).nonzero().squeeze(1) for label in range(len(self.class_names or ()))]
-            columns = min(IMAGES_PER_CLASS, *(len(own) for own in found if len(own)))
-            rows = [[picture_of(image) for image in self.images[own[:columns]].cpu().numpy()] for own in found]
+            shown = [self.images[own[:IMAGES_PER_CLASS]].cpu().numpy() for own in found]
+            rows = [[picture_of(image) for image in images] for images in shown]
             names = [name for name, row in zip(self.class_names or (), rows) if row]
             return grid_of([row for row in rows if row], names)
         columns = min(IMAGES_PER_CLASS, len(pictures))

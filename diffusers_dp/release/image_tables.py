@@ -124,10 +124,12 @@ def probabilities_of(column: "pa.ChunkedArray", num_classes: int) -> "np.ndarray
     """A column of lists as float32 `[n, classes]`. Raises an error of `WRONG`, or of Arrow, unless each list holds
     `num_classes` numbers that sum up to 1."""
     import numpy as np
+    import pyarrow.compute as pc
 
     found = column.combine_chunks()
     flat = found.flatten().to_numpy(zero_copy_only=False).astype(np.float32)
-    if found.null_count or len(flat) != len(found) * num_classes or not (flat >= 0).all():
+    lengths = pc.list_value_length(found).unique().to_pylist()
+    if found.null_count or lengths not in ([], [num_classes]) or not (flat >= 0).all():
         raise ValueError
     rows = flat.reshape(-1, num_classes)
     if not (np.abs(rows.sum(1) - 1) < ABOUT_ONE).all():

@@ -144,7 +144,11 @@ class ModelRelease(Release):
             return None
         from ..models.judge import load_judge
 
-        return load_judge(self.folder / JUDGE_FILE, shape_of(pipeline), pipeline.num_classes or 0)
+        judge = load_judge(self.folder / JUDGE_FILE, shape_of(pipeline), pipeline.num_classes or 0)
+        told, seen = self.receipt.get("curriculum", {}), (judge.features.num_frequencies, judge.features.kind)
+        if self.receipt and (told.get("judge_frequencies"), told.get("judge_features")) != seen:
+            raise IntegrityError(f"'{self.name}' was not loaded: its receipt tells of another judge.")
+        return judge
 
     @property
     def image_shape(self) -> Shape:

@@ -1,6 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """`diffusers-dp recommend`: a ranking by measured rows, a command that runs, and sentences for impossible facts."""
 
+import io
 import re
 import shlex
 from dataclasses import replace
@@ -9,7 +10,7 @@ import pytest
 from PIL import Image
 
 from diffusers_dp import cli
-from diffusers_dp.methods.advice import MeasuredRow, Situation, rank, read_evidence
+from diffusers_dp.methods.advice import MeasuredRow, Situation, minutes_of, rank, read_evidence
 from diffusers_dp.methods.config import CONFIGS, load_config
 from diffusers_dp.methods.registry import METHODS
 from support.places import ROOT
@@ -103,6 +104,26 @@ def test_images_without_classes_have_no_judge(num_channels, capsys):
     with pytest.raises(SystemExit, match="2"):
         cli.main(["recommend", *facts, "--dataset_name", "x", "--label_column", "kind"])
     assert "--label_column needs --class_names" in capsys.readouterr().err
+
+
+def test_minutes_of_few_images_tell_those_of_many():
+    """As measured: most of the work does not grow with the number of images."""
+    rows = [row for row in read_evidence() if row.method == "moments" and row.flags[-1:] == ("judge=0.5",)]
+    few, many = (next(row for row in rows if (row.data, row.epsilon) == (data, 1)) for data in ("mnist_1500", "mnist"))
+    assert many.minutes < minutes_of(few, many) < 3 * many.minutes
+    assert minutes_of(many, replace(many, num_units=600_000)) == pytest.approx(10 * many.minutes)
+
+
+def test_no_more_images_are_advised_than_a_receipt_counts(capsys):
+    said = output(capsys, "--num_train_images", "2000", "--num_classes", "200", "--target_epsilon", "0.1")
+    assert "It would be fair with" in said and "20,000,000" not in said
+
+
+def test_names_outside_of_the_character_set_are_escaped(monkeypatch):
+    out = io.TextIOWrapper(io.BytesIO(), encoding="ascii", write_through=True)
+    monkeypatch.setattr("sys.stdout", out)
+    cli.main(["recommend", "--num_train_images", "1000", "--class_names", "\u65e5,b", "--num_channels", "1"])
+    assert b"u65e5" in out.buffer.getvalue()
 
 
 def test_few_minutes_make_no_method_worse_than_its_rows_are():

@@ -6,6 +6,7 @@ import json
 import zipfile
 
 import datasets
+import numpy as np
 import pyarrow as pa
 import pytest
 import torch
@@ -23,7 +24,7 @@ from diffusers_dp.release import artefacts
 from diffusers_dp.release.allow_list import dataset_files, dataset_index
 from diffusers_dp.release.artefacts import DatasetArtefact
 from diffusers_dp.release.build import build_release
-from diffusers_dp.release.image_tables import to_png
+from diffusers_dp.release.image_tables import probabilities_of, to_png
 from diffusers_dp.release.push import files_to_push, push_release
 from diffusers_dp.release.receipt import RunRecord
 from support.hub_stand_in import OWNER, hub  # noqa: F401 (a fixture)
@@ -69,6 +70,17 @@ def test_what_goes_in_comes_out(release, images, tmp_path):
         assert all(torch.equal(pixels(image), own) for image, own in zip(found["image"], images, strict=True))
     assert Image.open(release / "samples.png").mode == "RGB"
     assert "They are a test." in (release / "README.md").read_text()
+
+
+def test_a_class_of_one_image_hides_none_of_the_others(tmp_path, images):
+    release = make(tmp_path / "run", images, torch.tensor([0] * 8 + [2]), NAMES)
+    shown = np.asarray(Image.open(release / "samples.png"))[:, -8 * 58 :]  # tiles of 56 pixels
+    assert (shown[:56, -56:] < 255).any() and (shown[58:, 100:] == 255).all()
+
+
+def test_soft_labels_of_unequal_lengths_are_refused():
+    with pytest.raises(ValueError):
+        probabilities_of(pa.chunked_array([[[0.4, 0.6, 0.0], [1.0]]]), 2)
 
 
 def test_releases_in_folders_of_one_name_are_told_apart(tmp_path, images):

@@ -218,7 +218,7 @@ def test_a_model_draws_without_the_network_of_its_judge(release, tmp_path, monke
     assert "[features]" in capsys.readouterr().err and not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("what", ["changed", "missing", "unlisted", "foreign", "shape", "stray"])
+@pytest.mark.parametrize("what", ["changed", "missing", "unlisted", "foreign", "shape", "stray", "frequencies"])
 def test_a_judge_that_is_not_that_of_the_receipt_is_refused(what, release, honest, tmp_path):
     """A forger may write the hash of another; its numbers are those of these images, or it is not opened."""
     path = release / JUDGE_FILE
@@ -240,10 +240,11 @@ def test_a_judge_that_is_not_that_of_the_receipt_is_refused(what, release, hones
         path.write_bytes(b"\x80\x04pickled")
         state_files(release)
     else:
-        save_file(tensors, path, metadata=ABOUT)
-        if what == "shape":
+        save_file(tensors, path, metadata=ABOUT | ({"num_frequencies": "1"} if what == "frequencies" else {}))
+        if what in ("shape", "frequencies"):
             state_files(release)
-    with pytest.raises(IntegrityError, match="no judge" if what in ("foreign", "shape") else JUDGE_FILE):
+    words = {"foreign": "no judge", "shape": "no judge", "frequencies": "its receipt tells of another judge"}
+    with pytest.raises(IntegrityError, match=words.get(what, JUDGE_FILE)):
         load_verified(release)
 
 
