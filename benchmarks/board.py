@@ -218,7 +218,7 @@ def leaderboard_picture(places: Sequence[Place]) -> bytes | None:
         axes.set(title=f"{title}, epsilon {epsilon:g}", xlabel="minutes of one core", xscale="log")
         axes.xaxis.set_major_formatter("{x:g}")
         axes.set_ylabel("accuracy on test images, %")
-        axes.margins(x=0.25, y=0.1)
+        axes.margins(x=0.4, y=0.1)
         axes.grid(alpha=0.3)
         axes.tick_params(labelbottom=True)  # in each row of panels
     figure.draw_without_rendering()  # only now are the places of points on the sheet known
