@@ -3,7 +3,6 @@
 loaded."""
 
 import argparse
-import io
 import os
 import sys
 from collections.abc import Callable
@@ -11,7 +10,7 @@ from functools import partial
 from importlib import import_module
 
 from . import __version__
-from .distributed.launcher import leave, let_go_of_closed_pipes, let_threads_sleep
+from .distributed.launcher import escape_output, leave, let_go_of_closed_pipes, let_threads_sleep
 from .errors import DiffusersDPError, Interrupted, UsageError, printable
 from .methods.command_line import Help, OneSentence
 from .verify import CLOSED_PIPE
@@ -36,8 +35,7 @@ COMMANDS = {
 def main(argv: list[str] | None = None) -> None:
     """Runs a command; exits with 2 after one sentence if its arguments cannot be."""
     let_threads_sleep()
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a name may not be in the terminal's character set
+    escape_output()
     code = 0
     try:
         run = _parse(sys.argv[1:] if argv is None else argv)

@@ -163,9 +163,10 @@ class ImageFolderSource(ImageSource):
         return (row[self._label] for _, row in self._lines if row is not None and self._label in row)
 
     def ignored(self) -> dict[str, int]:
-        known = {path for path in self._all.values() if is_image(path, self.data.image_suffixes)}
-        known = {*self._tables, *(self.files() if self._named_alone else known)}
-        others = (path for path in self._all.values() if path not in known)
+        found, suffixes = self._all.values(), self.data.image_suffixes
+        read = self.files() if self._named_alone else (path for path in found if is_image(path, suffixes))
+        known = {*self._tables, *read}
+        others = (path for path in found if path not in known)
         return dict(Counter("".join(path.suffixes[-2:]).lower() for path in others))
 
     def _relative(self, path: Path) -> str:

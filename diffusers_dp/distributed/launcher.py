@@ -1,6 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Environment variables of launchers, cores, and the choice of the process that reports an error. No torch."""
 
+import io
 import os
 import select
 import sys
@@ -45,6 +46,12 @@ def let_threads_sleep() -> None:
     """Makes waiting threads of torch release their cores, unless the environment configures this. Otherwise a step
     beside other jobs takes several times as long. Call this before torch is loaded."""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+
+def escape_output() -> None:
+    """Makes standard output escape a name that its character set lacks. Otherwise a run would end there."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def leave(code: int) -> None:

@@ -23,7 +23,8 @@ from .flag import MOST
 WORDS = {"good": 0.85, "fair": 0.6, "poor": 0.3, "hopeless": 0.0}
 #: Signals and numbers of values beyond these factors of every row are far from what was measured.
 FAR_SIGNAL, FAR_VALUES = 3.0, 4.0
-MANY = 50_000  # images
+#: About as many images as the largest data sets of rows have.
+MANY = 50_000
 #: What to try where nothing will do: multiples of the number of units, epsilons, and parts of the number of classes.
 MULTIPLES = (2, 3, 5, 10, 20, 50, 100, 200, 500, 1_000, 10_000, 100_000)
 EPSILONS, PARTS = (1.0, 2.0, 5.0, 10.0), (2, 5, 10, 50)
@@ -138,7 +139,7 @@ def rank(rows: Sequence[MeasuredRow], facts: Situation, given: Collection[str], 
         cap (`float`): Minutes. Settings of a method that take more are left out where others do not.
     """
     usable = [row for row in rows if set(row.needs) <= set(given)]
-    if facts.num_classes < 2:  # of which a run refuses a judge
+    if facts.num_classes < 2:  # then a run refuses a judge
         usable = [row for row in usable if not any("judge" in flag for flag in row.flags)]
     sources = sorted({row.images: row for row in usable}.values(), key=lambda row: _apart(row, facts))
     names = [row.images for row in sources]
@@ -184,8 +185,8 @@ def skill_at(rows: Sequence[MeasuredRow], signal: float) -> float:
 
 
 def minutes_of(row: MeasuredRow, facts: Situation) -> float:
-    """Minutes of one core: those of the row, and in proportion to values and classes where these are more. They grow
-    with the root of the number of images up to `MANY`, as those of rows do, and in proportion to it above."""
+    """Minutes of one core: those of the row, and in proportion to values and classes where these are more. Minutes
+    grow with the root of the number of images up to `MANY`, as those of rows do, and in proportion to it above."""
     images = math.sqrt(max(1.0, min(facts.num_units, MANY) / row.num_units))
     images *= max(1.0, facts.num_units / max(MANY, row.num_units))
     more = max(images, facts.num_classes / row.num_classes)

@@ -10,7 +10,7 @@ from ..accounting.ledger_row import DP_SGD
 from ..data.images import PublicFacts, public_facts
 from ..data.values import are_positions, positions
 from ..distributed.interruption import stoppable
-from ..distributed.launcher import is_launched, leave, let_threads_sleep, tell
+from ..distributed.launcher import escape_output, is_launched, leave, let_threads_sleep, tell
 from ..errors import DiffusersDPError, Interrupted, UsageError
 from ..methods.config import load_config
 from ..methods.flags import TrainingConfig
@@ -156,6 +156,7 @@ def how_long(
 def launch(main: Callable[[], None]) -> None:
     """Runs a training script: one sentence on stderr, and the exit code, where it ends early."""
     let_threads_sleep()
+    escape_output()
     code = 0
     try:
         main()

@@ -13,6 +13,7 @@ from diffusers_dp import cli
 from diffusers_dp.methods.advice import MeasuredRow, Situation, minutes_of, rank, read_evidence
 from diffusers_dp.methods.config import CONFIGS, load_config
 from diffusers_dp.methods.registry import METHODS
+from diffusers_dp.runs.launch import launch
 from support.places import ROOT
 
 
@@ -119,10 +120,11 @@ def test_no_more_images_are_advised_than_a_receipt_counts(capsys):
     assert "It would be fair with" in said and "20,000,000" not in said
 
 
-def test_names_outside_of_the_character_set_are_escaped(monkeypatch):
+@pytest.mark.parametrize("entry", [cli.main, lambda told: launch(lambda: print(told[-1]))])
+def test_names_outside_of_the_character_set_are_escaped(entry, monkeypatch):
     out = io.TextIOWrapper(io.BytesIO(), encoding="ascii", write_through=True)
     monkeypatch.setattr("sys.stdout", out)
-    cli.main(["recommend", "--num_train_images", "1000", "--class_names", "\u65e5,b", "--num_channels", "1"])
+    entry(["recommend", "--num_train_images", "1000", "--num_channels", "1", "--class_names", "\u65e5,b"])
     assert b"u65e5" in out.buffer.getvalue()
 
 
