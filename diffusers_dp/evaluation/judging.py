@@ -291,8 +291,9 @@ def _count(flags: EvaluationFlags, release: Drawer | None) -> list[str]:
     if flags.real_is_public:
         return []
     released = flags.images if release is None and release_in(flags.images or "").holds_images else flags.model
-    if released is not None and Path(released).is_dir() and is_writable(released):
-        count_evaluation(released)
+    folder = None if released is None else Path(released).resolve()  # the new receipt waits in the one around it
+    if folder is not None and folder.is_dir() and all(os.access(each, os.W_OK) for each in (folder, folder.parent)):
+        count_evaluation(folder)
         return []
     where = "no release was given" if released is None else "the release cannot be written here"
     note = (
@@ -368,9 +369,3 @@ def count_evaluation(release: str | Path) -> None:
             os.close(lock)
     except OSError as error:
         raise UsageError(f"--model {folder} cannot be written ({error.strerror}); copy it elsewhere.") from None
-
-
-def is_writable(release: str | Path) -> bool:
-    """Tells whether an evaluation can write to a release and to the folder around it, where the new receipt waits."""
-    folder = Path(release).resolve()
-    return os.access(folder, os.W_OK) and os.access(folder.parent, os.W_OK)

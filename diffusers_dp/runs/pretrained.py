@@ -236,18 +236,10 @@ def kept_pretrained(private: Path, unet: nn.Module) -> dict[str, Any] | None:
     folder = private / KEPT_NAME
     if not folder.is_dir():
         return None
-    load_saved(folder, unet)
-    try:
-        return read_json(folder / ORIGIN_NAME)
-    except WrongModel:
-        raise IntegrityError(f"{folder / ORIGIN_NAME} is damaged: restore it, or start anew.") from None
-
-
-def load_saved(folder: Path, unet: nn.Module) -> None:
-    """Puts the weights of a saved pipeline into a network of the run. Raises `IntegrityError`."""
     try:
         unet.load_state_dict(load_file(folder / "unet" / WEIGHTS))
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        return read_json(folder / ORIGIN_NAME)
+    except (OSError, ValueError, RuntimeError, SafetensorError, WrongModel) as error:
         raise IntegrityError(
             f"{folder} is damaged or of another model ({type(error).__name__}): resume with the flags of the first "
             "start, or start anew."
