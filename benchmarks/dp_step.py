@@ -38,8 +38,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from tqdm.auto import tqdm
 
 from diffusers_dp.distributed.memory import free_bytes, keep_freed_memory, peak_bytes
-from diffusers_dp.gradients import clip_factors, clipped_gradient_sum
-from diffusers_dp.gradients.step import add_rounded_noise
+from diffusers_dp.gradients.step import add_rounded_noise, clip_factors, clipped_gradient_sum
 from diffusers_dp.mechanisms.mechanism import STEPS
 from diffusers_dp.models.adapters import choose_trained
 from diffusers_dp.models.denoiser import EDMDenoiser

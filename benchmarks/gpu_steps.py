@@ -34,7 +34,9 @@ from torch import nn
 
 from diffusers_dp.data.images import public_facts
 from diffusers_dp.distributed.memory import keep_freed_memory, peak_bytes
-from diffusers_dp.gradients import clip_factors, clipped_gradient_sum, per_example_gradients, rules
+from diffusers_dp.gradients import rules
+from diffusers_dp.gradients.per_example import per_example_gradients
+from diffusers_dp.gradients.step import clip_factors, clipped_gradient_sum
 from diffusers_dp.methods.config import load_config
 from diffusers_dp.models.draws import Draws
 from diffusers_dp.randomness.private_generator import PrivateGenerator

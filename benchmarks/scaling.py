@@ -40,7 +40,7 @@ from scipy import stats
 from diffusers_dp import PrivacyLedger, SensitiveImages
 from diffusers_dp.accounting.ledger_row import gradient_row
 from diffusers_dp.data.images import load_images, public_facts
-from diffusers_dp.gradients import poisson_sample
+from diffusers_dp.gradients.sampling import poisson_sample
 from diffusers_dp.mechanisms import sampled
 from diffusers_dp.methods.flags import TrainingConfig
 from diffusers_dp.randomness.private_generator import PrivateGenerator

@@ -16,7 +16,7 @@ from ..errors import UsageError, first_line
 from .folders import files_below, is_service, meant_split, split_of
 from .records import DatasetRecords, DataSource, ImageSource, MissingSplit, Records, values_of
 from .untrusted_tables import check_folder, check_kind, check_named_files, check_saved, root_of
-from .values import ID_TYPE, LABEL_TYPE, class_of, listed
+from .values import ID_TYPE, LABEL_TYPE, class_of, listed, places_of
 
 
 class DatasetSource(ImageSource):
@@ -70,7 +70,7 @@ class DatasetSource(ImageSource):
             )
         image_column, label_column = self.data.image_column, self._label_column(features)
         own = getattr(features[label_column], "names", None) if label_column else None
-        places = None if own is None or class_names is None else _renaming(own, class_names)
+        places = None if own is None or class_names is None else places_of(own, class_names)
         return DatasetRecords(
             dataset, image_column, label_column, self.data.id_column, places, class_names,
             str(self.data.dataset_name), self._roots(cache_dir),
@@ -99,7 +99,7 @@ class DatasetSource(ImageSource):
             return
         names, declared = getattr(dataset.features[column], "names", None), self.class_names()
         if names and declared:  # as `records` reads them
-            names = [declared[place] for place in _renaming(names, declared) or ()]
+            names = [declared[place] for place in places_of(names, declared) or ()]
         for part in dataset.select_columns([column]).with_format("arrow").iter(1000):  # read as training reads them
             for value in values_of(part[column]):
                 name = class_of(names or (), value)
@@ -237,18 +237,11 @@ class DatasetSource(ImageSource):
             raise UsageError(
                 f"must declare the label set, for the column '{column}' does not tell it.", field="class_names"
             )
-        if own is not None and declared is not None and _renaming(own, declared) is None:
+        if own is not None and declared is not None and places_of(own, declared) is None:
             raise UsageError(
                 f"contradicts column '{column}', which has: {listed(own)}; name these.", field="class_names"
             )
         return declared if declared is not None else tuple(own or ())
-
-
-def _renaming(own: list[str], declared: tuple[str, ...]) -> list[int] | None:
-    """The declared place of each class of a `ClassLabel`: by name, or by position where all names are other ones."""
-    if set(own) <= set(declared):
-        return [declared.index(name) for name in own]
-    return list(range(len(own))) if len(own) == len(declared) and not set(own) & set(declared) else None
 
 
 @contextmanager

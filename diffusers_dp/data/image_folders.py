@@ -160,7 +160,8 @@ class ImageFolderSource(ImageSource):
     def labels(self, cache_dir: Path) -> Iterator[Any]:
         if not self._tables:
             return (name.removeprefix(self._below).partition("/")[0] for name in self._images)
-        return (row[self._label] for _, row in self._lines if row is not None and self._label in row)
+        named = self.data.label_column is not None
+        return (row.get(self._label) for _, row in self._lines if row is not None and (named or self._label in row))
 
     def ignored(self) -> dict[str, int]:
         found, suffixes = self._all.values(), self.data.image_suffixes
@@ -176,7 +177,7 @@ class ImageFolderSource(ImageSource):
         """The folders are declared classes, and none is of a run or a release."""
         if any((self.root / name).exists() for name in (RECEIPT_NAME, "private/run.json")):
             raise UsageError(f"{self.root} is a run or a release; give the folder of your images.", field=self._field)
-        unknown = [name for name in class_folders(self.root, self._field) if name not in self._classes]
+        unknown = [name for name in class_folders(self.root, self._field, self._classes) if name not in self._classes]
         if unknown:
             raise UsageError(
                 f"does not list the folder(s) {', '.join(unknown)}; add them, or move them away.", field="class_names"

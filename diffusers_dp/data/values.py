@@ -81,6 +81,16 @@ def label_of(value: Any, class_names: Sequence[str]) -> int | None:
     return number if are_positions(class_names) and 0 <= number < len(class_names) else None
 
 
+def places_of(own: Sequence[str], declared: Sequence[str]) -> list[int] | None:
+    """The declared place of each of a data set's own classes: by name, or by position where no name is even like one
+    of the others. `None`: they cannot be matched."""
+    known, found = ([in_nfc(name).strip() for name in names] for names in (declared, own))
+    if set(found) <= set(known):
+        return [known.index(name) for name in found] if len(set(found)) == len(found) else None
+    alike = set(map(_bare, own)) & set(map(_bare, declared))
+    return list(range(len(own))) if len(own) == len(declared) and not alike else None
+
+
 def class_of(names: Sequence[str], value: Any) -> str | None:
     """The name behind an integer of a `ClassLabel`; `None` where there is none."""
     return names[value] if isinstance(value, int) and 0 <= value < len(names) else None

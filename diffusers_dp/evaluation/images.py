@@ -24,6 +24,7 @@ from ..data.folders import files_below, meant_split, splits_in, subfolders
 from ..data.medical import is_medical
 from ..data.records import DatasetRecords, DataSource, Id, ImageSource, MissingSplit, Records
 from ..data.sources import DigitsSource, open_source
+from ..data.values import places_of
 from ..errors import UsageError, fields_named
 from ..methods.flag import split_list
 from ..randomness.keyed_hash import digests_of, is_held_out
@@ -93,7 +94,7 @@ class Source:
         value_range (`tuple[float, float]`, *optional*): As in `decode_image`.
         is_untrusted (`bool`, defaults to `False`): Whether somebody else made them: see `data.untrusted_tables`.
         trained_on (`dict`): What a receipt says of the images, which counts where flags say nothing: `class_names`,
-            `image_column`, `label_column`, `delimiter`, `image_suffixes`.
+            `image_column`, `label_column`, `delimiter`, `image_suffixes`, `class_folders`.
     """
 
     flag: str
@@ -228,7 +229,8 @@ class Source:
         )  # fmt: skip
         guessed = known.get("class_names") if self.class_names is None else None
         declared = data if guessed is None else replace(data, class_names=tuple(guessed))
-        root = split_folder(self.name, split, suffixes) if self.flag in OF_TRAINING else None
+        folders = known.get("class_folders", False)
+        root = split_folder(self.name, split, suffixes, folders) if self.flag in OF_TRAINING else None
         if root is not None and self.unit_column is None and self.key_column is None:
             return open_source(replace(declared, dataset_name=None, train_data_dir=str(root), image_suffixes=suffixes))
         try:
@@ -281,7 +283,7 @@ def _plain(name: str) -> str:
     return str(Path(folder, "images"))
 
 
-def split_folder(name: str, split: str, suffixes: tuple[str, ...] | None) -> Path | None:
+def split_folder(name: str, split: str, suffixes: tuple[str, ...] | None, class_folders: bool = False) -> Path | None:
     """
     Finds the folder whose folders are the classes, as training names it.
 
@@ -289,6 +291,7 @@ def split_folder(name: str, split: str, suffixes: tuple[str, ...] | None) -> Pat
         name (`str`): Folder, whose folders are classes, or are splits that hold them.
         split (`str`): Name of the split; without folders of splits there is `train` alone.
         suffixes (tuple of `str`, *optional*): Suffixes of images.
+        class_folders (`bool`): Whether training read its folders as classes, whatever tables are beside the images.
 
     Returns:
         `Path`, or `None` where it is no folder of that kind.
@@ -297,7 +300,8 @@ def split_folder(name: str, split: str, suffixes: tuple[str, ...] | None) -> Pat
         MissingSplit: No folder is called as the split is, or several are.
     """
     root = Path(os.path.expanduser(name))
-    if not os.path.isdir(root) or any(file.name.lower().endswith(TABLES) for file in files_below(root)):
+    tables = (file.name.lower().endswith(TABLES) for file in files_below(root))
+    if not os.path.isdir(root) or (not class_folders and any(tables)):
         return None
     splits = {path.name: path for path in splits_in(root)} or {"train": root}
     found = meant_split(split, splits)
@@ -396,18 +400,16 @@ def with_classes_of(synthetic: ImageSet, real: ImageSet) -> tuple[ImageSet, list
         ]
     ours, theirs = synthetic.class_names or (), real.class_names or ()
     warnings = []
-    if set(ours) <= set(theirs):
-        places = np.array([theirs.index(name) for name in ours])
-    elif len(ours) == len(theirs) and not set(ours) & set(theirs):
-        places = np.arange(len(ours))
-        warnings.append(
-            "The classes have other names in the synthetic than in the real images; they were matched by position."
-        )
-    else:
+    if (found := places_of(ours, theirs)) is None:
         raise UsageError(
             f"The synthetic images have the classes {', '.join(ours)}, the real ones {', '.join(theirs)}; give "
             "--class_names."
         )
+    if not set(ours) & set(theirs):
+        warnings.append(
+            "The classes have other names in the synthetic than in the real images; they were matched by position."
+        )
+    places = np.array(found)
     labels, soft = places[synthetic.labels], None
     if synthetic.probabilities is not None:
         soft = np.zeros((len(labels), len(theirs)), synthetic.probabilities.dtype)

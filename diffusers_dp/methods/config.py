@@ -24,6 +24,7 @@ from .feta_pro import FETAProConfig
 from .flag import (
     Flag,
     by_name,
+    check_values,
     excluding,
     flags_of,
     parse_rate,
@@ -232,6 +233,7 @@ def _spelt_out(argv: list[str], experts: Collection[str]) -> list[str]:
 
 def _by_rules(config_class: type[TrainingConfig], given: dict[str, Any]) -> dict[str, Any]:
     facts = config_class(**given)
+    check_values(facts)
     number = facts.num_train_units or facts.num_train_images
     if number is None:
         raise UsageError(

@@ -144,13 +144,7 @@ def validate(config: Any) -> None:
         UsageError: One sentence that names the flag and the remedy.
     """
     said = flags_of(type(config))
-    for name, each in said.items():
-        value = getattr(config, name)
-        if not each.takes(value):
-            words = each.in_words(type(value)) or "a value, or leave the flag out"
-            raise UsageError(f"--{'expert ' * each.expert}{name} is {_shown(value)}; give {words}.")
-        if each.place and value:
-            _check_place(name, value)
+    check_values(config)
     given = {each.name: value for each in fields(config) if (value := getattr(config, each.name)) != each.default}
     for name in filter(given.__contains__, said):
         for other in said[name].needs:
@@ -160,6 +154,17 @@ def validate(config: Any) -> None:
     for group in reversed(type(config).__mro__):
         if "check" in vars(group):
             vars(group)["check"](config)
+
+
+def check_values(config: Any) -> None:
+    """The first part of `validate`: each flag by itself. Raises `UsageError`."""
+    for name, each in flags_of(type(config)).items():
+        value = getattr(config, name)
+        if not each.takes(value):
+            words = each.in_words(type(value)) or "a value, or leave the flag out"
+            raise UsageError(f"--{'expert ' * each.expert}{name} is {_shown(value)}; give {words}.")
+        if each.place and value:
+            _check_place(name, value)
 
 
 def refuse_two_ways(config_class: type[Any], given: Mapping[str, Any]) -> None:

@@ -67,9 +67,7 @@ class PrivacyFlags:
         "unset: none.",
         rare=True, **SHARE,
     )  # fmt: skip
-    num_evaluation_images: int = flag(
-        5000, "Images drawn for that query; without --evaluation_reserve none are.", rare=True
-    )
+    num_evaluation_images: int = flag(5000, "Images drawn for that query.", rare=True, only_with="evaluation_reserve")
     dataset_id: str | None = flag(
         None, "Your name for the data set, under which releases add up in one ledger; unset: this one alone.",
         needs=("ledger_dir",),

@@ -198,16 +198,13 @@ class MomentsConfig(PublicDataFlags, HasJudge, MomentFlags, ResultFlags):
         0, "Random networks whose mean features of a class, by one more query, drawn images are moved to; 0: none.",
         at_least=0, at_most=100,
     )  # fmt: skip
-
     deformation: float = expert(
         0.0, "Strength of random turns, scalings, shifts and bends of drawn images; 0: none.", at_least=0, at_most=2
     )
-
     level_rounds: int | None = expert(
         None, "Rounds in which Gaussian draws regain half of what grey levels took from their frequencies; unset: 1 "
         "for grey images with a judge, else 0.", at_least=0, at_most=10,
     )  # fmt: skip
-
     public_share: float = expert(
         1.0, "Share of images that are public ones, where some are named; Gaussians draw the others.", at_least=0.05,
         at_most=1,

@@ -3,7 +3,7 @@
 
 import torch
 
-from ..gradients import per_example_gradients
+from ..gradients.per_example import per_example_gradients
 from ..queries.saliency import shares
 from .adapters import attention_matrices
 from .latent_denoiser import LatentDenoiser, LatentLoss

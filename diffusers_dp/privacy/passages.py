@@ -3,9 +3,9 @@
 
 import torch
 
-from ..gradients import add_noise, poisson_sample
 from ..gradients.grid import refuse_too_much_noise
-from ..gradients.step import Gradients, add_rounded_noise
+from ..gradients.sampling import poisson_sample
+from ..gradients.step import Gradients, add_noise, add_rounded_noise
 from ..mechanisms import Banded, Mechanism
 from ..mechanisms.banded import COEFFICIENT_STEPS
 from ..mechanisms.mechanism import STEPS

@@ -24,10 +24,10 @@ from ..data.mapped import Encode, map_images
 from ..data.picked_images import PickedImages
 from ..distributed.processes import Processes
 from ..errors import UsageError
-from ..gradients import FittingParts, clip_factors, clipped_gradient_sum
 from ..gradients.grid import ROWS, clip_steps, on_grid
+from ..gradients.out_of_memory import FittingParts
 from ..gradients.parts import widened
-from ..gradients.step import Gradients, PhysicalBatch, RowLoss
+from ..gradients.step import Gradients, PhysicalBatch, RowLoss, clip_factors, clipped_gradient_sum
 from ..gradients.supported import check_model
 from ..mechanisms import Mechanism
 from ..mechanisms.mechanism import NO_EXACT_LATENTS

@@ -16,7 +16,7 @@ from ..accounting.ledger import PrivacyLedger
 from ..accounting.ledger_row import DP_SGD, TEACHERS, LedgerRow
 from ..distributed.interruption import stop_now, stop_requested, uninterrupted
 from ..errors import BudgetExceeded, UsageError
-from ..gradients import largest_physical_batch
+from ..gradients.physical_batch import largest_physical_batch
 from ..gradients.step import Gradients, RowLoss
 from ..methods.dp_sgd_flags import LoopFlags
 from ..privacy.kept_state import PLAIN

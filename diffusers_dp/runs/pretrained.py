@@ -23,7 +23,7 @@ from ..data.records import DataSource
 from ..errors import IntegrityError, UsageError, first_line
 from ..files.canonical import canonical_json
 from ..files.journal import put_in_place
-from ..gradients import per_example_gradients
+from ..gradients.per_example import per_example_gradients
 from ..models.denoiser import SIGMA_DATA, linear_schedule
 from ..models.unet import fit_class_table, unet_config
 from ..release import components

@@ -15,8 +15,8 @@ from diffusers_dp.audit.own_gradients import TOLERANCE, TOLERANCE_BF16, own_grad
 from diffusers_dp.audit.preflight import preflight
 from diffusers_dp.audit.stand_ins import AuditedModel
 from diffusers_dp.data.images import PublicFacts
-from diffusers_dp.gradients import check_model, per_example
-from diffusers_dp.gradients.supported import UnsupportedModel
+from diffusers_dp.gradients import per_example
+from diffusers_dp.gradients.supported import UnsupportedModel, check_model
 from diffusers_dp.methods.config import CONFIGS, load_config
 from diffusers_dp.methods.method import load
 from diffusers_dp.methods.registry import METHODS as REGISTERED

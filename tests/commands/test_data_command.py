@@ -195,3 +195,11 @@ def test_a_run_ends_with_where_that_is_written_in_the_same_words(method, tmp_pat
             cli.main(["verify", str(run / "release")])
     assert len(set(ends)) == 1 and noted == [0, 1, 1]
     assert "/run/private/cache/reading.json" in ends[0] and "`diffusers-dp data`" in ends[0]
+
+
+def test_labels_under_another_key_are_told(tmp_path, scans, capsys):
+    lines = [{"file_name": f"benign/{number}.png", "label": "benign"} for number in range(6)]
+    (scans / "metadata.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    flags = ("--dataset_name", scans, "--class_names", "benign,malignant", "--label_column")
+    assert "labels that are no class: 6 of no label" in told(capsys, *flags, "lbl")
+    assert "no class" not in told(capsys, *flags, "label")

@@ -1,6 +1,7 @@
 """From flags to images: public facts without reading an image, damaged images that contribute nothing, refusals."""
 
 import shutil
+import unicodedata
 from dataclasses import replace
 
 import datasets
@@ -135,8 +136,16 @@ def test_declared_class_names_reorder_rename_and_refuse(tmp_path):
 
     assert labels("yes,no,perhaps") == [1, 0]
     assert labels("nein,ja") == [0, 1]
-    with pytest.raises(UsageError, match="--class_names .* no, yes"):
-        labels("no,maybe")
+    for names in ("no,maybe", "Yes,No", "ja,NO"):  # like another's name is no position
+        with pytest.raises(UsageError, match="--class_names .* no, yes"):
+            labels(names)
+
+
+def test_names_of_a_class_label_are_compared_as_labels_are(tmp_path):
+    accents = [unicodedata.normalize(form, "é") for form in ("NFD", "NFC")]
+    columns = {"image": image_bytes(encode(grey()), encode(grey())), "label": [0, 1]}
+    name = save_parquet(tmp_path / "set", columns, labelled([f"{accents[0]} ", "yes"]))
+    assert read_images(config_of(name, class_names=f"yes,{accents[1]}"), tmp_path)[1].labels.tolist() == [1, 0]
 
 
 def test_plain_labels_need_declared_names(tmp_path):

@@ -6,7 +6,7 @@ import torch
 from diffusers import DiTTransformer2DModel, SD3Transformer2DModel, UNet2DConditionModel, UNet2DModel
 from torch import nn
 
-from diffusers_dp.gradients import check_model
+from diffusers_dp.gradients.supported import check_model
 from diffusers_dp.models.unet import unet_config
 from support.exactness import check, squares
 

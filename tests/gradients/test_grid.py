@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 from diffusers_dp.errors import UsageError
-from diffusers_dp.gradients import clipped_gradient_sum
 from diffusers_dp.gradients.grid import clip_steps, fits, on_grid, rounded_in_place
 from diffusers_dp.gradients.per_example import per_example_gradients
+from diffusers_dp.gradients.step import clipped_gradient_sum
 from diffusers_dp.mechanisms.mechanism import STEPS
 from diffusers_dp.randomness.private_generator import PrivateGenerator
 

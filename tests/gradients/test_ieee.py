@@ -11,8 +11,9 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from diffusers_dp.gradients import clipped_gradient_sum, per_example
+from diffusers_dp.gradients import per_example
 from diffusers_dp.gradients.parts import ieee_float32
+from diffusers_dp.gradients.step import clipped_gradient_sum
 from diffusers_dp.mechanisms.mechanism import STEPS
 from diffusers_dp.randomness.private_generator import PrivateGenerator
 

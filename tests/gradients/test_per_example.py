@@ -7,7 +7,9 @@ import torch.nn.functional as F
 from diffusers import UNet2DModel
 from torch import nn
 
-from diffusers_dp.gradients import clipped_gradient_sum, per_example, per_example_gradients
+from diffusers_dp.gradients import per_example
+from diffusers_dp.gradients.per_example import per_example_gradients
+from diffusers_dp.gradients.step import clipped_gradient_sum
 from diffusers_dp.models.denoiser import EDMDenoiser
 from diffusers_dp.randomness.private_generator import PrivateGenerator
 from support.exactness import assert_equal_gradients, check, collect, one_by_one, squares

@@ -8,7 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diffusers_dp.gradients import largest_physical_batch, physical_batch
+from diffusers_dp.gradients import physical_batch
+from diffusers_dp.gradients.physical_batch import largest_physical_batch
 from diffusers_dp.models.denoiser import EDMDenoiser, EDMLoss
 from support.models import convolutional_unet
 

@@ -14,7 +14,8 @@ from torch import nn
 from diffusers_dp.audit.preflight import preflight
 from diffusers_dp.data.images import PublicFacts
 from diffusers_dp.errors import UsageError
-from diffusers_dp.gradients import largest_physical_batch, rules
+from diffusers_dp.gradients import rules
+from diffusers_dp.gradients.physical_batch import largest_physical_batch
 from diffusers_dp.gradients.supported import UnsupportedModel
 from diffusers_dp.methods.config import load_config
 from diffusers_dp.privacy.sensitive import SensitiveImages

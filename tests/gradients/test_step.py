@@ -13,8 +13,10 @@ from scipy import stats
 from torch import nn
 
 from diffusers_dp.distributed.memory import peak_bytes
-from diffusers_dp.gradients import add_noise, clip_factors, clipped_gradient_sum, poisson_sample, sampling
+from diffusers_dp.gradients import sampling
 from diffusers_dp.gradients.parts import SUMMED_AT_ONCE
+from diffusers_dp.gradients.sampling import poisson_sample
+from diffusers_dp.gradients.step import add_noise, clip_factors, clipped_gradient_sum
 from diffusers_dp.mechanisms import sampled
 from diffusers_dp.randomness.private_generator import PrivateGenerator
 from support.doors import gradient, make_door

@@ -180,3 +180,13 @@ def test_a_pretrained_model_keeps_its_objective_and_its_noise_levels(tmp_path):
     none = load_config(flags, METHODS["feta_pro"])
     assert none.public_steps == PretrainingFlags.public_steps, "which would be refused without public images"
     assert configured("dp_diffusion", *facts, "--objective", "ddpm").objective == "ddpm", "what is given wins"
+
+
+@pytest.mark.parametrize(
+    "wrong", ["num_train_images=0", "num_train_images=-5", "target_epsilon=-1", "minutes=nan", "minutes=inf"]
+)
+@pytest.mark.parametrize("method", ["feta_pro", "moments", "gs_wgan"])
+def test_rules_follow_from_values_that_can_be(method, wrong):
+    name, _, value = wrong.partition("=")
+    with pytest.raises(UsageError, match=f"--{name} is {value}.*; give a"):
+        configured(method, "--num_train_images", "600", f"--{name}", value)

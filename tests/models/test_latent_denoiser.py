@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from diffusers_dp.errors import UsageError
-from diffusers_dp.gradients import per_example_gradients
+from diffusers_dp.gradients.per_example import per_example_gradients
 from diffusers_dp.models.adapters import attention_matrices, choose_trained, merge_lora, trained_parameters
 from diffusers_dp.models.latent_denoiser import LatentLoss
 from diffusers_dp.models.saliency import Saliency

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diffusers_dp.gradients import clipped_gradient_sum
+from diffusers_dp.gradients.step import clipped_gradient_sum
 from diffusers_dp.models.denoiser import DDPMLoss, EDMLoss
 from diffusers_dp.models.row_augmentation import AugmentedLoss
 from diffusers_dp.randomness.private_generator import PrivateGenerator

@@ -3,7 +3,7 @@
 
 import torch
 
-from diffusers_dp.gradients import per_example_gradients
+from diffusers_dp.gradients.per_example import per_example_gradients
 
 
 TOLERANCE = 1e-5  # ||a - b|| / ||b|| per parameter tensor, fp32
