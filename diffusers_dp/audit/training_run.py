@@ -89,7 +89,7 @@ def audit_run(
         "steps_of_the_training": settings.max_train_steps,
         **settings_of(step),
         "noise_multiplier": ledgers[0].asked[-1].noise_multiplier,
-        "delta": delta,
+        "delta": sampling.target_delta,
     }
     return Audit("run", said, {DP_SGD: outcomes}, checks, time.perf_counter() - start)
 

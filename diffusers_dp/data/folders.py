@@ -3,7 +3,7 @@
 
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from ..errors import UsageError
@@ -99,14 +99,13 @@ def splits_in(root: Path) -> list[Path]:
     return found if all(split_of(path.name) for path in found) else []
 
 
-def class_folders(root: Path, field: str, declared: Collection[str] = ()) -> tuple[str, ...]:
+def class_folders(root: Path, field: str) -> tuple[str, ...]:
     """
     The classes of a folder of class folders, sorted: the names of its folders, in Unicode's composed form (NFC).
 
     Args:
         root (`Path`): Data folder.
         field (`str`): Flag that named it, for messages.
-        declared (collection of `str`): Names of folders that are classes, though they may sound like splits.
 
     Raises:
         `UsageError`: It cannot be listed, or its folders are splits, or a comma-separated list cannot hold a name.
@@ -114,9 +113,8 @@ def class_folders(root: Path, field: str, declared: Collection[str] = ()) -> tup
     if not os.path.isdir(root):  # `Path.is_dir` raises where a name is too long
         raise UsageError(f"{root} is not a folder; give one that holds a folder per class.", field=field)
     try:
+        refuse_splits(root, field)
         names = sorted({in_nfc(path.name) for path in subfolders(root)})
-        is_declared = names and set(names) <= set(map(in_nfc, declared))
-        (refuse_inner_splits if is_declared else refuse_splits)(root, field)
     except OSError as error:
         raise UsageError(f"{root} cannot be read ({error.strerror}); make it readable.", field=field) from None
     odd = next((name for name in names if "," in name or name != name.strip() or not is_unicode(name)), None)

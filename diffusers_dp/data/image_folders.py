@@ -177,7 +177,7 @@ class ImageFolderSource(ImageSource):
         """The folders are declared classes, and none is of a run or a release."""
         if any((self.root / name).exists() for name in (RECEIPT_NAME, "private/run.json")):
             raise UsageError(f"{self.root} is a run or a release; give the folder of your images.", field=self._field)
-        unknown = [name for name in class_folders(self.root, self._field, self._classes) if name not in self._classes]
+        unknown = [name for name in class_folders(self.root, self._field) if name not in self._classes]
         if unknown:
             raise UsageError(
                 f"does not list the folder(s) {', '.join(unknown)}; add them, or move them away.", field="class_names"

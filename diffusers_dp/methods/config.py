@@ -62,6 +62,7 @@ class SamplingFacts:
         sample_rate (`float`): q, the probability with which each unit joins a step.
         normaliser (`int`): The constant that divides a sum of clipped gradients.
         expected_batch_size (`float`): qN.
+        target_delta (`float`): delta of the guarantee.
         images_per_unit (`int`): The most images of a unit in a step.
     """
 
@@ -69,6 +70,7 @@ class SamplingFacts:
     sample_rate: float
     normaliser: int
     expected_batch_size: float
+    target_delta: float
     images_per_unit: int = 1
 
     @property
@@ -352,7 +354,7 @@ def resolve(config: DPSGDConfig, num_units: int) -> SamplingFacts:
                 f"--num_teachers {config.num_shares} is more than the {num_units:,} {config.unit_of_privacy}s; give "
                 f"at most {num_units}."
             )
-        return SamplingFacts(num_units, 1.0, config.num_shares, config.num_shares)
+        return SamplingFacts(num_units, 1.0, config.num_shares, config.num_shares, target_delta(config, num_units))
     if config.sample_rate is not None:
         rate = parse_rate(config.sample_rate)
         normaliser = math.floor(rate * num_units)
@@ -379,7 +381,8 @@ def resolve(config: DPSGDConfig, num_units: int) -> SamplingFacts:
             f"{num_units:,} {config.unit_of_privacy}s, fewer than the {expected:g} that a step expects: give at most "
             f"{math.floor(1 / sample_rate)}, auto, or a smaller --{flag}."
         )
-    return SamplingFacts(num_units, sample_rate, normaliser, expected, config.images_per_unit)
+    delta = target_delta(config, num_units)
+    return SamplingFacts(num_units, sample_rate, normaliser, expected, delta, config.images_per_unit)
 
 
 def sampling_of(config: TrainingConfig, num_units: int) -> SamplingFacts | None:

@@ -75,14 +75,6 @@ def test_splits_in_classes_are_not_merged(tmp_path, places):
         read(tmp_path / "scans", tmp_path, names)
 
 
-def test_declared_classes_may_sound_like_splits(tmp_path):
-    for name in ("test_positive", "test_negative"):
-        write(tmp_path / "scans" / name / "1.png")
-    assert read(tmp_path / "scans", tmp_path, "test_negative,test_positive")[0] == 2
-    with pytest.raises(UsageError, match="--train_data_dir .* look like splits"):
-        read(tmp_path / "scans", tmp_path / "other", "test_negative")
-
-
 def test_a_class_called_train_is_a_class(tmp_path):
     for name in ("train", "bus", "test"):
         write(tmp_path / "scans" / name / "1.png")

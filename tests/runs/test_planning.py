@@ -49,7 +49,7 @@ def test_the_total_meets_the_target_and_uses_it(target):
     config, result = plan(target_epsilon=target)
     assert 0.99 * target <= result.epsilon <= target
     assert filled(config, result.rows).epsilon() == pytest.approx(result.epsilon)
-    assert independent_epsilon(result.rows, result.ledger.target_delta) <= target
+    assert independent_epsilon(result.rows, result.sampling.target_delta) <= target
     assert f"epsilon {result.epsilon:.4f}" in result.table and all(name in result.table for name in result.rows)
 
 
@@ -245,7 +245,7 @@ def test_slack_for_restarts_is_counted_before_and_spent_only_when_lost():
     dp_sgd, slack = result.rows["dp_sgd"], result.rows["restart_slack"]
     assert (dp_sgd.steps, slack.steps) == (60, 20) and slack == replace(dp_sgd, name="restart_slack", steps=20)
     assert dp_sgd.noise_multiplier > 1.05 * plain.rows["dp_sgd"].noise_multiplier
-    assert 1.98 <= result.epsilon <= 2 and independent_epsilon(result.rows, result.ledger.target_delta) <= 2
+    assert 1.98 <= result.epsilon <= 2 and independent_epsilon(result.rows, result.sampling.target_delta) <= 2
     assert "restart_slack" not in plain.rows and "restart_slack" in result.table
     queries = {name: row for name, row in result.rows.items() if name not in ("dp_sgd", "restart_slack")}
     ledger = filled(config, queries)
