@@ -168,7 +168,7 @@ def check() -> None:
     from torch import nn
 
     from diffusers_dp.accounting.ledger import PrivacyLedger
-    from diffusers_dp.gradients import per_example_gradients
+    from diffusers_dp.gradients.per_example import per_example_gradients
     from diffusers_dp.mechanisms import sampled
     from diffusers_dp.privacy.sensitive import SensitiveImages
 

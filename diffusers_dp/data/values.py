@@ -86,8 +86,9 @@ def places_of(own: Sequence[str], declared: Sequence[str]) -> list[int] | None:
     of the others. `None`: they cannot be matched."""
     known, found = ([in_nfc(name).strip() for name in names] for names in (declared, own))
     if set(found) <= set(known):
-        return [known.index(name) for name in found] if len(set(found)) == len(found) else None
-    alike = set(map(_bare, own)) & set(map(_bare, declared))
+        exact = list(declared)
+        return [exact.index(name) if name in exact else known.index(in_nfc(name).strip()) for name in own]
+    alike = set(map(bare, own)) & set(map(bare, declared))
     return list(range(len(own))) if len(own) == len(declared) and not alike else None
 
 
@@ -127,7 +128,7 @@ def why_no_label(value: Any, class_names: Sequence[str]) -> str | None:
 
 def _hint(text: str, class_names: Sequence[str]) -> str:
     """What is near a label: another case, other blanks, underscores or commas."""
-    near = next((name for name in class_names if _bare(name) == _bare(text) != ""), None)
+    near = next((name for name in class_names if bare(name) == bare(text) != ""), None)
     if near is not None:
         return f"; --class_names has {near}"
     if any(text in re.split(r"[;|\s]+", name) for name in class_names):
@@ -135,7 +136,7 @@ def _hint(text: str, class_names: Sequence[str]) -> str:
     return "; a name in --class_names holds no comma, so that the data needs another spelling" if "," in text else ""
 
 
-def _bare(text: str) -> str:
+def bare(text: str) -> str:
     return re.sub(r"[\W_]+", "", text.casefold())
 
 

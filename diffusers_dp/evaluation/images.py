@@ -24,7 +24,7 @@ from ..data.folders import files_below, meant_split, splits_in, subfolders
 from ..data.medical import is_medical
 from ..data.records import DatasetRecords, DataSource, Id, ImageSource, MissingSplit, Records
 from ..data.sources import DigitsSource, open_source
-from ..data.values import places_of
+from ..data.values import bare, places_of
 from ..errors import UsageError, fields_named
 from ..methods.flag import split_list
 from ..randomness.keyed_hash import digests_of, is_held_out
@@ -94,7 +94,7 @@ class Source:
         value_range (`tuple[float, float]`, *optional*): As in `decode_image`.
         is_untrusted (`bool`, defaults to `False`): Whether somebody else made them: see `data.untrusted_tables`.
         trained_on (`dict`): What a receipt says of the images, which counts where flags say nothing: `class_names`,
-            `image_column`, `label_column`, `delimiter`, `image_suffixes`, `class_folders`.
+            `image_column`, `label_column`, `delimiter`, `image_suffixes`.
     """
 
     flag: str
@@ -229,8 +229,7 @@ class Source:
         )  # fmt: skip
         guessed = known.get("class_names") if self.class_names is None else None
         declared = data if guessed is None else replace(data, class_names=tuple(guessed))
-        folders = known.get("class_folders", False)
-        root = split_folder(self.name, split, suffixes, folders) if self.flag in OF_TRAINING else None
+        root = split_folder(self.name, split, suffixes) if self.flag in OF_TRAINING else None
         if root is not None and self.unit_column is None and self.key_column is None:
             return open_source(replace(declared, dataset_name=None, train_data_dir=str(root), image_suffixes=suffixes))
         try:
@@ -283,7 +282,7 @@ def _plain(name: str) -> str:
     return str(Path(folder, "images"))
 
 
-def split_folder(name: str, split: str, suffixes: tuple[str, ...] | None, class_folders: bool = False) -> Path | None:
+def split_folder(name: str, split: str, suffixes: tuple[str, ...] | None) -> Path | None:
     """
     Finds the folder whose folders are the classes, as training names it.
 
@@ -291,7 +290,6 @@ def split_folder(name: str, split: str, suffixes: tuple[str, ...] | None, class_
         name (`str`): Folder, whose folders are classes, or are splits that hold them.
         split (`str`): Name of the split; without folders of splits there is `train` alone.
         suffixes (tuple of `str`, *optional*): Suffixes of images.
-        class_folders (`bool`): Whether training read its folders as classes, whatever tables are beside the images.
 
     Returns:
         `Path`, or `None` where it is no folder of that kind.
@@ -300,8 +298,7 @@ def split_folder(name: str, split: str, suffixes: tuple[str, ...] | None, class_
         MissingSplit: No folder is called as the split is, or several are.
     """
     root = Path(os.path.expanduser(name))
-    tables = (file.name.lower().endswith(TABLES) for file in files_below(root))
-    if not os.path.isdir(root) or (not class_folders and any(tables)):
+    if not os.path.isdir(root) or any(file.name.lower().endswith(TABLES) for file in files_below(root)):
         return None
     splits = {path.name: path for path in splits_in(root)} or {"train": root}
     found = meant_split(split, splits)
@@ -405,7 +402,7 @@ def with_classes_of(synthetic: ImageSet, real: ImageSet) -> tuple[ImageSet, list
             f"The synthetic images have the classes {', '.join(ours)}, the real ones {', '.join(theirs)}; give "
             "--class_names."
         )
-    if not set(ours) & set(theirs):
+    if not set(map(bare, ours)) & set(map(bare, theirs)):
         warnings.append(
             "The classes have other names in the synthetic than in the real images; they were matched by position."
         )

@@ -71,7 +71,6 @@ def _public_facts(config: TrainingConfig, facts: PublicFacts) -> dict[str, Any]:
         found["grey_range"] = list(data.value_range)  # what became black and white
     given = {name: getattr(data, name) for name in ("image_column", "label_column", "delimiter")}
     given["image_suffixes"] = None if data.image_suffixes is None else list(data.image_suffixes)
-    given["class_folders"] = data.train_data_dir is not None or None
     if reading := {name: value for name, value in given.items() if value not in (None, "image", ",")}:
         found["reading"] = reading  # evaluation reads the real images so
     if sampling is not None and config.dp_sgd is not None and config.dp_sgd.num_shares is None:

@@ -17,6 +17,7 @@ from PIL import Image
 from support.places import ROOT
 
 
+@pytest.mark.slow  # a minute each
 def test_the_guarantee_comes_first_then_images_that_can_be_saved(visit, tmp_path):
     page = visit()
     assert "Numbers consistent" in page.text("#guarantee") and "moderate" in page.text("#guarantee")
@@ -54,6 +55,7 @@ def test_the_guarantee_comes_first_then_images_that_can_be_saved(visit, tmp_path
     assert np.array_equal(np.asarray(table[0]["image"]), images[0])
 
 
+@pytest.mark.slow  # a minute each
 def test_a_page_is_of_one_model_and_who_leaves_a_drawing_frees_it_for_others(visit, address):
     """A card is a link; what was typed is opened, or refused, before the page leaves the model that it shows."""
     page, other = visit(), visit()

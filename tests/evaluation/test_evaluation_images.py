@@ -20,7 +20,6 @@ from diffusers_dp.evaluation.images import (
 )
 from diffusers_dp.methods.feta_pro import FETAProConfig
 from diffusers_dp.randomness.keyed_hash import digests_of
-from diffusers_dp.runs import run_ledger
 from support.images import write_dataset
 
 
@@ -105,19 +104,6 @@ def test_the_validation_images_are_those_that_training_leaves_out(tmp_path, digi
         validation_split(images, 40)
 
 
-def test_folders_that_training_read_as_classes_are_classes_beside_a_table(tmp_path, digits):
-    for number, name in enumerate("aab"):
-        (tmp_path / "real" / name).mkdir(parents=True, exist_ok=True)
-        Image.fromarray(digits[0][number, 0]).save(tmp_path / "real" / name / f"{number}.png")
-    (tmp_path / "real" / "metadata.csv").write_text("file_name,label\na/0.png,b\na/1.png,b\nb/2.png,a\n")
-    config = FETAProConfig(train_data_dir=str(tmp_path / "real"), class_names="a,b", resolution=8, num_channels=1)
-    told = run_ledger._public_facts(config, public_facts(config.data))
-    for reading, counts in ((told["reading"], [2, 1]), ({}, [1, 2])):
-        source = Source("--real", str(tmp_path / "real"), trained_on={"class_names": told["class_names"], **reading})
-        found = source.load("train", (1, 8, 8), resize=False, cache_dir=tmp_path / f"cache{counts[0]}")
-        assert np.bincount(found.labels).tolist() == counts
-
-
 def make_set(labels, names, images=None):
     images = np.arange(len(labels) * 4, dtype=np.uint8).reshape(-1, 1, 2, 2) if images is None else images
     return ImageSet(images, None if labels is None else np.array(labels), names)
@@ -130,6 +116,8 @@ def test_classes_go_by_name_and_what_is_missing_is_warned_of():
     assert warnings == ["No synthetic image was generated of: dog."]
     found, warnings = with_classes_of(make_set([0, 1, 2], ("a", "b", "c")), real)
     assert found.labels.tolist() == [0, 1, 2] and "by position" in warnings[0]
+    found, warnings = with_classes_of(make_set([0, 1, 2], ("dog ", "cat ", "elk ")), real)
+    assert found.labels.tolist() == [1, 0, 2] and warnings == []
     for names in (("cat", "fox"), ("Dog", "Cat", "Elk")):
         with pytest.raises(UsageError, match=f"{', '.join(names)}.*cat, dog, elk.*--class_names"):
             with_classes_of(make_set([0, 1], names), real)
