@@ -55,7 +55,9 @@ def train(run: "MomentsRun") -> None:
     num_images = config.images_per_class * len(names or ("",))
     moments, judge = ask_for_moments(run), train_judge(run)
     moments = replace(moments, public=run.public, public_share=config.public_share)
-    images, labels = moments.draw(num_images, config.class_balance, config.seed, config.rounds_of_levels)
+    # A judge then sees images more like those it learned from. In colour it changed nothing.
+    levels_twice = judge is not None and run.facts.image_shape[0] == 1
+    images, labels = moments.draw(num_images, config.class_balance, config.seed, levels_twice)
     if config.deformation:
         images = deformed(images, config.deformation, generators(config.seed, range(len(images))))
     if judge is not None:

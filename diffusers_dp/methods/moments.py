@@ -201,10 +201,6 @@ class MomentsConfig(PublicDataFlags, HasJudge, MomentFlags, ResultFlags):
     deformation: float = expert(
         0.0, "Strength of random turns, scalings, shifts and bends of drawn images; 0: none.", at_least=0, at_most=2
     )
-    level_rounds: int | None = expert(
-        None, "Rounds in which Gaussian draws regain half of what grey levels took from their frequencies; unset: 1 "
-        "for grey images with a judge, else 0.", at_least=0, at_most=10,
-    )  # fmt: skip
     public_share: float = expert(
         1.0, "Share of images that are public ones, where some are named; Gaussians draw the others.", at_least=0.05,
         at_most=1,
@@ -226,11 +222,6 @@ class MomentsConfig(PublicDataFlags, HasJudge, MomentFlags, ResultFlags):
     def parts(self) -> int:
         """One, where all images are public ones, which are moved to the moments of a class."""
         return 1 if self.share_of_public_images == 1 else super().parts
-
-    @property
-    def rounds_of_levels(self) -> int:
-        """A judge then sees images more like those it learned from. In colour it changed nothing."""
-        return int(self.has_judge and self.image_shape[0] == 1) if self.level_rounds is None else self.level_rounds
 
     @property
     def drawn_by(self) -> tuple[Query, ...]:
@@ -283,10 +274,9 @@ class MomentsConfig(PublicDataFlags, HasJudge, MomentFlags, ResultFlags):
 
     @property
     def training_facts(self) -> dict[str, Any]:
-        names = ("deformation", "level_rounds")
-        changed = {name: getattr(self, name) for name in names if getattr(self, name) != getattr(type(self), name)}
+        deformed = {"deformation": self.deformation} if self.deformation else {}
         moved = {"moves_public_images": self.public_share} if self.names_public_images else {}
-        return super().training_facts | self.moment_facts | changed | moved
+        return super().training_facts | self.moment_facts | deformed | moved
 
     def check_facts(self, class_names: tuple[str, ...] | None) -> None:
         if class_names is None and self.class_balance == "released":

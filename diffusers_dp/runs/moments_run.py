@@ -89,7 +89,7 @@ class NoisyMoments:
     public_share: float = 1.0
 
     def draw(
-        self, num_images: int, class_balance: str, seed: int, level_rounds: int = 0
+        self, num_images: int, class_balance: str, seed: int, levels_twice: bool = False
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """
         Images with these moments.
@@ -98,7 +98,7 @@ class NoisyMoments:
             num_images (`int`): Images of all classes together.
             class_balance (`str`): See `--class_balance`.
             seed (`int`): Public.
-            level_rounds (`int`): Times that Gaussian draws regain half of what the matching of grey levels took from
+            levels_twice (`bool`): Whether Gaussian draws regain half of what the matching of grey levels took from
                 their coefficients, and are then matched once more.
 
         Returns:
@@ -123,7 +123,7 @@ class NoisyMoments:
         for label in labels[gaussian].unique():
             asked = coefficients[labels[gaussian] == label]
             drawn = in_levels(self.spectrum.images(asked), self.levels[label])
-            for _ in range(level_rounds):
+            if levels_twice:
                 lost = self.spectrum.images(asked - self.spectrum(drawn)) - 0.5
                 drawn = in_levels(drawn + lost / 2, self.levels[label])
             images[gaussian & (labels == label)] = drawn.mul(255).round().byte()

@@ -278,8 +278,8 @@ def test_a_class_has_the_public_images_of_its_name(script, flags, tmp_path):
 
 
 @pytest.mark.parametrize(("share", "public_ones"), [(1, 9), (0.5, 4), (0.3, 2), (0.1, 0)])
-@pytest.mark.parametrize("level_rounds", [0, 1])
-def test_a_share_of_each_class_is_public_images(level_rounds, share, public_ones):
+@pytest.mark.parametrize("levels_twice", [False, True])
+def test_a_share_of_each_class_is_public_images(levels_twice, share, public_ones):
     """Gaussians draw the others, which alone are matched."""
     spectrum = Frequencies((1, 8, 8), 4)
     mixture = GaussianMixture(torch.ones(2, 1), torch.zeros(2, 1, 4), 0.1 * torch.eye(4).expand(2, 1, 4, 4))
@@ -287,7 +287,7 @@ def test_a_share_of_each_class_is_public_images(level_rounds, share, public_ones
     images = [torch.randint(256, (60, 1, 8, 8), dtype=torch.uint8)] * 2
     matching = SimpleNamespace(move=lambda images, labels, seed: torch.full_like(images, 7))
     both = NoisyMoments(mixture, torch.tensor([9.0, 1.0]), levels, spectrum, matching, images, share)
-    drawn, found = both.draw(10, "released", 0, level_rounds)
+    drawn, found = both.draw(10, "released", 0, levels_twice)
     moved = (drawn == 7).flatten(1).all(1)
     assert (~moved[found == 0]).sum() == public_ones and (~moved[found == 1]).sum() == (share == 1)
 
