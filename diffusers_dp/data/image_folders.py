@@ -267,10 +267,7 @@ class ImageFolderSource(ImageSource):
                 raise UsageError(f"{what}{there}.", field=flag)
             found = columns[column]
             if isinstance(found, list):  # the names of classes are what is read
-                own, declared = (
-                    {in_nfc(name).strip() for name in names} for names in (found, self.data.class_names or found)
-                )
-                if flag == "label_column" and not own <= declared:
+                if flag == "label_column" and not set(found) <= set(self.data.class_names or found):
                     raise UsageError(
                         f"contradicts column '{column}' of {table.name}, which has: {listed(found)}; name these.",
                         field="class_names",

@@ -64,10 +64,7 @@ def _types_of(path: Path, wanted: Collection[str | None]) -> tuple[list[str], Co
     whole = pyarrow.parquet.read_schema(path)
     schema = pa.schema([field for field in whole if field.name in wanted], metadata=whole.metadata)
     features = datasets.Features.from_arrow_schema(schema)
-    is_category = pa.types.is_dictionary
-    kinds: Columns = {
-        name: str(kind.value_type if is_category(kind) else kind) for name, kind in zip(schema.names, schema.types)
-    }
+    kinds: Columns = {field.name: str(field.type) for field in schema}
     kinds |= {name: list(kind.names) for name, kind in features.items() if isinstance(kind, datasets.ClassLabel)}
     return list(whole.names), kinds
 

@@ -83,11 +83,15 @@ def label_of(value: Any, class_names: Sequence[str]) -> int | None:
 
 def places_of(own: Sequence[str], declared: Sequence[str]) -> list[int] | None:
     """The declared place of each of a data set's own classes: by name, or by position where no name is even like one
-    of the others. `None`: they cannot be matched."""
-    known, found = ([in_nfc(name).strip() for name in names] for names in (declared, own))
-    if set(found) <= set(known):
-        exact = list(declared)
-        return [exact.index(name) if name in exact else known.index(in_nfc(name).strip()) for name in own]
+    of the others. `None`: they cannot be matched, or two would be one."""
+    exact, known = list(declared), [in_nfc(name).strip() for name in declared]
+    found = [
+        exact.index(name) if name in exact else known.index(plain)
+        for name in own
+        if (plain := in_nfc(name).strip()) in known
+    ]
+    if len(found) == len(own):
+        return found if len(set(found)) == len(found) else None
     alike = set(map(bare, own)) & set(map(bare, declared))
     return list(range(len(own))) if len(own) == len(declared) and not alike else None
 
@@ -137,6 +141,7 @@ def _hint(text: str, class_names: Sequence[str]) -> str:
 
 
 def bare(text: str) -> str:
+    """A name without case, blanks and punctuation: two of one kind are alike."""
     return re.sub(r"[\W_]+", "", text.casefold())
 
 

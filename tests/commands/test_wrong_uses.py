@@ -50,6 +50,7 @@ train --hub_model_id a/b                          | --hub_model_id needs --push_
 train --push_to_hub --hub_model_id a/b/c          | --hub_model_id a/b/c cannot be a name on the Hub
 train --dataset_epsilon 5                         | --dataset_epsilon needs --dataset_id
 train --value_range 5,1                           | --value_range is '5,1'; give two numbers
+train --num_evaluation_images 9                   | --num_evaluation_images needs --evaluation_reserve
 train --unit_column patient --num_train_units 4   | --unit_column needs --dataset_name
 train --dry_run=maybe                             | --dry_run: 'maybe' is neither true nor false
 train stray                                       | 'stray' belongs to no flag
@@ -106,6 +107,7 @@ push scans --hub_model_id a/b --dry_run           | scans holds no privacy_recei
 dossier scans                                     | 'scans' holds no privacy_receipt.json: give the folder
 dossier run/release --output_dir run/release      | --output_dir run/release lies in a release, which holds
 dossier run/release --context nowhere.yaml        | --context nowhere.yaml cannot be read
+evaluate --images scans --num_train_images 9      | --num_train_images needs --validation_size
 evaluate --images scans --num_images -1           | --num_images is -1; give
 evaluate --images scans --real scans --output_dir run/release/a | --output_dir run/release/a lies in a release
 evaluate --images scans --real scans --class_names a,a | --class_names is 'a,a'; give each class once

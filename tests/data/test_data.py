@@ -146,6 +146,9 @@ def test_names_of_a_class_label_are_compared_as_labels_are(tmp_path):
     columns = {"image": image_bytes(encode(grey()), encode(grey())), "label": [0, 1]}
     name = save_parquet(tmp_path / "set", columns, labelled([f"{accents[0]} ", "yes"]))
     assert read_images(config_of(name, class_names=f"yes,{accents[1]}"), tmp_path)[1].labels.tolist() == [1, 0]
+    name = save_parquet(tmp_path / "two", columns, labelled(["no", "no "]))
+    with pytest.raises(UsageError, match="--class_names .* no, no"):  # nor are two classes made one
+        read_images(config_of(name, class_names="no,yes"), tmp_path / "other")
 
 
 def test_plain_labels_need_declared_names(tmp_path):

@@ -52,18 +52,6 @@ def test_columns_of_parquet_that_tell_nothing_are_refused(tmp_path, flag, change
         read(tmp_path, unit_column="patient")
 
 
-@pytest.mark.parametrize("label", ["cat", "dog", "\xff", None])
-def test_categories_of_pandas_are_read_as_their_values(tmp_path, label):
-    """Each record's by itself, whatever others have."""
-    labels = ["cat", "dog", label, "cat", "dog", "cat"]
-    found = []
-    for encode in (pa.array, lambda values: pa.array(values).dictionary_encode()):
-        folder = folder_of(tmp_path)
-        pq.write_table(columns_of(label=encode(labels), patient=encode(PATIENTS)), folder / "metadata.parquet")
-        found.append(read(tmp_path, unit_column="patient"))
-    assert found[0] == found[1] and len(found[0]) >= COUNT - 1
-
-
 @pytest.mark.parametrize("suffixes", [(".parquet", ".parquet"), (".csv", ".jsonl"), (".csv", ".parquet")])
 def test_one_person_is_no_text_in_one_table_and_a_number_in_another(tmp_path, suffixes):
     for place, suffix, unit in zip("ab", suffixes, (7, "7")):

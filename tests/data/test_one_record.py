@@ -199,13 +199,6 @@ def write_images(path, labels, kind):
         (pa.bool_(), ("no", "yes"), [True, False, None, True, True, False], [1, 0, None, 1, 1, 0]),
         (pa.string(), ("cat", "dog"), ["cat", "NA", "dog ", "DOG", "1", None], [0, None, 1, None, 1, None]),
         (pa.large_string(), ("0", "1"), ["1", "0", "7", None, "1", "0"], [1, 0, None, None, 1, 0]),
-        (
-            pa.dictionary(pa.int8(), pa.string()),
-            ("cat", "dog"),
-            ["cat", "NA", "dog ", "DOG", "1", None],
-            [0, None, 1, None, 1, None],
-        ),
-        (pa.dictionary(pa.int8(), pa.int64()), ("3", "5"), [5, 3, 0, None, 5, 5], [1, 0, None, None, 1, 1]),
         (pa.int64(), ("cat", "dog"), [0, 1, 2, -1, None, 1], [0, 1, None, None, None, 1]),
     ],
 )

@@ -118,7 +118,7 @@ def test_classes_go_by_name_and_what_is_missing_is_warned_of():
     assert found.labels.tolist() == [0, 1, 2] and "by position" in warnings[0]
     found, warnings = with_classes_of(make_set([0, 1, 2], ("dog ", "cat ", "elk ")), real)
     assert found.labels.tolist() == [1, 0, 2] and warnings == []
-    for names in (("cat", "fox"), ("Dog", "Cat", "Elk")):
+    for names in (("cat", "fox"), ("Dog", "Cat", "Elk"), ("cat", "cat ")):
         with pytest.raises(UsageError, match=f"{', '.join(names)}.*cat, dog, elk.*--class_names"):
             with_classes_of(make_set([0, 1], names), real)
     unlabelled = ImageSet(real.images)
