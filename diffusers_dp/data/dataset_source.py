@@ -142,12 +142,19 @@ class DatasetSource(ImageSource):
                     f"{other} has other columns or types than {files[0]}; write all files with one schema.",
                     field="dataset_name",
                 )
+            column = next((it.name for it in footers[0].schema_arrow if _CATEGORIES.search(str(it.type))), None)
+            if column is not None:  # Arrow checks their texts together
+                raise UsageError(
+                    f"'{column}' of {files[0]} holds categories, and one text that is not UTF-8 would make all records "
+                    "unreadable; write it as plain text, in pandas by .astype('string').",
+                    field="dataset_name",
+                )
             self._features = self._features or found[0]
 
     def _check_kind(self, kind: str) -> None:
-        """Refuses data whose types `datasets` takes from all values, so that one record would change how others are
-        read."""
-        if kind in ("parquet", "arrow"):
+        """Refuses data whose types `datasets` takes from all values, and Arrow files, whose texts it checks together:
+        one record would change how others are read."""
+        if kind == "parquet":
             return
         files = files_below(self.path) if self.path.is_dir() else []
         table = next((path for path in files if path.suffix.lower() in (".csv", ".jsonl")), None)
@@ -158,8 +165,7 @@ class DatasetSource(ImageSource):
         else:
             remedy = f"run `hf download {self.dataset_name} --repo-type dataset --local-dir DIR`, and name that folder"
         raise UsageError(
-            f"{self.data.dataset_name} ({kind}) states no type for its columns, so that one record would decide how "
-            f"others are read; {remedy}.",
+            f"{self.data.dataset_name} is read as {kind}, where one record would decide how others are read; {remedy}.",
             field="dataset_name",
         )
 
@@ -280,6 +286,7 @@ def _asked(data: DataSource) -> Iterator[None]:
 _CARDS = ("README.md", ".huggingface.yaml", "dataset_infos.json")  # where `datasets` looks for what belongs to a split
 _UNREADABLE = re.compile(r"::|://|\$\w|\$\{")  # `datasets` splits such paths, or fills in variables
 _GLOB = re.compile(r"([*?\[])")
+_CATEGORIES = re.compile("dictionary<values=(large_)?string")
 
 
 def local_tables(folder: Path, config_name: str | None) -> dict[str, Any]:

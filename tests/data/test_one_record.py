@@ -217,6 +217,28 @@ def test_files_of_different_schemas_are_refused_by_name(tmp_path):
         read(tmp_path, num_train_images=2 * COUNT)
 
 
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+@pytest.mark.parametrize("column", ["label", "patient"])
+def test_one_text_does_not_make_a_column_of_categories_unreadable(tmp_path, kind, column):
+    """What pandas writes for its categories, read or not, alone or in lists."""
+    raw = pa.array([b"cat", b"\xff"], pa.large_binary() if kind == pa.large_string() else pa.binary())
+    texts = pa.Array.from_buffers(kind, 2, raw.buffers())
+    categories = pa.DictionaryArray.from_arrays(pa.array([0, 0, 1, 0, 0, 0], pa.int8()), texts)
+    images = pa.array([picture(number) for number in range(COUNT)])
+    for values in (categories, pa.FixedSizeListArray.from_arrays(categories, 1)):
+        pq.write_table(pa.table({"image": images, column: values}), tmp_path / "train.parquet")
+        with pytest.raises(UsageError, match=f"'{column}' of .* holds categories.*plain text"):
+            read(tmp_path, **({"label_column": "label"} if column == "label" else {"class_names": None}))
+
+
+def test_arrow_files_are_refused_before_one_text_makes_them_unreadable(tmp_path):
+    table = pa.table({"image": pa.array([picture(number) for number in range(COUNT)]), "label": ["cat"] * COUNT})
+    with pa.ipc.new_stream(tmp_path / "train.arrow", table.schema) as stream:
+        stream.write_table(table)
+    with pytest.raises(UsageError, match="read as arrow, where one record .* write it as Parquet"):
+        read(tmp_path)
+
+
 @pytest.mark.parametrize("name", ["../secret.png", "/SECRET", "x/../../secret.png", "pipe.png", "x" * 300 + ".png"])
 def test_a_line_leads_out_of_no_folder(tmp_path, name):
     """Nor does it open a pipe, which would wait for ever."""
@@ -400,7 +422,7 @@ def test_archives_of_images_are_refused(tmp_path):
             (tmp_path / name).write_bytes(picture(number))
             archive.add(tmp_path / name, name)
             (tmp_path / name).unlink()
-    with pytest.raises(UsageError, match="webdataset.*states no type.*Parquet"):
+    with pytest.raises(UsageError, match="webdataset, where one record.*Parquet"):
         read(tmp_path)
 
 
