@@ -188,8 +188,13 @@ class Source:
         if not isinstance(records, DatasetRecords) or PROBABILITIES not in records.dataset.features:
             return None
         places, column = records.places, records.dataset.select_columns([PROBABILITIES]).with_format("arrow")[:]
-        if places is None:
+        if records.class_names is None:
             return None
+        if places is None:
+            raise UsageError(
+                f"{self._words(split)} holds a column {PROBABILITIES} of classes that no ClassLabel names; write "
+                f"'{records.label_column}' as one, or leave the column out."
+            )
         soft = np.zeros((len(records), len(records.class_names or ())), np.float32)
         try:
             soft[:, places] = probabilities_of(column[PROBABILITIES], len(places))

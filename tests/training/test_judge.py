@@ -452,6 +452,15 @@ def test_a_strangers_soft_labels_are_refused_in_one_sentence(row, tmp_path, caps
         loaded("--images", tmp_path, **source)
 
 
+def test_soft_labels_whose_classes_nothing_names_are_refused(tmp_path):
+    """Other programs leave the names of a `ClassLabel` out, and the order of probabilities would be a guess."""
+    source = with_column(tmp_path / "data", np.float32([[0.75, 0.25, 0], [0, 0.5, 0.5], [1, 0, 0]]))
+    (shard,) = (tmp_path / "data" / "data").iterdir()
+    parquet.write_table(parquet.read_table(shard).replace_schema_metadata(), shard)
+    with pytest.raises(UsageError, match="--images .* label_probabilities .* no ClassLabel names; write 'label' as"):
+        loaded("--images", tmp_path, **source, class_names="right,more,left")
+
+
 def test_images_without_classes_have_no_soft_labels(tmp_path):
     source = with_column(tmp_path / "data", None, names=None)
     assert loaded("--images", tmp_path, **source).probabilities is None
