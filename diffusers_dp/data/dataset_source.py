@@ -145,8 +145,8 @@ class DatasetSource(ImageSource):
             column = next((it.name for it in footers[0].schema_arrow if _CATEGORIES.search(str(it.type))), None)
             if column is not None:  # Arrow checks their texts together
                 raise UsageError(
-                    f"'{column}' of {files[0]} holds categories, and one text that is not UTF-8 would make all records "
-                    "unreadable; write it as plain text, in pandas by .astype('string').",
+                    f"'{column}' of {files[0]} holds categories, whose texts are read together; write it as plain "
+                    "text, in pandas by .astype('string').",
                     field="dataset_name",
                 )
             self._features = self._features or found[0]
@@ -165,7 +165,7 @@ class DatasetSource(ImageSource):
         else:
             remedy = f"run `hf download {self.dataset_name} --repo-type dataset --local-dir DIR`, and name that folder"
         raise UsageError(
-            f"{self.data.dataset_name} is read as {kind}, where one record would decide how others are read; {remedy}.",
+            f"{self.data.dataset_name} is read as {kind}, where one record decides how others are read; {remedy}.",
             field="dataset_name",
         )
 

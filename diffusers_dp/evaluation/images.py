@@ -149,7 +149,7 @@ class Source:
             source = self._open(split)
             names, form = source.class_names(), None if self.counted else UNCOUNTED
             records = source.records(names, Path(_plain(str(cache_dir))))
-            soft = None if self.flag in OF_TRAINING else self._soft_labels(records, split)
+            soft = None if names is None or self.flag in OF_TRAINING else self._soft_labels(records, split)
             for position, (encoded, label, identifier) in enumerate(
                 tqdm(records, f"Reading {self.flag[2:]} ({split})", unit="image", bar_format=form)
             ):
@@ -188,8 +188,6 @@ class Source:
         if not isinstance(records, DatasetRecords) or PROBABILITIES not in records.dataset.features:
             return None
         places, column = records.places, records.dataset.select_columns([PROBABILITIES]).with_format("arrow")[:]
-        if records.class_names is None:
-            return None
         if places is None:
             raise UsageError(
                 f"{self._words(split)} holds a column {PROBABILITIES} of classes that no ClassLabel names; write "

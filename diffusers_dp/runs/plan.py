@@ -168,8 +168,7 @@ class _Request:
 
     def rows_of_the_rest(self) -> dict[str, LedgerRow]:
         """With the one noise multiplier with which all of them together use up what the ledger has left."""
-        rest = self.rest
-        if not rest:
+        if not (rest := self.rest):
             return {}
         mechanism = rest[0].mechanism(**self.of_door)
         sigma = self.ledger.calibrate(mechanism, sum(query.repeats for query in rest))
