@@ -30,8 +30,8 @@ def _fixed(value: Any) -> Any:
 
 
 def remember_accounting() -> None:
-    """Whole compositions, too: distributions are never changed, so each is known by its identity. Binomials of an order
-    are those of any noise."""
+    """Whole compositions, too: distributions are never changed, so each is known by its identity. Binomials of an
+    order are those of any noise."""
     rdp_privacy_accountant._log_comb = functools.lru_cache(2**18)(rdp_privacy_accountant._log_comb)
     remember(rdp_privacy_accountant, "_compute_rdp_poisson_subsampled_gaussian", 4096)
     for name in ("identity", "from_gaussian_mechanism"):
