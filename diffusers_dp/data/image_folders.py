@@ -111,11 +111,11 @@ class ImageFolderSource(ImageSource):
             found = "holds images outside the class folders; move each into its class, or name a folder"
             raise UsageError(f"{found} without classes by --dataset_name (--public_dataset_name).", field=self._field)
         names = [in_nfc(path.name) for path in subfolders(inner)]
-        self._folders_are_classes = bool(set(names) & set(self._classes))
+        self.folders_are_classes = bool(set(names) & set(self._classes))
         self._check_tables()
         if not self._tables and data.class_names is None and len({path.parent for path in self._images.values()}) > 1:
             raise UsageError("must declare the classes of a folder of class folders.", field="class_names")
-        if not self._tables and data.class_names is not None and not self._folders_are_classes:
+        if not self._tables and data.class_names is not None and not self.folders_are_classes:
             raise UsageError(
                 f"names no folder in {place}, which has no metadata file either; it holds: "
                 f"{listed(names) or 'no folder'}; give a folder that holds one for each class.",
@@ -250,7 +250,7 @@ class ImageFolderSource(ImageSource):
             there += ". If another character separates them, give --delimiter"
         labelled = self.data.class_names is not None or self.data.label_column is not None
         self.has_unnamed_classes |= not labelled and self._label in columns
-        from_folders = self.data.label_column is None and self._folders_are_classes
+        from_folders = self.data.label_column is None and self.folders_are_classes
         named, unnamed = self.data.image_column, self.data.image_column == DataSource.image_column
         asked = [
             ("image_column", FILE_NAME if unnamed and named not in columns else named, TEXT),

@@ -130,6 +130,8 @@ class Inputs:
         for name, images in sets.items():
             if unreadable := images.origin["unreadable"]:
                 self.warnings.append(f"{unreadable} {name} image(s) or labels cannot be read and are left out.")
+            if told := images.origin.get("labels"):
+                self.warnings.append(f"Labels of the {name} images are {told}, which --train_data_dir reads.")
         if flags.validation_size:
             train, declared = sets["real training"], flags.num_train_images
             if declared is None and self.facts is not None and self.facts["held_out"] is not None:

@@ -21,13 +21,9 @@ CLASSES_NAMED = 30  # on the card
 
 
 def dataset_card(
-    receipt: dict[str, Any],
-    *,
-    num_images: int,
-    class_names: Sequence[str] | None,
-    balance: str = "uniform",
+    receipt: dict[str, Any], *, num_images: int, class_names: Sequence[str] | None, balance: str = "uniform",
     parameters: dict[str, Any],
-) -> str:
+) -> str:  # fmt: skip
     """The card of drawn images.
 
     Args:

@@ -30,11 +30,9 @@ if TYPE_CHECKING:
     from ..distributed.processes import Processes
     from .dp_sgd import Trained
 
-    Preflight = Callable[..., None]  # see `audit.preflight`
-
 
 @stoppable()
-def run_method(method: Method, preflight: "Preflight", argv: list[str] | None = None) -> None:
+def run_method(method: Method, preflight: Callable[..., None], argv: list[str] | None = None) -> None:
     """Reads the flags, plans, refuses what cannot be, and lets the method train.
 
     One process that no launcher started loads torch after all that, and not at all in a dry run. Needed earlier, it is
