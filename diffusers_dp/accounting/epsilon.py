@@ -216,15 +216,9 @@ def _rough(composition: Composition, delta: float) -> float:
 
 
 def calibrate(
-    before: Composition,
-    mechanism: Mechanism,
-    steps: int,
-    target_epsilon: float,
-    delta: float,
-    accountant: str,
-    spent: float,
-    at_least: float,
-) -> float:
+    before: Composition, mechanism: Mechanism, steps: int, target_epsilon: float, delta: float, accountant: str,
+    spent: float, at_least: float,
+) -> float:  # fmt: skip
     """Finds the smallest noise multiplier with which so many steps of a mechanism meet the target together with
     `before`, to 1e-4, from above.
 

@@ -142,13 +142,8 @@ class DatasetSource(ImageSource):
                     f"{other} has other columns or types than {files[0]}; write all files with one schema.",
                     field="dataset_name",
                 )
-            column = next((it.name for it in footers[0].schema_arrow if _CATEGORIES.search(str(it.type))), None)
-            if column is not None:  # Arrow checks their texts together
-                raise UsageError(
-                    f"'{column}' of {files[0]} holds categories, whose texts are read together; write it as plain "
-                    "text, in pandas by .astype('string').",
-                    field="dataset_name",
-                )
+            for path, footer in zip(files, footers):
+                _check_types(path, footer.schema_arrow, self._features or found[0])
             self._features = self._features or found[0]
 
     def _check_kind(self, kind: str) -> None:
@@ -250,11 +245,26 @@ class DatasetSource(ImageSource):
         return declared if declared is not None else tuple(own or ())
 
 
+def _check_types(path: str, stored: Any, read: Any) -> None:
+    """Refuses types that `datasets` converts, as a card asks: it converts the values of all records together."""
+    import datasets
+
+    wanted = read.arrow_schema
+    for name, kind in read.items() if wanted != stored else ():
+        same = stored.names.count(name) == 1 and wanted.field(name).type == stored.field(name).type
+        if not isinstance(kind, datasets.Image) and (not same or isinstance(kind, datasets.ClassLabel)):
+            raise UsageError(
+                f"'{name}' of {path} is converted to {wanted.field(name).type} on reading, where one value can make "
+                "all records unreadable; write columns as dataset_info in README.md has them, and categories as text.",
+                field="dataset_name",
+            )
+
+
 @contextmanager
 def _asked(data: DataSource) -> Iterator[None]:
-    """Mutes the bars and logs of `datasets` and `huggingface_hub`, which count images, and the request by which
-    `datasets` tells its makers of each read, of a local folder too. Turns any failure of theirs to find or read a
-    dataset into one sentence."""
+    """Mutes the bars and logs of `datasets` and `huggingface_hub`, which count images and show values, and the request
+    by which `datasets` tells its makers of each read, of a local folder too. Turns any failure of theirs to find or
+    read a dataset into one sentence."""
     import datasets
     import huggingface_hub.utils.logging as hub_logging
 
@@ -262,7 +272,7 @@ def _asked(data: DataSource) -> Iterator[None]:
     hub_level, counted = hub_logging.get_verbosity(), datasets.config.HF_UPDATE_DOWNLOAD_COUNTS
     datasets.config.HF_UPDATE_DOWNLOAD_COUNTS = False
     datasets.disable_progress_bars()
-    datasets.logging.set_verbosity_error()
+    datasets.logging.set_verbosity(datasets.logging.CRITICAL)
     hub_logging.set_verbosity_error()
     try:
         yield
@@ -286,7 +296,6 @@ def _asked(data: DataSource) -> Iterator[None]:
 _CARDS = ("README.md", ".huggingface.yaml", "dataset_infos.json")  # where `datasets` looks for what belongs to a split
 _UNREADABLE = re.compile(r"::|://|\$\w|\$\{")  # `datasets` splits such paths, or fills in variables
 _GLOB = re.compile(r"([*?\[])")
-_CATEGORIES = re.compile("dictionary<values=(large_)?string")
 
 
 def local_tables(folder: Path, config_name: str | None) -> dict[str, Any]:

@@ -176,7 +176,8 @@ class Source:
             **(self.facts or {"dataset": self._public_name(), "split": split}),
             "unreadable": position + 1 - readable,
         }
-        if getattr(source, "folders_are_classes", False) and source.descriptions():
+        beside = getattr(source, "folders_are_classes", False) and source.descriptions()
+        if beside and any(True for _ in source.labels(cache_dir)):
             origin["labels"] = "of a table, not of the class folders"
         if len(kept) < readable:
             origin["drawn"] = f"{len(kept)} of {readable} images at random, without replacement, by seed {seed}"

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from diffusers_dp.cli import main
+from diffusers_dp.data.dataset_source import _asked
 from diffusers_dp.data.images import load_images, public_facts
 from diffusers_dp.data.records import DataSource
 from diffusers_dp.data.sources import open_source
@@ -217,18 +218,59 @@ def test_files_of_different_schemas_are_refused_by_name(tmp_path):
         read(tmp_path, num_train_images=2 * COUNT)
 
 
-@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
-@pytest.mark.parametrize("column", ["label", "patient"])
-def test_one_text_does_not_make_a_column_of_categories_unreadable(tmp_path, kind, column):
-    """What pandas writes for its categories, read or not, alone or in lists."""
+def categories(kind=pa.string()):
+    """What pandas writes, with a text that is not UTF-8."""
     raw = pa.array([b"cat", b"\xff"], pa.large_binary() if kind == pa.large_string() else pa.binary())
     texts = pa.Array.from_buffers(kind, 2, raw.buffers())
-    categories = pa.DictionaryArray.from_arrays(pa.array([0, 0, 1, 0, 0, 0], pa.int8()), texts)
-    images = pa.array([picture(number) for number in range(COUNT)])
-    for values in (categories, pa.FixedSizeListArray.from_arrays(categories, 1)):
-        pq.write_table(pa.table({"image": images, column: values}), tmp_path / "train.parquet")
-        with pytest.raises(UsageError, match=f"'{column}' of .* holds categories.*plain text"):
-            read(tmp_path, **({"label_column": "label"} if column == "label" else {"class_names": None}))
+    return pa.DictionaryArray.from_arrays(pa.array([0, 0, 1, 0, 0, 0], pa.int8()), texts)
+
+
+def write_card(folder, said):
+    lines = [f"  - {{name: {name}, dtype: {kind}}}" for name, kind in {"image": "image", **said}.items()]
+    (folder / "README.md").write_text("\n".join(["---", "dataset_info:", "  features:", *lines, "---", ""]))
+
+
+CLASSES = "{class_label: {names: {'0': cat, '1': dog}}}"
+#: Columns beside images, what a card says of them, and the one that `datasets` would convert.
+CONVERTED = {
+    "categories": ({"label": categories()}, {}, "label"),
+    "large categories": ({"patient": categories(pa.large_string())}, {}, "patient"),
+    "lists of categories": ({"other": pa.FixedSizeListArray.from_arrays(categories(), 1)}, {}, "other"),
+    "text as classes": ({"label": pa.array(["cat", "dog", "Jane Doe"] * 2)}, {"label": CLASSES}, "label"),
+    "numbers as classes": ({"label": pa.array([0, 1, 9, 0, 1, 0], pa.int32())}, {"label": CLASSES}, "label"),
+    "numbers of others": ({"age": pa.array(["1", "2", "x", "4", "5", "6"])}, {"age": "int64"}, "age"),
+    "bytes as text": ({"note": pa.array([b"a", b"\xff"] * 3)}, {"note": "string"}, "note"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CONVERTED)
+def test_one_value_does_not_make_a_converted_column_unreadable(case, tmp_path, capfd):
+    """Whether anybody reads the column or not. A card converts, and so does `datasets`."""
+    columns, said, converted = CONVERTED[case]
+    images = pa.array([{"bytes": picture(number), "path": None} for number in range(COUNT)])
+    pq.write_table(pa.table({"image": images, **columns}), tmp_path / "train.parquet")
+    if said:
+        write_card(tmp_path, said)
+    with pytest.raises(UsageError, match=f"'{converted}' of .*train.parquet is converted to .* on reading"):
+        read(tmp_path, **({} if "label" in columns else {"class_names": None}))
+    assert "Jane" not in "".join(capfd.readouterr())
+
+
+def test_classes_of_a_card_are_read_record_by_record(tmp_path):
+    """Without conversion, a number that names no class is damage of its own record; else the run is refused."""
+    write_card(tmp_path, {"label": CLASSES})
+    write_images(tmp_path / "train.parquet", [0, 1, 9, 0, 1, 0], pa.int64())
+    assert set(read(tmp_path)) == set(range(COUNT)) - {2}
+    table = pq.read_table(tmp_path / "train.parquet")
+    pq.write_table(table.select(["label", "image"]), tmp_path / "train.parquet")
+    with pytest.raises(UsageError, match="'label' of .* is converted to int64 on reading"):
+        read(tmp_path)
+
+
+def test_what_datasets_says_of_a_value_reaches_nobody(capfd):
+    with _asked(DataSource(dataset_name="scans")):
+        datasets.logging.get_logger("datasets.builder").error("Invalid string class label Jane Doe")
+    assert "Jane" not in "".join(capfd.readouterr())
 
 
 def test_arrow_files_are_refused_before_one_text_makes_them_unreadable(tmp_path):

@@ -111,16 +111,18 @@ def test_tables_are_read_by_the_columns_and_classes_of_the_receipt(plain, tmp_pa
         assert other.load("train", (1, 8, 8), resize=True, cache_dir=tmp_path).class_names == NAMES
 
 
-@pytest.mark.parametrize("beside", ["metadata.csv", "notes.csv"])
-def test_a_table_beside_class_folders_is_told(beside, tmp_path):
-    """Training by `--train_data_dir` reads no table."""
+@pytest.mark.parametrize(
+    ("beside", "column"), [("metadata.csv", "label"), ("notes.csv", "label"), ("metadata.csv", "finding")]
+)
+def test_a_table_beside_class_folders_is_told(beside, column, tmp_path):
+    """Training by `--train_data_dir` reads no table; one without labels tells no class."""
     folder = folder_of(tmp_path / "scans")
     lines = [f"{path.relative_to(folder)},dog" for path in sorted(folder.rglob("*.png"))]
-    (folder / beside).write_text("\n".join(["file_name,label", *lines]))
+    (folder / beside).write_text("\n".join([f"file_name,{column}", *lines]))
     found = Source("--real", str(folder), trained_on={"class_names": NAMES}).load(
         "train", (1, 8, 8), resize=True, cache_dir=tmp_path
     )
-    read = beside == "metadata.csv"
+    read = (beside, column) == ("metadata.csv", "label")
     assert (set(found.labels) == {2}) is read
     assert found.origin.get("labels") == ("of a table, not of the class folders" if read else None)
 
