@@ -73,6 +73,7 @@ UNIT, DATASET_ID = r"(?! |.*  )[\w .-]{1,100}(?<! )", r"[A-Za-z0-9][\w.-]{0,99}"
 PRIVACY_FIELDS = ("delta", "accountant", "adjacency", "unit_of_privacy", "status")
 STATEMENT = {"epsilon", *PRIVACY_FIELDS, "receipt_sha256"}
 PAIR = re.compile(r"\(epsilon = [^()]{1,60}, delta = [^()]{1,60}\)")  # as `guarantee` states them
+HEADLINE = re.compile(r"epsilon (\d+(?:\.\d+)?(?:e[+-]?\d+)?), delta")  # as the first lines of a card round it
 NO_CARD = f"{CARD_NAME} does not carry the guarantee of the receipt: it lies outside the hashes"
 #: SHA-256 of each `pipeline.py` that was published, the newest last.
 PIPELINES = (
@@ -501,7 +502,10 @@ ACCOUNTED = {
         "class_names?~": CLASSES, "image_shape?": [COUNT, range(3, 4)], "evaluation_reserve?": SHARE,
         "value_range?": zero_to_one, "grey_range?": a_range,
         "held_out?": {"images": COUNT, "ids": {*IDS}, "column~": TEXT},
-        "reading?": {"image_column?": TEXT, "label_column?": TEXT, "image_suffixes?": CLASSES, "delimiter?": TEXT},
+        "reading?": {
+            "image_column?": TEXT, "label_column?": TEXT, "image_suffixes?": CLASSES, "delimiter?": TEXT,
+            "train_split?": TEXT, "dataset_config_name?": TEXT, "max_image_pixels?": COUNT,
+        },
     },
     "events": EVENTS,
     "prior_releases": [{"unit_of_privacy": NAME, "num_images": COUNT, "events": EVENTS}, range(MOST_EVENTS + 1)],
@@ -1282,14 +1286,16 @@ def _rounded_up(epsilon: float) -> str:
 
 
 def card_agrees(folder: str | Path, receipt: dict[str, Any]) -> bool:
-    """Whether the card says `guarantee`, however its lines are broken, and no other epsilon in such words. It lies
-    outside the hashes, and may say more besides."""
+    """Whether the card says `guarantee`, however its lines are broken, and no other epsilon in such words, nor a
+    smaller one in its first lines. It lies outside the hashes, and may say more besides."""
     try:
         card = _content(Path(folder, CARD_NAME)).decode("utf-8", errors="replace")
     except (OSError, ValueError):
         return False
     words, said = " ".join(guarantee(receipt).split()), " ".join(card.split())
-    return words in said and set(PAIR.findall(said)) <= set(PAIR.findall(words))
+    least = 0.999 * receipt["claimed_epsilon"][receipt["accountant"]]["epsilon"]
+    rounded = all(float(number) >= least for number in HEADLINE.findall(said))
+    return rounded and words in said and set(PAIR.findall(said)) <= set(PAIR.findall(words))
 
 
 def _printable(text: str) -> str:

@@ -10,10 +10,12 @@ import argparse
 from dataclasses import fields
 
 from ..distributed.worker_pool import lead
+from ..errors import UsageError
 from ..evaluation.flags import EvaluationFlags
 from ..files.file_modes import private_files
 from ..methods.command_line import add_flags
 from ..methods.flag import validate
+from ..sampling.drawing import DrawingFlags
 from .sample import add_drawing_arguments, drawing_of
 
 
@@ -26,6 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     flags = EvaluationFlags(**{each.name: getattr(args, each.name) for each in fields(EvaluationFlags)})
     validate(flags)
+    drawn = [each for each in fields(DrawingFlags) if each.name != "seed" and getattr(args, each.name) != each.default]
+    if flags.images is not None and (drawn or args.base):
+        raise UsageError(f"--{drawn[0].name if drawn else 'base'} has no effect without --model; leave it out.")
     drawing = drawing_of(args, flags.num_judged or 1)
     from ..evaluation.judging import judge_images  # loads torch
 

@@ -7,6 +7,7 @@ Local folders of Parquet: which files `datasets` is given, by literal paths, and
 import os
 import re
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -91,6 +92,11 @@ class DatasetSource(ImageSource):
     def files(self) -> list[Path | str]:
         return [file if "://" in file else Path(file) for file in self._files]
 
+    def ignored(self) -> dict[str, int]:
+        found = files_below(self.path) if self.path.is_dir() and not self._saved else []
+        read = set(map(os.path.realpath, self._files))
+        return dict(Counter(path.suffix.lower() for path in found if os.path.realpath(path) not in read))
+
     def labels(self, cache_dir: Path) -> Iterator[Any]:
         with _asked(self.data):
             dataset = self._load(cache_dir)
@@ -129,6 +135,8 @@ class DatasetSource(ImageSource):
             check_tables(self.path, {str(name): [str(path) for path in paths] for name, paths in data_files.items()})
         split = self._found_split([str(name) for name in (infos or data_files)])
         files = self._files = [str(path) for path in data_files.get(split, [])]
+        if "data_files" in self._load_kwargs:  # of other splits `datasets` would take the types
+            self._load_kwargs["data_files"] = {split: self._load_kwargs["data_files"][split]}
         self._features = builder.info.features
         if split in infos and infos[split].num_examples:
             self._rows = infos[split].num_examples
@@ -168,12 +176,18 @@ class DatasetSource(ImageSource):
         import datasets
 
         if not self._saved:
-            return datasets.load_dataset(
-                name=self.data.dataset_config_name,
-                split=self._split,
+            dataset = datasets.load_dataset(
+                name=self.data.dataset_config_name, split=self._split,
                 cache_dir=str(cache_dir / "datasets"),  # beside our own images, whatever the data set is called
                 **self._load_kwargs,
-            )
+            )  # fmt: skip
+            if self._features not in (None, dataset.features):
+                raise UsageError(
+                    f"{self.data.dataset_name} has other columns or types in another split than in {self._split}; "
+                    "write all with one schema, or dataset_info in README.md.",
+                    field="dataset_name",
+                )
+            return dataset
         dataset = datasets.load_from_disk(str(self.path))
         if isinstance(dataset, datasets.DatasetDict):
             return dataset[self._found_split(list(dataset))]
@@ -250,8 +264,10 @@ def _check_types(path: str, stored: Any, read: Any) -> None:
     import datasets
 
     wanted = read.arrow_schema
+    if twice := [name for name in stored.names if stored.names.count(name) > 1]:
+        raise UsageError(f"{path} has two columns '{twice[0]}'; rename one.", field="dataset_name")
     for name, kind in read.items() if wanted != stored else ():
-        same = stored.names.count(name) == 1 and wanted.field(name).type == stored.field(name).type
+        same = name in stored.names and wanted.field(name).type == stored.field(name).type
         if not isinstance(kind, datasets.Image) and (not same or isinstance(kind, datasets.ClassLabel)):
             raise UsageError(
                 f"'{name}' of {path} is converted to {wanted.field(name).type} on reading, where one value can make "
@@ -318,7 +334,7 @@ def local_tables(folder: Path, config_name: str | None) -> dict[str, Any]:
             f"{folder} has {what} in its path, where `datasets` cannot read it; rename the folder.",
             field="dataset_name",
         )
-    tables = [path for path in files_below(folder) if path.suffix == ".parquet"]
+    tables = [path for path in files_below(folder) if path.suffix.lower() == ".parquet"]
     if declared or not tables:
         return {"path": str(folder)}
     splits: dict[str, list[str]] = {}

@@ -18,15 +18,9 @@ DOSSIER, ANNEX = "dossier/dossier", "private/unprotected/dossier_annex"  # witho
 
 
 def write_dossier(
-    folder: Path,
-    output_dir: Path,
-    *,
-    name: str,
-    answers: dict[str, str],
-    evaluation: tuple[str, Path] | None = None,
-    audit: tuple[str, Path] | None = None,
-    tests: Path | None = None,
-) -> list[Path]:
+    folder: Path, output_dir: Path, *, name: str, answers: dict[str, str], evaluation: tuple[str, Path] | None = None,
+    audit: tuple[str, Path] | None = None, tests: Path | None = None,
+) -> list[Path]:  # fmt: skip
     """Writes the dossier, and an annex for the house if something was measured on private images.
 
     Args:

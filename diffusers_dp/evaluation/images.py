@@ -55,6 +55,7 @@ class ImageSet:
         ids (`np.ndarray` of `DIGEST`, shape `[N]`, *optional*): Digests of the ids, as training hashes them.
         ids_are (`str`): What an id is, see `ImageSource.ids`.
         probabilities (`np.ndarray` of float32, shape `[N, classes]`, *optional*): Soft labels, as a judge gave them.
+        own_names (`tuple[str, ...]`, *optional*): Name of each class in the data set itself, where flags rename it.
     """
 
     images: np.ndarray
@@ -64,9 +65,15 @@ class ImageSet:
     ids: np.ndarray | None = None
     ids_are: str = "row"
     probabilities: np.ndarray | None = None
+    own_names: tuple[str, ...] | None = None
 
     def __len__(self) -> int:
         return len(self.images)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the classes, as the data set has them itself."""
+        return self.own_names or self.class_names or ()
 
     def subset(self, index: np.ndarray) -> "ImageSet":
         """Selects the images at `index`, in that order."""
@@ -183,7 +190,7 @@ class Source:
             origin["drawn"] = f"{len(kept)} of {readable} images at random, without replacement, by seed {seed}"
         return ImageSet(
             np.stack(images), None if names is None else np.array(labels, dtype=np.int64), names, origin,
-            digests_of(ids), source.ids, None if soft is None else soft[list(places)],
+            digests_of(ids), source.ids, None if soft is None else soft[list(places)], own_names(records),
         )  # fmt: skip
 
     def _soft_labels(self, records: Records, split: str) -> np.ndarray | None:
@@ -260,6 +267,14 @@ class Source:
 
     def _words(self, split: str) -> str:
         return f"{self.flag} {self.name or 'digits'} ({split})"
+
+
+def own_names(records: Records) -> tuple[str, ...] | None:
+    """The name of each class in the `ClassLabel`; the declared one of a class that it lacks."""
+    if not isinstance(records, DatasetRecords) or records.places is None:
+        return None
+    own = dict(zip(records.places, records.dataset.features[records.label_column].names))
+    return tuple(own.get(place, name) for place, name in enumerate(records.class_names or ()))
 
 
 def folder_of(flag: str, name: str) -> Path:
@@ -402,8 +417,10 @@ def with_classes_of(synthetic: ImageSet, real: ImageSet) -> tuple[ImageSet, list
             f"The {missing} images have no labels: utility and features of a classifier are left out."
         ]
     ours, theirs = synthetic.class_names or (), real.class_names or ()
-    warnings = []
-    if (found := places_of(ours, theirs)) is None:
+    warnings, found = [], places_of(ours, theirs)
+    if set(synthetic.names) & set(real.names) and places_of(synthetic.names, real.names) != found:
+        ours, theirs, found = synthetic.names, real.names, None
+    if found is None:
         raise UsageError(
             f"The synthetic images have the classes {', '.join(ours)}, the real ones {', '.join(theirs)}; give "
             "--class_names."

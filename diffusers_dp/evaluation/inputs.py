@@ -127,7 +127,13 @@ class Inputs:
         sets = {"real training": self.real.load(flags.train_split, self.shape, **how)}
         if self.test_split is not None:
             sets["real test"] = self.test.load(self.test_split, self.shape, **how)
+        names = sets["real training"].names
         for name, images in sets.items():
+            if images.names and images.names != names:
+                raise UsageError(
+                    f"The {name} images have the classes {', '.join(images.names)}, the training ones "
+                    f"{', '.join(names)}; write both with one ClassLabel."
+                )
             if unreadable := images.origin["unreadable"]:
                 self.warnings.append(f"{unreadable} {name} image(s) or labels cannot be read and are left out.")
             if told := images.origin.get("labels"):

@@ -31,15 +31,9 @@ def blank_images(
 
 
 def blank_step(
-    model: nn.Module,
-    row_loss: RowLoss,
-    number: int,
-    *,
-    image_shape: Sequence[int],
-    labelled: bool,
-    noise_multiplicity: int,
-    device: torch.device,
-) -> Gradients:
+    model: nn.Module, row_loss: RowLoss, number: int, *, image_shape: Sequence[int], labelled: bool,
+    noise_multiplicity: int, device: torch.device,
+) -> Gradients:  # fmt: skip
     """The clipped gradient sum of so many blank images. Arguments are those of `largest_physical_batch`."""
     images, labels, counted = blank_images(number, image_shape, labelled, device)
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):

@@ -38,15 +38,9 @@ def clip_factors(squared_norms: torch.Tensor, max_norm: float) -> torch.Tensor:
 
 
 def clipped_gradient_sum(
-    model: nn.Module,
-    row_loss: RowLoss,
-    batches: Iterable[PhysicalBatch],
-    *,
-    max_grad_norm: float,
-    noise_multiplicity: int,
-    generator: PrivateGenerator,
-    exact: bool = False,
-) -> Gradients:
+    model: nn.Module, row_loss: RowLoss, batches: Iterable[PhysicalBatch], *, max_grad_norm: float,
+    noise_multiplicity: int, generator: PrivateGenerator, exact: bool = False,
+) -> Gradients:  # fmt: skip
     """Sum over images of clipped gradients, without noise: **not private**, for the door alone.
 
     Each image takes part as K = `noise_multiplicity` rows (noise multiplicity, Dockhorn et al. 2022, Section 3.2). The

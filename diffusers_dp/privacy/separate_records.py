@@ -34,14 +34,9 @@ NEGLIGIBLE = 1e-3  # of the clip norm: a row that is shorter is compared as if i
 
 
 def features_of_zeros(
-    features: Features,
-    image_shape: Sequence[int],
-    num_classes: int | None,
-    *,
-    device: torch.device | str,
-    clip_norm: float,
-    name: str,
-) -> torch.Tensor:
+    features: Features, image_shape: Sequence[int], num_classes: int | None, *, device: torch.device | str,
+    clip_norm: float, name: str,
+) -> torch.Tensor:  # fmt: skip
     """
     Computes the features of one black image, after a trial on records of public noise.
 
@@ -127,15 +122,9 @@ def features_of_zeros(
 
 
 def batch_invariant(
-    features: Features,
-    image_shape: Sequence[int],
-    num_classes: int | None,
-    *,
-    size: int,
-    device: torch.device | str,
-    name: str,
-    processes: Processes,
-) -> tuple[Features, int]:
+    features: Features, image_shape: Sequence[int], num_classes: int | None, *, size: int, device: torch.device | str,
+    name: str, processes: Processes,
+) -> tuple[Features, int]:  # fmt: skip
     """
     Finds, for `--noise exact`, a way to compute features whose rows have the same bits in each place of a batch and
     beside other images: as they are, in batches of `size` and of `grid.ROWS` records, or else on one thread of torch,
@@ -255,15 +244,9 @@ def refuse_exact_steps(device: torch.device | str) -> None:
 
 
 def _refuse_mixed_bits(
-    model: nn.Module,
-    row_loss: RowLoss,
-    size: int,
-    image_shape: Sequence[int],
-    num_classes: int | None,
-    noise_multiplicity: int,
-    fitting: FittingParts,
-    device: torch.device | str,
-) -> None:
+    model: nn.Module, row_loss: RowLoss, size: int, image_shape: Sequence[int], num_classes: int | None,
+    noise_multiplicity: int, fitting: FittingParts, device: torch.device | str,
+) -> None:  # fmt: skip
     batch = min(ROWS, size)
     watched, labels = _public_noise(1, image_shape, num_classes, device)
     wanted: dict[str, torch.Tensor] = {}

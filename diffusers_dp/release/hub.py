@@ -57,15 +57,9 @@ def fetch_release(
 
 
 def fetch_snapshot(
-    name: str,
-    revision: str | None = None,
-    *,
-    kind: str = "a release",
-    files: Sequence[str] | None = None,
-    token: bool | None = None,
-    subject: str | None = None,
-    repo_types: Sequence[str] = ("model",),
-) -> Path:
+    name: str, revision: str | None = None, *, kind: str = "a release", files: Sequence[str] | None = None,
+    token: bool | None = None, subject: str | None = None, repo_types: Sequence[str] = ("model",),
+) -> Path:  # fmt: skip
     """Fetches a repository from the Hub and returns its folder; never uses a local folder of that name.
 
     Args:

@@ -43,15 +43,9 @@ def refuse_shorter(ledger_position: dict[str, int], saved: dict[str, int], folde
 
 
 def save_checkpoint(
-    folder: str | Path,
-    step: int,
-    *,
-    unet: torch.nn.Module,
-    ema: EMAModel,
-    optimizer: torch.optim.Optimizer,
-    ledger_position: dict[str, int],
-    keep: int = 2,
-) -> Path:
+    folder: str | Path, step: int, *, unet: torch.nn.Module, ema: EMAModel, optimizer: torch.optim.Optimizer,
+    ledger_position: dict[str, int], keep: int = 2,
+) -> Path:  # fmt: skip
     """
     Write `folder/checkpoint-{step}`, atomically, then remove what is no longer needed: checkpoints of later steps (the
     run went back behind them) and all but the last `keep`.
@@ -130,14 +124,9 @@ def checkpoints(folder: str | Path) -> dict[int, Path]:
 
 
 def load_checkpoint(
-    checkpoint: str | Path,
-    *,
-    unet: torch.nn.Module,
-    ema: EMAModel,
-    optimizer: torch.optim.Optimizer,
-    ledger_position: dict[str, int],
-    processes: Processes | None = None,
-) -> dict[str, Any]:
+    checkpoint: str | Path, *, unet: torch.nn.Module, ema: EMAModel, optimizer: torch.optim.Optimizer,
+    ledger_position: dict[str, int], processes: Processes | None = None,
+) -> dict[str, Any]:  # fmt: skip
     """
     Verify a checkpoint against its hashes and the ledger, then restore the model, its moving average and the optimiser
     in place. Nothing is changed unless everything fits.

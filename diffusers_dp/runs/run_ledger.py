@@ -7,11 +7,15 @@ from typing import Any
 from ..accounting.ledger import PrivacyLedger
 from ..accounting.ledger_file import ReleaseRows, other_releases
 from ..data.images import PublicFacts
+from ..data.records import DataSource
 from ..errors import IntegrityError
 from ..methods.config import sampling_of, target_delta
 from ..methods.flags import TrainingConfig
 from ..queries.judgement import JudgesQuery
 from .folder import RunIdentity, note_asked
+
+
+READING = ("image_column", "label_column", "delimiter", "train_split", "dataset_config_name", "max_image_pixels")
 
 
 def new_ledger(
@@ -69,10 +73,11 @@ def _public_facts(config: TrainingConfig, facts: PublicFacts) -> dict[str, Any]:
     }
     if data.value_range is not None:
         found["grey_range"] = list(data.value_range)  # what became black and white
-    given = {name: getattr(data, name) for name in ("image_column", "label_column", "delimiter")}
-    given["image_suffixes"] = None if data.image_suffixes is None else list(data.image_suffixes)
-    if reading := {name: value for name, value in given.items() if value not in (None, "image", ",")}:
-        found["reading"] = reading  # evaluation reads the real images so
+    given = {name: getattr(data, name) for name in READING if getattr(data, name) != getattr(DataSource, name)}
+    if data.image_suffixes is not None:
+        given["image_suffixes"] = list(data.image_suffixes)
+    if given:
+        found["reading"] = given  # evaluation reads the real images so, and a run that goes on must
     if sampling is not None and config.dp_sgd is not None and config.dp_sgd.num_shares is None:
         found["normaliser"] = sampling.normaliser
     if config.unit_column is not None:

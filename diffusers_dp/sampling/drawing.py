@@ -124,7 +124,7 @@ class DrawingFlags(SolverFlags):
 
     num_inference_steps: int = flag(20, "Steps of the solver.", at_most=MOST_STEPS)
     batch_size: int = flag(250, "Images at a time, up to a shard's.")
-    guidance_scale: float = flag(1.0, "Classifier-free guidance; 1 is none.", at_least=0, at_most=100)
+    guidance_scale: float = flag(1.0, "Classifier-free guidance; 1 is none.", above=0, at_most=100)
     seed: int = flag(0, "Seed of the images.", at_least=0, at_most=2**63 - 1)
     trajectory_length: int | None = flag(
         None, f"Leapfrog steps of hmc at each noise level; unset: {LEAPFROG_STEPS}.", at_most=MOST_STEPS
@@ -181,8 +181,6 @@ class Drawing(DrawingFlags):
     def check(self) -> None:
         if self.trajectory_length is not None and self.solver != HMC:
             raise UsageError(f"--trajectory_length has no effect without --solver {HMC}; give it, too.")
-        if self.class_balance != RELEASED:  # the model tells whether it has as many classes
-            parse_balance(self.class_balance, self.class_balance.count(",") + 1)
 
     def of_model(self, pipeline: "DPImagePipeline", receipt: dict[str, Any]) -> "Drawing":
         """Returns the drawing with the shares of `--class_balance released`.

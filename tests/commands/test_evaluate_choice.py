@@ -1,6 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """What cannot be measured: refused before anything takes long where it was asked for, else left out with a warning."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -59,3 +60,24 @@ def test_what_the_real_images_decide_is_refused_before_anything_is_drawn(release
         real = write_dataset(tmp_path / words[:5], images[rows][:60], labels[rows][:60], names)
         assert words in refused(capsys, *flags, "--real", real)
         assert not (release.parent / "private").exists()
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--guidance_scale", 2), ("--num_inference_steps", 5), ("--solver", "heun"), ("--deformation", 0.3),
+        ("--batch_size", 5), ("--mixed_precision", "bf16"), ("--base", "there"),
+    ],
+)  # fmt: skip
+def test_flags_of_drawing_are_refused_where_nothing_is_drawn(data, capsys, flags):
+    said = refused(capsys, "--images", data / "synthetic", "--real", data / "real", *flags)
+    assert f"{flags[0]} has no effect without --model" in said
+
+
+def test_two_splits_that_order_their_classes_otherwise_are_refused(data, tmp_path, capsys):
+    images, labels = load_digits_split(train=True)
+    for split, names in (("train", NAMES), ("test", NAMES[::-1])):
+        rows = np.flatnonzero(labels < 3)[:60]
+        real = write_dataset(tmp_path / "real", images[rows], labels[rows], names, split) or tmp_path / "real"
+    said = refused(capsys, "--images", data / "synthetic", "--real", real, "--metrics", "fid")
+    assert "real test images have the classes class 2, class 1, class 0, the training ones class 0, class 1" in said

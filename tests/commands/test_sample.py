@@ -87,6 +87,8 @@ def test_what_is_added_to_a_receipt_later_does_not_stop_a_run_that_was_interrupt
     [
         (["--num_images", "0"], "--num_images"),
         (["--guidance_scale", "nan"], "--guidance_scale"),
+        (["--guidance_scale", "0"], "--guidance_scale is 0.0; give a number that is above 0"),  # labels would be false
+        (["--class_balance", "0.3;0.7"], "--class_balance '0.3;0.7' is not a share for each of 3 classes"),
         (["--device", "abacus"], "--device"),
         (["--s_churn", "10"], "--s_churn 10 needs --solver heun"),
         (["--solver", "heun", "--s_min", "0.1"], "--s_min needs --s_churn"),

@@ -1,14 +1,19 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """Local data sets of tables and of image files through the loader: service folders, splits and odd paths."""
 
+import json
 import socket
 
 import datasets
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from diffusers_dp.cli import main
 from diffusers_dp.data.sources import open_source
 from diffusers_dp.errors import UsageError
-from support.images import config_of, encode, grey, image_bytes, labelled, read_images
+from support.images import config_of, encode, grey, image_bytes, labelled, read_images, write_dataset
 
 
 ODD = ("a[1]", "a?b", "a*b", "two words", "é", "é", "a#b", "50%20", "-dash", "'q\"", "{x,y}", "a]", "~tilde", "a:b")
@@ -129,3 +134,40 @@ def test_a_split_of_image_files_by_any_spelling(tmp_path, folders):
     assert values(tmp_path / "set", tmp_path / "1", class_names="a") == [10]
     for split in ("val", "validation", "dev", "valid", folders[1]):
         assert values(tmp_path / "set", tmp_path / split, class_names="a", train_split=split) == [11]
+
+
+@pytest.mark.parametrize("names", [("a", "b"), ("b", "a"), ("x", "y")])
+@pytest.mark.parametrize("splits", [(), ("train", "test"), ("test", "train")])
+def test_the_classes_of_a_split_are_not_those_of_another(tmp_path, names, splits):
+    """`datasets` takes the types of all splits from one file: of the first name, or as a card orders them."""
+    folder, images = tmp_path / "set", np.zeros((3, 1, 8, 8), np.uint8)
+    write_dataset(folder, images, [0, 0, 1], ("a", "b"))
+    write_dataset(folder, images, [0, 0, 1], ("b", "a"), split="test")
+    files = json.dumps([{"split": split, "path": f"{split}-*"} for split in splits])
+    card = f"---\nconfigs:\n- config_name: default\n  data_files: {files}\n---\n"
+    (folder / "README.md").write_text(card if splits else "")
+    config = config_of(str(folder), class_names=",".join(names))
+    if splits == ("test", "train"):
+        with pytest.raises(UsageError, match="--dataset_name .*other columns or types in another split than in train"):
+            read_images(config, tmp_path)
+    else:
+        arrays = read_images(config, tmp_path)[1]
+        assert arrays.labels.tolist() == ([1, 1, 0] if names == ("b", "a") else [0, 0, 1])
+
+
+def test_two_columns_of_one_name_are_one_sentence(tmp_path):
+    columns = [pa.array(image_bytes(encode(grey(1)))), pa.array(["a"]), pa.array([1])]
+    (tmp_path / "set").mkdir()
+    pq.write_table(pa.table(columns, names=["image", "label", "label"]), tmp_path / "set" / "train.parquet")
+    with pytest.raises(UsageError, match="train.parquet has two columns 'label'; rename one"):
+        values(tmp_path / "set", tmp_path, class_names="a,b")
+
+
+def test_files_of_tables_that_are_not_read_are_counted(tmp_path, capsys):
+    write(tmp_path / "set" / "A.PARQUET", 10)
+    write(tmp_path / "set" / "b.parquet", 11)
+    assert values(tmp_path / "set", tmp_path) == [10, 11]
+    write(tmp_path / "set" / "train.parquet", 12)  # by its name a split: those without one are no `train` any more
+    (tmp_path / "set" / "notes.txt").touch()
+    main(["data", "--dataset_name", str(tmp_path / "set"), "--resolution", "8", "--num_channels", "1"])
+    assert "that are ignored: 2 .parquet, 1 .txt" in capsys.readouterr().out

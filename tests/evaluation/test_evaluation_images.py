@@ -126,3 +126,40 @@ def test_classes_go_by_name_and_what_is_missing_is_warned_of():
         "The synthetic images have no labels: utility and features of a classifier are left out."
     ]
     assert with_classes_of(real, unlabelled)[0].labels is None
+
+
+@pytest.mark.parametrize(
+    ("own", "others", "declared", "places"),
+    [
+        (("a", "b"), ("b", "a"), "x,y", None),  # each by position: the classes of one would be those of the other
+        (("a", "b"), ("b", "c"), "x,y", None),
+        (("a", "b"), ("a", "b"), "x,y", [0, 1]),
+        (("a", "b"), ("b", "a"), "b,a", [1, 0]),
+        (("a", "b"), ("0", "1"), "a,b", [0, 1]),
+        (("a", "b"), ("a",), "b,a", [1, 0]),
+    ],
+)
+def test_declared_names_do_not_hide_that_two_sets_order_their_classes_otherwise(
+    tmp_path, digits, own, others, declared, places
+):
+    def read(flag, names):
+        labels = [min(i, len(names) - 1) for i in range(2)]
+        folder = write_dataset(tmp_path / flag, digits[0][:2], labels, names)
+        source = Source(f"--{flag}", str(folder), class_names=declared)
+        return source.load("train", (1, 8, 8), resize=False, cache_dir=tmp_path / f"cache of {flag}")
+
+    synthetic, real = read("images", own), read("real", others)
+    if places is None:
+        with pytest.raises(UsageError, match=f"{', '.join(own)}.*{', '.join(others)}.*--class_names"):
+            with_classes_of(synthetic, real)
+    else:
+        assert with_classes_of(synthetic, real)[0].labels.tolist() == places
+
+
+def test_names_of_a_model_are_compared_with_those_that_the_real_images_have_themselves(tmp_path, digits):
+    folder = write_dataset(tmp_path / "real", digits[0][:2], [0, 1], ("b", "a"))
+    source = Source("--real", str(folder), class_names="x,y")
+    real = source.load("train", (1, 8, 8), resize=False, cache_dir=tmp_path / "cache")
+    with pytest.raises(UsageError, match="a, b.*b, a"):
+        with_classes_of(make_set([0, 1], ("a", "b")), real)
+    assert with_classes_of(make_set([0, 1], ("x", "y")), real)[1] == []

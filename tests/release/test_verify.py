@@ -4,6 +4,7 @@
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -118,6 +119,7 @@ LIES = {
     "another epsilon": lambda card: card.replace("(epsilon = ", "(epsilon = 0."),
     "another unit": lambda card: card.replace("privacy for each image", "privacy for each patient"),
     "another delta": lambda card: card.replace("delta = 1e-05", "delta = 1e-15"),
+    "a smaller headline": lambda card: re.sub(r"epsilon [\d.]+, delta", "epsilon 0.02, delta", card),
     "no guarantee": lambda card: card[: card.index("**Guarantee")],
 }
 

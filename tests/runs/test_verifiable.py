@@ -43,10 +43,15 @@ def problems(ledger):
     [
         {"train_data_dir": "scans", "image_suffixes": ".dcm,.png", "value_range": "0,4095"},
         {"dataset_name": "scans", "image_column": "picture", "label_column": "kind", "delimiter": ";"},
+        {"dataset_name": "scans", "train_split": "dev", "dataset_config_name": "left", "max_image_pixels": 100},
     ],
 )
-def test_however_images_are_read_the_receipt_can_say_so(reading):
-    assert problems(plan(class_names="0,1,2,3,4,5,6,7,8,9", dry_run=True, **reading).ledger) == []
+def test_however_images_are_read_the_receipt_says_so_and_a_run_that_goes_on_reads_alike(reading):
+    ledger = plan(class_names="0,1,2,3,4,5,6,7,8,9", dry_run=True, **reading).ledger
+    said = ledger.header["public_facts"]
+    assert problems(ledger) == [] and reading.keys() - said["reading"].keys() <= {
+        "train_data_dir", "dataset_name", "value_range",
+    }  # fmt: skip
 
 
 @settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.too_slow])
