@@ -309,15 +309,9 @@ def noise_for_share(
 
 
 def smallest_noise(
-    cost: Callable[[float], float],
-    target: float,
-    start: float,
-    hopeless: str,
-    *,
-    width: float,
-    at_least: float,
+    cost: Callable[[float], float], target: float, start: float, hopeless: str, *, width: float, at_least: float,
     tolerance: float,
-) -> float:
+) -> float:  # fmt: skip
     """Finds the smallest noise multiplier with cost <= target, from above, to a relative `tolerance`.
 
     Brackets from `start` by a factor `width` that grows, then uses false position on a log-log scale. Each guess aims

@@ -368,19 +368,11 @@ def stand_in_runs(row: LedgerRow, delta: float, *, quick: bool = False) -> list[
 
 
 def canary_runs(
-    row: LedgerRow,
-    num_records: int,
-    num_canaries: int,
-    lengths: list[int],
-    train: Callable[[WatchedImages, int], None],
-    *,
-    ledgers: Sequence[PrivacyLedger],
-    accountant: str | None = None,
-    after_step: Callable[[], Any] = lambda: None,
-    image_shape: tuple[int, ...] = STAND_IN_SHAPE,
-    class_names: tuple[str, ...] | None = None,
-    device: str = "cpu",
-) -> list[Outcome]:
+    row: LedgerRow, num_records: int, num_canaries: int, lengths: list[int],
+    train: Callable[[WatchedImages, int], None], *, ledgers: Sequence[PrivacyLedger], accountant: str | None = None,
+    after_step: Callable[[], Any] = lambda: None, image_shape: tuple[int, ...] = STAND_IN_SHAPE,
+    class_names: tuple[str, ...] | None = None, device: str = "cpu",
+) -> list[Outcome]:  # fmt: skip
     """The three runs, see `checks.judge`.
 
     Args:

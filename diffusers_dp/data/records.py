@@ -222,7 +222,7 @@ class DatasetRecords:
                 table = dataset[numbers]
                 found = {name: values_of(table[name]) for name in columns}
             except Exception as error:  # of Arrow or the file system
-                reason = first_line(error)
+                reason = first_line(error) if isinstance(error, OSError) else type(error).__name__  # no value
                 raise UsageError(
                     f"{self.dataset_name} could not be read ({reason}): a file of it is missing or damaged; restore "
                     "it.",
@@ -237,13 +237,15 @@ Records: TypeAlias = ListedRecords | DatasetRecords
 
 
 def values_of(column: Any) -> list[Any]:
-    """The values of an Arrow column, one by one; text that is not UTF-8 is `None`."""
+    """The values of an Arrow column, one by one; text that is not UTF-8 is `None`. Of an image, the fields that make
+    it, and no others: Python has no value for some dates."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     kind = column.type
     if pa.types.is_struct(kind):
-        parts = {kind.field(i).name: values_of(pc.struct_field(column, i)) for i in range(kind.num_fields)}
+        names = [name for name in ("bytes", "path") if kind.get_field_index(name) >= 0]
+        parts = {name: values_of(pc.struct_field(column, name)) for name in names}
         return [dict(zip(parts, values)) for values in zip(*parts.values())]
     if pa.types.is_dictionary(kind):
         return values_of(column.cast(kind.value_type))
@@ -263,7 +265,7 @@ def _encoded(value: Any, folder: Path) -> bytes | Path | None:
     if isinstance(value, dict):
         if value.get("bytes") is not None:
             return value["bytes"]
-        return None if value.get("path") is None else folder / value["path"]
+        return folder / value["path"] if isinstance(value.get("path"), str) else None
     return value
 
 

@@ -2,6 +2,7 @@
 """What an evaluation compares: images that are drawn or read, in one shape and with one label set."""
 
 import hashlib
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,12 @@ from ..errors import IntegrityError, UsageError
 from ..files.canonical import canonical_json
 from ..methods.data_flags import range_of
 from ..release.allow_list import kind_of
+from ..release.components import WrongModel, read_json
 from ..release.hub import verify_here
 from ..release.loading import release_in
 from ..sampling.drawing import class_names
-from ..sampling.shards import Drawer, draw_folder
-from ..verify import RECEIPT_NAME, receipt_digest
+from ..sampling.shards import PARAMETERS_NAME, Drawer, draw_folder
+from ..verify import RECEIPT_NAME, check_guarantee, read_receipt, receipt_digest
 from .flags import EvaluationFlags
 from .images import ImageSet, Source, common_shape, copies_warning, folder_of, validation_split, with_classes_of
 from .report import release_facts
@@ -29,16 +31,22 @@ def judged_facts(flags: EvaluationFlags, release: Drawer | None) -> dict[str, An
 
     Raises:
         UsageError: There is no such folder, or it holds a model.
-        IntegrityError: `--images` are a release, and not what its receipt says.
+        IntegrityError: `--images` are a release, and not what its receipt says; or drawn ones with another receipt.
     """
     folder = folder_of("--images", flags.images or "") if release is None else release.release.folder
     holds_images = release is None and release_in(folder).holds_images
     if release is None and not holds_images and kind_of(folder) is not None:
         raise UsageError(f"--images {flags.images} is a model; give it as --model.")
-    problems = verify_here(folder)[1] if holds_images else []
+    problems, facts = verify_here(folder)[1] if holds_images else [], release_facts(folder)
+    if release is None and not holds_images and facts is not None:  # of `diffusers-dp sample`
+        problems, stated = check_guarantee(read_receipt(folder)), {}
+        with suppress(WrongModel):
+            stated = read_json(folder / PARAMETERS_NAME)
+        if stated.get("receipt_sha256") != facts["receipt_sha256"]:
+            problems.append(f"{PARAMETERS_NAME} does not name this {RECEIPT_NAME}.")
     if problems:
         raise IntegrityError(f"--images {flags.images} is not judged: {' '.join(problems)}")
-    return release_facts(folder)
+    return facts
 
 
 class Inputs:

@@ -227,8 +227,9 @@ def judge_images(flags: EvaluationFlags, drawing: Drawing, pool: WorkerPool, *, 
         sets, choice, networks = _read(inputs, device, begun, pool)
         evaluator = Evaluator(flags, choice, folder, sets, drawing.seed, device, networks, pool)
         settings = {
-            **drawing.facts, **{name: getattr(flags, name) for name in SETTINGS}, "num_images": flags.num_judged,
-            "test_split": inputs.test_split, "trajectory_length": drawing.trajectory_length,
+            **({"seed": drawing.seed} if release is None else drawing.facts),
+            **{name: getattr(flags, name) for name in SETTINGS}, "num_images": flags.num_judged,
+            "test_split": inputs.test_split,
             **{name: getattr(choice, name) for name in ("metrics", "extractors", "classifiers")},
         }  # fmt: skip
         evaluation = Evaluation(

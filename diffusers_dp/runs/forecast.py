@@ -156,6 +156,7 @@ def _step(
     seconds, memory = _measured(step, images, min(at_once, images), device)
     if (backward := trained.backward) is not None:
         gradients = step(1)
+        backward(gradients)  # what is chosen and allocated once
         seconds += _once(lambda: [backward(gradients) for _ in range(FOLLOWING)], device) / FOLLOWING
     return seconds, memory
 

@@ -1,15 +1,17 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """What cannot be measured: refused before anything takes long where it was asked for, else left out with a warning."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
 
-from diffusers_dp import verify
+from diffusers_dp import cli, verify
 from diffusers_dp.data.sources import load_digits_split
 from diffusers_dp.evaluation import classifier_features, judging
 from diffusers_dp.evaluation.inputs import Inputs
-from support.evaluating import NAMES, refused
+from support.evaluating import FAST, NAMES, read, refused, run
 from support.images import write_dataset
 
 
@@ -81,3 +83,22 @@ def test_two_splits_that_order_their_classes_otherwise_are_refused(data, tmp_pat
         real = write_dataset(tmp_path / "real", images[rows], labels[rows], names, split) or tmp_path / "real"
     said = refused(capsys, "--images", data / "synthetic", "--real", real, "--metrics", "fid")
     assert "real test images have the classes class 2, class 1, class 0, the training ones class 0, class 1" in said
+
+
+def test_a_folder_of_drawn_images_tells_no_other_guarantee_than_its_receipt_proves(release, data, tmp_path, capsys):
+    drawn, given = tmp_path / "drawn", ("--real", data / "real", "--output_dir", tmp_path / "report", *FAST)
+    how = ["--num_images", "30", "--num_inference_steps", "2", "--solver", "heun"]
+    cli.main(["sample", str(release), "--output_dir", str(drawn), *how])
+    run("--images", drawn, *given)
+    found = read(tmp_path / "report" / "private" / "unprotected" / "evaluation")
+    assert found["settings"]["seed"] == 0 and not {"solver", "num_inference_steps"} & found["settings"].keys()
+    honest = {name: (drawn / name).read_text() for name in ("privacy_receipt.json", "sampling.json")}
+    receipt = json.loads(honest["privacy_receipt.json"])
+    receipt["claimed_epsilon"][receipt["accountant"]]["epsilon"] /= 2
+    for name, content in (
+        ("privacy_receipt.json", json.dumps(receipt)), ("sampling.json", None), ("sampling.json", "[" * 9999),
+        ("sampling.json", json.dumps(json.loads(honest["sampling.json"]) | {"receipt_sha256": "0" * 64})),
+    ):  # fmt: skip
+        (drawn / name).unlink() if content is None else (drawn / name).write_text(content)
+        assert "is not judged: " in refused(capsys, "--images", drawn, *given, code=4)
+        (drawn / name).write_text(honest[name])

@@ -22,6 +22,7 @@ from diffusers_dp.data.sources import open_source
 from diffusers_dp.data.values import why_no_label
 from diffusers_dp.errors import UsageError
 from support.few import few
+from support.images import config_of, encode, grey, read_images
 from support.tables import CHANGED, COUNT, LABELS, NAMES, PATIENTS, folder_of, picture, read, rows, write_table
 
 
@@ -271,6 +272,29 @@ def test_what_datasets_says_of_a_value_reaches_nobody(capfd):
     with _asked(DataSource(dataset_name="scans")):
         datasets.logging.get_logger("datasets.builder").error("Invalid string class label Jane Doe")
     assert "Jane" not in "".join(capfd.readouterr())
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "good", "bad"),
+    [
+        ("seen", pa.duration("s"), 1000, 86400 * 1234567890),
+        ("seen", pa.timestamp("s"), 1, 10**15),
+        ("seen", pa.list_(pa.binary()), [b"a"], [b"\xff"]),
+        ("path", pa.int64(), 5, 6),
+        ("path", pa.binary(), b"a", b"b"),
+    ],
+)
+def test_other_fields_of_an_image_are_not_read(name, kind, good, bad, tmp_path, capfd):
+    """A value that Python does not have would stop a run, and be shown."""
+    numbers = [good, bad, good]
+    parts = {"bytes": pa.array([encode(grey(1)), encode(grey(2)), None]), name: pa.array(numbers).cast(kind)}
+    if kind == pa.list_(pa.binary()):
+        parts[name] = parts[name].view(pa.list_(pa.string()))
+    images = pa.StructArray.from_arrays(parts.values(), names=list(parts))
+    (tmp_path / "set").mkdir()
+    pq.write_table(pa.table({"image": images, "label": ["a", "b", "a"]}), tmp_path / "set" / "train.parquet")
+    arrays = read_images(config_of(str(tmp_path / "set"), class_names="a,b"), tmp_path)[1]
+    assert arrays.readable.tolist() == [True, True, False] and "1234567890" not in "".join(capfd.readouterr())
 
 
 def test_arrow_files_are_refused_before_one_text_makes_them_unreadable(tmp_path):
