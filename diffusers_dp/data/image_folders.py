@@ -246,7 +246,9 @@ class ImageFolderSource(ImageSource):
         """Columns are public: those of a CSV file or of Parquet are in its header. Those of Parquet can be read, and
         have the types of the first file."""
         there = f"; there is: {listed(columns)}"
-        if len(columns) == 1 and re.search(r"[;|\t]", next(iter(columns))):
+        if any(is_image(Path(name), self.data.image_suffixes) for name in columns):  # a record is not shown
+            there = ", whose first line looks like a record; write one with the names of the columns above it"
+        elif len(columns) == 1 and re.search(r"[;|\t]", next(iter(columns))):
             there += ". If another character separates them, give --delimiter"
         labelled = self.data.class_names is not None or self.data.label_column is not None
         self.has_unnamed_classes |= not labelled and self._label in columns
