@@ -46,7 +46,7 @@ def problems(ledger):
         {"dataset_name": "scans", "train_split": "dev", "dataset_config_name": "left", "max_image_pixels": 100},
     ],
 )
-def test_however_images_are_read_the_receipt_says_so_and_a_run_that_goes_on_reads_alike(reading):
+def test_however_images_are_read_the_receipt_can_say_so(reading):
     ledger = plan(class_names="0,1,2,3,4,5,6,7,8,9", dry_run=True, **reading).ledger
     said = ledger.header["public_facts"]
     assert problems(ledger) == [] and reading.keys() - said["reading"].keys() <= {
