@@ -135,7 +135,7 @@ class DatasetSource(ImageSource):
             check_tables(self.path, {str(name): [str(path) for path in paths] for name, paths in data_files.items()})
         split = self._found_split([str(name) for name in (infos or data_files)])
         files = self._files = [str(path) for path in data_files.get(split, [])]
-        if "data_files" in self._load_kwargs:  # of other splits `datasets` would take the types
+        if "data_files" in self._load_kwargs:  # `datasets` takes the types of all splits from one file
             self._load_kwargs["data_files"] = {split: self._load_kwargs["data_files"][split]}
         self._features = builder.info.features
         if split in infos and infos[split].num_examples:

@@ -246,7 +246,8 @@ class ImageFolderSource(ImageSource):
         """Columns are public: those of a CSV file or of Parquet are in its header. Those of Parquet can be read, and
         have the types of the first file."""
         there = f"; there is: {listed(columns)}"
-        if any(is_image(Path(name), self.data.image_suffixes) for name in columns):  # a record is not shown
+        suffixes = (None, self.data.image_suffixes)
+        if any(is_image(Path(name), each) for name in columns for each in suffixes):  # no record is shown
             there = ", whose first line looks like a record; write one with the names of the columns above it"
         elif len(columns) == 1 and re.search(r"[;|\t]", next(iter(columns))):
             there += ". If another character separates them, give --delimiter"

@@ -237,15 +237,15 @@ Records: TypeAlias = ListedRecords | DatasetRecords
 
 
 def values_of(column: Any) -> list[Any]:
-    """The values of an Arrow column, one by one; text that is not UTF-8 is `None`. Of an image, the fields that make
-    it, and no others: Python has no value for some dates."""
+    """The values of an Arrow column, one by one; text that is not UTF-8 is `None`. Images keep the fields that make
+    them, because Python has no value for some dates in others."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     kind = column.type
     if pa.types.is_struct(kind):
-        names = [name for name in ("bytes", "path") if kind.get_field_index(name) >= 0]
-        parts = {name: values_of(pc.struct_field(column, name)) for name in names}
+        fields = [(i, kind.field(i).name) for i in range(kind.num_fields)]
+        parts = {name: values_of(pc.struct_field(column, i)) for i, name in fields if name in ("bytes", "path")}
         return [dict(zip(parts, values)) for values in zip(*parts.values())]
     if pa.types.is_dictionary(kind):
         return values_of(column.cast(kind.value_type))

@@ -72,7 +72,7 @@ class ImageSet:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the classes, as the data set has them itself."""
+        """The names of the classes in the data set itself."""
         return self.own_names or self.class_names or ()
 
     def subset(self, index: np.ndarray) -> "ImageSet":
@@ -423,7 +423,7 @@ def with_classes_of(synthetic: ImageSet, real: ImageSet) -> tuple[ImageSet, list
     if found is None:
         raise UsageError(
             f"The synthetic images have the classes {', '.join(ours)}, the real ones {', '.join(theirs)}; give "
-            "--class_names."
+            "these names as --class_names."
         )
     if not set(map(bare, ours)) & set(map(bare, theirs)):
         warnings.append(

@@ -38,7 +38,7 @@ def judged_facts(flags: EvaluationFlags, release: Drawer | None) -> dict[str, An
     if release is None and not holds_images and kind_of(folder) is not None:
         raise UsageError(f"--images {flags.images} is a model; give it as --model.")
     problems, facts = verify_here(folder)[1] if holds_images else [], release_facts(folder)
-    if release is None and not holds_images and facts is not None:  # of `diffusers-dp sample`
+    if release is None and not holds_images and facts is not None:  # drawn by `diffusers-dp sample`
         problems, stated = check_guarantee(read_receipt(folder)), {}
         with suppress(WrongModel):
             stated = read_json(folder / PARAMETERS_NAME)
@@ -140,7 +140,7 @@ class Inputs:
             if images.names and images.names != names:
                 raise UsageError(
                     f"The {name} images have the classes {', '.join(images.names)}, the training ones "
-                    f"{', '.join(names)}; write both with one ClassLabel."
+                    f"{', '.join(names)}; give these names as --class_names."
                 )
             if unreadable := images.origin["unreadable"]:
                 self.warnings.append(f"{unreadable} {name} image(s) or labels cannot be read and are left out.")

@@ -15,7 +15,7 @@ from ..queries.judgement import JudgesQuery
 from .folder import RunIdentity, note_asked
 
 
-READING = ("image_column", "label_column", "delimiter", "train_split", "dataset_config_name", "max_image_pixels")
+HOW_READ = ("image_column", "label_column", "delimiter", "train_split", "dataset_config_name", "max_image_pixels")
 
 
 def new_ledger(
@@ -73,7 +73,7 @@ def _public_facts(config: TrainingConfig, facts: PublicFacts) -> dict[str, Any]:
     }
     if data.value_range is not None:
         found["grey_range"] = list(data.value_range)  # what became black and white
-    given = {name: getattr(data, name) for name in READING if getattr(data, name) != getattr(DataSource, name)}
+    given = {name: getattr(data, name) for name in HOW_READ if getattr(data, name) != getattr(DataSource, name)}
     if data.image_suffixes is not None:
         given["image_suffixes"] = list(data.image_suffixes)
     if given:

@@ -80,9 +80,11 @@ def test_two_splits_that_order_their_classes_otherwise_are_refused(data, tmp_pat
     images, labels = load_digits_split(train=True)
     for split, names in (("train", NAMES), ("test", NAMES[::-1])):
         rows = np.flatnonzero(labels < 3)[:60]
-        real = write_dataset(tmp_path / "real", images[rows], labels[rows], names, split) or tmp_path / "real"
+        real = write_dataset(tmp_path / "real", images[rows], labels[rows], names, split)
     said = refused(capsys, "--images", data / "synthetic", "--real", real, "--metrics", "fid")
     assert "real test images have the classes class 2, class 1, class 0, the training ones class 0, class 1" in said
+    given = ("--class_names", ",".join(NAMES), "--output_dir", tmp_path / "report")
+    run("--images", data / "synthetic", "--real", real, *given, *FAST)
 
 
 def test_a_folder_of_drawn_images_tells_no_other_guarantee_than_its_receipt_proves(release, data, tmp_path, capsys):

@@ -147,9 +147,10 @@ def test_a_header_of_long_names_makes_no_long_message(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["metadata.csv", "table.csv"])
-def test_a_table_without_a_header_shows_no_record(tmp_path, name):
+@pytest.mark.parametrize("suffixes", [None, (".dcm",)])
+def test_a_table_without_a_header_shows_no_record(tmp_path, name, suffixes):
     folder = folder_of(tmp_path)
     (folder / name).write_text("".join(f"{image},cat,Jane Doe\n" for image in NAMES))
     with pytest.raises(UsageError, match="first line looks like a record; write one with the names") as refused:
-        read(folder if name == "metadata.csv" else folder / name, unit_column="patient")
+        read(folder if name == "metadata.csv" else folder / name, unit_column="patient", image_suffixes=suffixes)
     assert "Jane" not in str(refused.value) and NAMES[0] not in str(refused.value)
