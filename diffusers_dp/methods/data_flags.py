@@ -129,7 +129,7 @@ class DataFlags:
         rare=True, only_with="dataset_name", read=_one_character, range="one character: ';', '|' or a tab",
     )  # fmt: skip
     num_train_units: int | None = flag(
-        None, "N, the declared, public number of units of --unit_column.", at_most=10**12, needs=("unit_column",)
+        None, "N, the declared, public number of units of --unit_column.", needs=("unit_column",)
     )
     max_images_per_unit: int | None = flag(
         None, "Images of one unit in one query or step, drawn at random; unset: 8.",
@@ -139,7 +139,6 @@ class DataFlags:
         None,
         "N, the declared, public number of images to train on (with --unit_column the most that there are); unset: "
         "the length of the split minus --validation_size.",
-        at_most=10**12,
     )  # fmt: skip
     max_image_pixels: int = flag(
         MAX_IMAGE_PIXELS, "An image of more pixels is not decoded, and counts as damaged.", rare=True, at_most=2**40

@@ -33,6 +33,7 @@ FOLLOWING = 5  # calls of what follows a noisy gradient, which are timed togethe
 LONG_ENOUGH = 0.3  # seconds of one call, from which on more images at once tell nothing new
 #: Images and values that a query computes at once, float64 copies of its answer, and float32 ones of its features.
 AT_ONCE, VALUES_AT_ONCE, ANSWERS, COPIES_OF_FEATURES = 500, 2**24, 3, 3
+MUCH_LATER = 1.15  # times the minutes that were asked for
 COPIES = 6  # of the trained weights in memory: themselves, gradient, noise, Adam's two moments, their average
 STORED_COPIES = 4  # in a checkpoint: weights, average, two moments
 
@@ -40,7 +41,7 @@ STORED_COPIES = 4  # in a checkpoint: weights, average, two moments
 def forecast(
     facts: PublicFacts, plan: Plan, trained: Trained | None, loop: LoopFlags | None,
     stages: Sequence[OrdinaryTraining], num_made: int, device: torch.device | str, *, count: int = 1,
-    others: Mapping[str, Trained] = MappingProxyType({}),
+    others: Mapping[str, Trained] = MappingProxyType({}), minutes: float = math.inf,
 ) -> str:  # fmt: skip
     """
     What a run will take, in words, but for reading images and drawing samples.
@@ -52,23 +53,23 @@ def forecast(
         num_made (`int`): Images that are made of the answers.
         count (`int`, defaults to 1): Processes that share the work.
         others (`dict[str, Trained]`): What other trainings of the plan train, new, by their rows.
+        minutes (`float`, *optional*): Those that the settings were counted for.
     """
     if plan.step is not None and plan.step.mechanism.has_teachers:
         return "how long: not measured for teachers."
     device, other = torch.device(device), 0.0
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        if trained is None or loop is None or plan.step is None:
-            seconds, memory = _queries(facts, plan, num_made, device)
-            disk, steps, what = num_made * math.prod(facts.image_shape), 1, f"the queries {_in_words(seconds)}"
-        else:
+        seconds, memory = _queries(facts, plan, num_made, device)
+        disk, parts = num_made * math.prod(facts.image_shape), [f"the queries {_in_words(seconds)}"] * (seconds > 0)
+        if trained is not None and loop is not None and plan.step is not None:
             weights = 4 * sum(parameter.numel() for parameter in trained.module.parameters())
             assert plan.sampling is not None
             images = plan.sampling.expected_batch_size * plan.sampling.images_per_unit
-            seconds, memory = _step(facts, plan.step, trained, device, loop, count, images)
-            memory += COPIES * weights
-            disk = (STORED_COPIES * (loop.checkpoints_total_limit + 1) + 1) * weights
+            of_step, most = _step(facts, plan.step, trained, device, loop, count, images)
+            seconds, memory = seconds + plan.step.steps * of_step, max(memory, most + COPIES * weights)
+            disk += (STORED_COPIES * (loop.checkpoints_total_limit + 1) + 1) * weights
             disk += 4 * facts.num_images * math.prod(trained.row_shape) if trained.row_shape else 0
-            steps, what = plan.step.steps, f"DP-SGD {plan.step.steps:,} steps of {seconds:.3g} s"
+            parts.insert(0, f"DP-SGD {plan.step.steps:,} steps of {of_step:.3g} s")
         for query in plan.queries:
             if isinstance(query, PrivateTraining):
                 of_all, most = _training(facts, plan.rows[query.name], query, others[query.name], device, count)
@@ -82,14 +83,16 @@ def forecast(
         trained.module.zero_grad()
         trained.model.zero_grad()
     disk += facts.num_images * math.prod(facts.image_shape)
-    also = f" and {_in_words(other)} of {'other' if others else 'ordinary'} training" if other else ""
+    parts += [f"{_in_words(other)} of {'other' if others else 'ordinary'} training"] * (other > 0)
+    seconds += other
+    right = f"\nto end after {minutes:g} min here, give --minutes {60 * minutes**2 / seconds:.2g}"
     number = torch.get_num_threads()
     threads = f"{number} thread{'' if number == 1 else 's'}"
     where = f"{device.type}, {threads if device.type == 'cpu' else torch.cuda.get_device_name(device)}"
     where += "" if count == 1 else f", {count} processes"
     return (
-        f"how long, measured here ({where}): {_in_words(seconds * steps + other)} in all, of which {what}{also}; "
-        "reading images and drawing samples come on top\n"
+        f"how long, measured here ({where}): {_in_words(seconds)} in all, of which {', '.join(parts)}; "
+        f"reading images and drawing samples come on top{right if seconds > MUCH_LATER * 60 * minutes else ''}\n"
         f"memory: about {memory / 1e9:.2g} GB beside the libraries; disk: about {disk / 1e9:.2g} GB for decoded "
         "images, checkpoints and release"
     )
@@ -103,7 +106,7 @@ def _queries(facts: PublicFacts, plan: Plan, num_made: int, device: torch.device
         device = torch.device("cpu")
     seconds, most = 0.0, 0
     for query in plan.queries:
-        if isinstance(query, PrivateTraining):
+        if isinstance(query, PrivateTraining) or query.num_values is None:  # its public network is not here
             continue
 
         def ask(number: int, features: Any = query.timed()) -> None:

@@ -1,6 +1,7 @@
 # Copyright 2026 The diffusers_dp authors. Licensed under the Apache License, Version 2.0.
 """The start of a training script: parse, plan, refuse what cannot be, and only then load torch and train."""
 
+import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -147,7 +148,7 @@ def how_long(
     made = config.num_made(facts.num_classes or 1)
     return forecast(
         facts, plan, trained, config.dp_sgd, config.ordinary_training, made, device, count=num_processes,
-        others=planned_trainings(facts, plan, device),
+        others=planned_trainings(facts, plan, device), minutes=config.minutes or math.inf,
     )  # fmt: skip
 
 

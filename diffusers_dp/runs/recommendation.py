@@ -19,7 +19,7 @@ from ..methods.automatic import AUTO
 from ..methods.command_line import as_flags
 from ..methods.config import CONFIGS, load_config
 from ..methods.data_flags import DEFAULT_RESOLUTION, DataFlags
-from ..methods.flag import MOST, flag
+from ..methods.flag import flag
 from ..methods.public_flags import PublicDataFlags
 from ..methods.registry import METHODS
 from ..verify import MOST_EPSILON
@@ -80,11 +80,6 @@ class DeclaredFacts(AdviceFlags, PublicDataFlags, DataFlags):
     def check(self) -> None:
         if self.num_train_images is None:
             raise UsageError("--num_train_images is missing: declare the number of your images, which is public.")
-        if self.num_train_images > MOST:  # every plan is refused then, after minutes
-            raise UsageError(
-                f"--num_train_images is {self.num_train_images:,}, and a receipt counts no more than {MOST:,}: lower "
-                "--num_train_images."
-            )
         if self.label_column is not None and not self.names:
             raise UsageError("--label_column needs --class_names, or --num_classes here: the classes are declared.")
         if self.situation.num_classes > self.situation.num_units:

@@ -17,9 +17,9 @@ from diffusers_dp.runs.plan import plan_run
 FLAGS = "--accountant rdp --class_names a,b --num_channels 1 --resolution 8 --block_out_channels 8 --num_train_images"
 
 
-def forecast_of(*flags, images="64", **settings):
+def forecast_of(*flags, images="64", method="dpdm", **settings):
     """Seconds of a step, and what is said."""
-    config, facts = read([*FLAGS.split(), images, *flags], "dpdm")
+    config, facts = read([*FLAGS.split(), images, *flags], method)
     trained = build(config, facts, "cpu")
     before = {name: value.clone() for name, value in trained.module.state_dict().items()}
     state = torch.get_rng_state()
@@ -43,6 +43,23 @@ def test_time_is_in_proportion_to_images_steps_and_processes(clock):
     assert ": 0:04:06 in all" in forecast_of("--max_train_steps", "6", "--train_batch_size", "40")[1]
     step, said = forecast_of("--max_train_steps", "3", "--train_batch_size", "10", count=2)
     assert step == 6 and "2 processes" in said
+
+
+def test_queries_before_dp_sgd_are_part_of_the_time(clock):
+    """Five draws of 16 images, or of 8, take part in central images, and each call has 1 s beside."""
+    flags = *"--max_train_steps 3 --train_batch_size 10 --expert".split(), "spatial_sample_rate="
+    found = [forecast_of(*flags[:-1], flags[-1] + rate, method="dp_feta")[1] for rate in ("0.25", "0.125")]
+    assert "of which DP-SGD 3 steps of 11 s, the queries 0:01:25, " in found[0]
+    in_all = [re.search(r"(\d+):(\d+):(\d+) in all", said).groups() for said in found]
+    first, second = ((60 * int(hours) + int(minutes)) * 60 + int(seconds) for hours, minutes, seconds in in_all)
+    assert first - second == 5 * 8
+
+
+def test_minutes_that_take_longer_here_are_told_with_those_that_do_not(clock):
+    flags = "--max_train_steps", "6", "--train_batch_size", "40"  # 246 s
+    found = {minutes: forecast_of(*flags, minutes=minutes)[1] for minutes in (3.0, 4.0)}
+    assert "to end after 3 min here, give --minutes 2.2" in found[3.0]
+    assert "give --minutes" not in found[4.0]
 
 
 def test_a_call_that_busy_cores_slowed_makes_no_forecast_of_days(monkeypatch):
