@@ -34,7 +34,7 @@ from diffusers_dp.release.image_tables import PROBABILITIES, write_images
 from diffusers_dp.release.loading import load_verified
 from diffusers_dp.runs.judge import judge_loss
 from diffusers_dp.runs.warm_up import LabelledImages
-from diffusers_dp.verify import CLIP_STEPS, JUDGED, check_files, check_method, verify
+from diffusers_dp.verify import BANDED, CLIP_STEPS, JUDGED, check_files, check_method, verify
 from support.flags import NUM_IMAGES, RESUME
 from support.patients import write_dataset
 from support.runs import PowerCut, load, read_ledger, receipt_of
@@ -569,7 +569,7 @@ def test_a_record_moves_a_sum_of_gradients_by_the_clip_norm_and_no_batch_mate():
 
 
 @pytest.mark.parametrize(
-    "lie", ["divisor", "by label", "unsaid", "left out", "spelling", "exact", "network", "input", "public"]
+    "lie", "divisor sensitivity bands by_label unsaid left_out spelling exact network input public".split()
 )
 def test_a_forged_judge_is_noticed(lie, released):
     receipt = receipt_of(released)
@@ -577,11 +577,15 @@ def test_a_forged_judge_is_noticed(lie, released):
     for event in receipt["events"]:
         if event["stage"] == "judge" and lie == "divisor":
             event["query"]["normaliser"] = 4
+        elif event["stage"] == "judge" and lie == "sensitivity":
+            event["query"]["sensitivity"] /= 2
+        elif event["stage"] == "judge" and lie == "bands":
+            event["mechanism"] = BANDED
         elif event["stage"] == "judge" and lie == "exact":
             event["query"]["grid"] = CLIP_STEPS
-        elif event["stage"] == "judge" and lie == "by label":
+        elif event["stage"] == "judge" and lie == "by_label":
             event["partition"] = "label"
-    if lie in ("left out", "spelling"):
+    if lie in ("left_out", "spelling"):
         receipt["events"] = [event for event in receipt["events"] if event["stage"] != "judge"]
     for file in receipt["files"]:  # a file system may ignore the case of letters
         file["name"] = file["name"].title() if lie == "spelling" else file["name"]
@@ -593,9 +597,9 @@ def test_a_forged_judge_is_noticed(lie, released):
     if lie == "public":
         assert list(check_method(receipt)) == []
         receipt["public_inputs"].append(network | {"kind": "feature network"})
-    if lie in ("unsaid", "left out", "spelling"):
+    if lie in ("unsaid", "left_out", "spelling"):
         del receipt["curriculum"]["judge_frequencies"]
-    if lie in ("left out", "spelling"):
+    if lie in ("left_out", "spelling"):
         receipt["method"]["name"] = "Moments 2"
     assert list(check_method(receipt)) != []
 
