@@ -85,14 +85,15 @@ def forecast(
     disk += facts.num_images * math.prod(facts.image_shape)
     parts += [f"{_in_words(other)} of {'other' if others else 'ordinary'} training"] * (other > 0)
     seconds += other
-    right = f"\nto end after {minutes:g} min here, give --minutes {60 * minutes**2 / seconds:.2g}"
+    late = seconds > MUCH_LATER * 60 * minutes
+    remedy = f"\nto end after {minutes:g} min here, give --minutes {60 * minutes**2 / seconds:.2g}" if late else ""
     number = torch.get_num_threads()
     threads = f"{number} thread{'' if number == 1 else 's'}"
     where = f"{device.type}, {threads if device.type == 'cpu' else torch.cuda.get_device_name(device)}"
     where += "" if count == 1 else f", {count} processes"
     return (
         f"how long, measured here ({where}): {_in_words(seconds)} in all, of which {', '.join(parts)}; "
-        f"reading images and drawing samples come on top{right if seconds > MUCH_LATER * 60 * minutes else ''}\n"
+        f"reading images and drawing samples come on top{remedy}\n"
         f"memory: about {memory / 1e9:.2g} GB beside the libraries; disk: about {disk / 1e9:.2g} GB for decoded "
         "images, checkpoints and release"
     )
