@@ -49,9 +49,8 @@ class RealFlags:
     )
     validation_size: int = flag(0, "Images of --train_split to leave out, as in training.", at_least=0)
     num_train_images: int | None = flag(
-        None, "N, as declared for training; unset: as the receipt says, or the rest.",
-        needs=("validation_size",),
-    )  # fmt: skip
+        None, "N, as declared for training; unset: as the receipt says, or the rest.", needs=("validation_size",)
+    )
     key_column: str | None = flag(None, "As in training: images are left out by their key.")
     image_column: str | None = flag(
         None, "Column of the images, in --real and --images; unset: as in training, or 'image'."

@@ -86,7 +86,7 @@ def forecast(
     parts += [f"{_in_words(other)} of {'other' if others else 'ordinary'} training"] * (other > 0)
     seconds += other
     late = seconds > MUCH_LATER * 60 * minutes
-    remedy = f"\nto end after {minutes:g} min here, give --minutes {60 * minutes**2 / seconds:.2g}" if late else ""
+    remedy = f"\ngive --minutes {60 * minutes**2 / seconds:.2g} to end after {minutes:g} min here" if late else ""
     number = torch.get_num_threads()
     threads = f"{number} thread{'' if number == 1 else 's'}"
     where = f"{device.type}, {threads if device.type == 'cpu' else torch.cuda.get_device_name(device)}"
@@ -107,7 +107,7 @@ def _queries(facts: PublicFacts, plan: Plan, num_made: int, device: torch.device
         device = torch.device("cpu")
     seconds, most = 0.0, 0
     for query in plan.queries:
-        if isinstance(query, PrivateTraining) or query.num_values is None:  # its public network is not here
+        if isinstance(query, PrivateTraining) or query.num_values is None:  # an absent network, or captions
             continue
 
         def ask(number: int, features: Any = query.timed()) -> None:

@@ -58,7 +58,7 @@ def test_queries_before_dp_sgd_are_part_of_the_time(clock):
 def test_minutes_that_take_longer_here_are_told_with_those_that_do_not(clock):
     flags = "--max_train_steps", "6", "--train_batch_size", "40"  # 246 s
     found = {minutes: forecast_of(*flags, minutes=minutes)[1] for minutes in (3.0, 4.0)}
-    assert "to end after 3 min here, give --minutes 2.2" in found[3.0]
+    assert "give --minutes 2.2 to end after 3 min here" in found[3.0]
     assert "give --minutes" not in found[4.0]
 
 

@@ -36,6 +36,7 @@ from diffusers_dp.runs.judge import judge_loss
 from diffusers_dp.runs.warm_up import LabelledImages
 from diffusers_dp.verify import BANDED, CLIP_STEPS, JUDGED, check_files, check_method, verify
 from support.flags import NUM_IMAGES, RESUME
+from support.judges import ASKED, CLASSES, FLAGS, SHAPE, few_steps
 from support.patients import write_dataset
 from support.runs import PowerCut, load, read_ledger, receipt_of
 from support.runs import write_images as write_folder
@@ -43,20 +44,14 @@ from support.untrusted_images import png
 
 
 METHOD = "moments"
-CLASSES = ["--class_names", "left,empty,right"]
-ASKED = ["--resolution", "8", "--num_channels", "1", "--accountant", "rdp", "--skip_preflight", "--num_train_images"]
-ASKED += [str(NUM_IMAGES), "--target_epsilon", "5", "--images_per_class", "5", "--num_parts", "1"]
-FLAGS = [*CLASSES, *ASKED, "--num_frequencies", "20", "--budget", "judge=0.4"]
-SHAPE = (1, 8, 8)
 needs_network = pytest.mark.skipif(
     not EfficientNetFeatures(SHAPE).is_here, reason="no network is installed: diffusers_dp[features]"
 )
 
 
 @pytest.fixture(autouse=True)
-def few_steps(monkeypatch):
-    monkeypatch.setattr(method, "STEPS", 4)
-    monkeypatch.setattr(method, "BATCH_SIZE", 8)
+def few_judged(monkeypatch):
+    few_steps(monkeypatch)
 
 
 @pytest.fixture
@@ -76,8 +71,7 @@ def released(tmp_path_factory):
     """A release, made once."""
     folder = tmp_path_factory.mktemp("judged")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(method, "STEPS", 4)
-        patch.setattr(method, "BATCH_SIZE", 8)
+        few_steps(patch)
         script = load(METHOD, patch)
         script.main([*FLAGS, *write_folder(folder / "images"), "--output_dir", str(folder / "run")])
     return folder / "run"

@@ -19,22 +19,16 @@ from diffusers_dp.privacy.sensitive import SensitiveImages
 from diffusers_dp.randomness.private_generator import PrivateGenerator
 from diffusers_dp.release.loading import load_verified
 from support.flags import NUM_IMAGES
+from support.judges import FLAGS, SHAPE, few_steps
 from support.runs import read_ledger, write_images
 
 
 METHOD = "moments"
-SHAPE = (1, 8, 8)
-FLAGS = [
-    *"--class_names left,empty,right --resolution 8 --num_channels 1 --accountant rdp --skip_preflight".split(),
-    *f"--num_train_images {NUM_IMAGES} --target_epsilon 5 --images_per_class 5 --num_parts 1".split(),
-    *"--num_frequencies 20 --budget judge=0.4".split(),
-]
 
 
 @pytest.fixture(autouse=True)
-def few_steps(monkeypatch):
-    monkeypatch.setattr(method, "STEPS", 4)
-    monkeypatch.setattr(method, "BATCH_SIZE", 8)
+def few_judged(monkeypatch):
+    few_steps(monkeypatch)
 
 
 @dataclass
@@ -76,7 +70,7 @@ def row_of(run):
 
 
 def test_its_weights_follow_from_noisy_gradients_alone(asked, script, tmp_path):
-    """From zeros on, at a rate that follows from the noise: no image chose a weight, a rate, a scale or a stop."""
+    """They begin at zero, and the rate follows from the noise: no image chose a weight, a rate, a scale or a stop."""
     script.main([*FLAGS, *write_images(tmp_path / "images", "broken"), "--output_dir", str(tmp_path / "run")])
     row = row_of(tmp_path / "run")
     noise = method.CLIP_NORM * row["noise_multiplier"] * method.STEPS**0.5 / row["query"]["normaliser"]
@@ -93,18 +87,16 @@ def test_its_weights_follow_from_noisy_gradients_alone(asked, script, tmp_path):
 
 
 def test_each_step_draws_one_sample_and_one_noise(asked, script, tmp_path):
-    """From the secret source, of the standard deviation in the ledger."""
+    """Both come from the secret source, and the noise has the standard deviation of the ledger."""
     script.main([*FLAGS, *write_images(tmp_path / "images"), "--output_dir", str(tmp_path / "run")])
-    std, width = (
-        row_of(tmp_path / "run")["noise_multiplier"] * method.CLIP_NORM,
-        math.prod(JudgeFeatures(SHAPE, 20).shape),
-    )
+    std = row_of(tmp_path / "run")["noise_multiplier"] * method.CLIP_NORM
+    width = math.prod(JudgeFeatures(SHAPE, 20).shape)
     wanted = [(NUM_IMAGES, None), ((3, width), pytest.approx(std)), ((3,), pytest.approx(std))]
     assert asked.draws == [wanted] * method.STEPS
 
 
 def test_a_step_is_a_sum_of_clipped_gradients_of_public_features(asked, script, tmp_path, monkeypatch):
-    """Of the Poisson sample of images that can be read, each by itself, divided by the declared number. No noise."""
+    """Images of the Poisson sample that can be read count, each by itself, and the divisor is declared. No noise."""
     monkeypatch.setattr(PrivateGenerator, "normal", lambda self, shape, std, device="cpu": torch.zeros(shape))
     monkeypatch.setattr(PrivateGenerator, "uniform", lambda self, size: 0.9 * (1 - np.arange(size) % 2))
     folder = tmp_path / "images"
@@ -122,7 +114,7 @@ def test_a_step_is_a_sum_of_clipped_gradients_of_public_features(asked, script, 
 
 
 def test_other_images_change_no_word_of_a_run(script, tmp_path, capfd):
-    """Whatever the judge learned, and however many images can be read."""
+    """What the judge learned and how many images can be read shows nowhere."""
     said = []
     for kind in ("good", "broken"):
         run, images = tmp_path / f"run_{kind}", tmp_path / kind

@@ -41,6 +41,7 @@ from diffusers_dp.verify import check_method, file_digest, verify
 from support import evaluating, forked, sampling
 from support.few import few
 from support.flags import RESUME, SHORT_FETA_PRO, SHORT_RUN
+from support.judges import few_steps
 from support.patients import unit_flags, write_dataset
 from support.places import ROOT
 from support.releases import reseal
@@ -59,15 +60,14 @@ SHAPE = (1, 8, 8)
 ABOUT = {"features": "scattering", "num_frequencies": "64", "temperature": "2.0"}
 
 
-def few_steps(patch):
-    patch.setattr(method, "STEPS", 4)
-    patch.setattr(method, "BATCH_SIZE", 8)
+def few_draws(patch):
+    few_steps(patch)
     patch.setattr(runs, "DRAWS", 7)  # ten of each class are 30
 
 
 @pytest.fixture(autouse=True)
 def few_judged(monkeypatch):
-    few_steps(monkeypatch)
+    few_draws(monkeypatch)
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ def run(tmp_path_factory):
     """A run of DPDM, made once."""
     folder = tmp_path_factory.mktemp("judged")
     with pytest.MonkeyPatch.context() as patch:
-        few_steps(patch)
+        few_draws(patch)
         images = write_images(folder / "images")
         load(METHOD, patch).main([*FLAGS, *images, "--output_dir", str(folder / "run")])
     return folder / "run"
